@@ -37,6 +37,19 @@ def test_syntax_error_has_its_position(workshop):
     assert "def f(:" in failed["traceback"] and "toolcrib worker" not in failed["traceback"]
 
 
+def test_error_without_text_is_named(workshop):
+    failed = workshop.fail("class Silent(Exception):\n    def __str__(self): return 1 / 0\nraise Silent()\n")
+    assert "Silent: Silent" in failed["message"] and "tools_here.py:3" in failed["message"], failed
+
+
+def test_linked_folder_is_the_users_own(workshop):
+    """The innermost frame of the user's code is named, also if the folder is a link to one with a longer path."""
+    workshop.write("import json\njson.loads('x')\n", "far/away/site-packages/mine/m.py")
+    (workshop.folder / "l").symlink_to(workshop.folder / "far" / "away" / "site-packages" / "mine")
+    failed = workshop.fail_named(workshop.folder / "l" / "m.py")
+    assert failed["file"].endswith("/m.py") and failed["line"] == 2, failed
+
+
 def test_missing_import_is_located_in_user_file(workshop):
     failed = workshop.fail("import json\n\nimport not_installed_anywhere\n")
     assert (failed["kind"], failed["line"]) == ("import", 3)

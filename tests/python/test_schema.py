@@ -101,6 +101,11 @@ class Pair(NamedTuple):
 """
 
 
+def test_defined_names_are_clean(workshop):
+    before = "from dataclasses import make_dataclass\nA, B = make_dataclass('A', [('x', int)]), make_dataclass('B', [('y', int)])\nA.__name__ = B.__name__ = 'my point'\n"
+    assert set(schema_of(workshop, "a: A, b: B", before)["$defs"]) == {"my_point", "my_point2"}
+
+
 def test_records_are_defined_once_and_may_recurse(workshop):
     schema = schema_of(workshop, "a: Point, b: List[Point], c: Options, d: Pair", RECORDS)
     assert schema["properties"]["a"] == {"$ref": "#/$defs/Point"}

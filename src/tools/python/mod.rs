@@ -101,6 +101,7 @@ impl Module {
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.process_env.redactor.clone(),
+            worker_source: worker_source::message(),
             source: self.read_source().await,
             listed_functions: Mutex::default(),
             orphan_reaper,

@@ -36,6 +36,8 @@ pub(super) struct Launcher {
     pub name: Arc<str>,
     pub python: PathBuf,
     pub redactor: Arc<Redactor>,
+    /// What the boot script of each worker reads first.
+    pub worker_source: Vec<u8>,
     /// The text of the module's file when it was listed. Workers that start later run the same
     /// text, even if the file has changed. `None`: not a file, not readable or not UTF-8.
     pub source: Option<String>,
@@ -127,10 +129,11 @@ impl Launcher {
             status: None,
         };
         let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
-        let first_input = [worker_source::message(), load].concat();
-        // A worker that ends during this write reports its reason on its output, which is read
+        // A worker that ends during these writes reports its reason on its output, which is read
         // below. So ignore the error.
-        let _ = worker.write(&first_input).await;
+        if worker.write(&self.worker_source).await.is_ok() {
+            let _ = worker.write(&load).await;
+        }
         match worker.next_event().await {
             WorkerEvent::Line => match protocol::read_hello(worker.stdout.line()) {
                 Ok(Hello::Ready(listing)) => Ok((worker, listing)),

@@ -11,7 +11,7 @@ def message_of(error):
 
 def first_line_of(error):
     """The first line of an exception's text, or else the name of its class."""
-    return (str(error).strip() or type(error).__name__).split("\n")[0]
+    return (message_of(error).strip() or type(error).__name__).split("\n")[0]
 
 
 def format_error(error):

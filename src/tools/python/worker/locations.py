@@ -39,16 +39,14 @@ def error_location(error, is_own):
 
 def own_code_test(folder):
     """A function that tells whether a file is the user's: in the folder, and not in a library that is installed there."""
-    libraries = [os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values()]
+    folder = os.path.join(os.path.realpath(folder), "")
+    libraries = [os.path.join(os.path.realpath(path), "") for path in sysconfig.get_paths().values()]
+    # A folder within a library is the user's own nevertheless.
+    libraries = [path for path in libraries if not folder.startswith(path)]
 
     def is_own(file):
         file = os.path.realpath(file)
-        is_in_folder = file.startswith(os.path.realpath(folder) + os.sep)
-        return (
-            is_in_folder
-            and "site-packages" not in file[len(folder) :]
-            and not any(file.startswith(path) and not folder.startswith(path) for path in libraries)
-        )
+        return file.startswith(folder) and "site-packages" not in file[len(folder) :] and not file.startswith(tuple(libraries))
 
     return is_own
 

@@ -50,14 +50,17 @@ class Wire:
                 os._exit(1)  # the service has closed the pipe
 
     def read_line(self):
-        """The next line, with its line end; less at the end of the input. Slow, but it reads no byte after the line."""
-        line = b""
-        while not line.endswith(b"\n"):
-            piece = os.read(self.source, 1)
+        """The next line, with its line end; less at the end of the input.
+
+        The service sends nothing after this line until it has an answer, so no byte after the line is read.
+        """
+        pieces = []
+        while not (pieces and pieces[-1].endswith(b"\n")):
+            piece = os.read(self.source, 1 << 16)
             if not piece:
                 break
-            line += piece
-        return line
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def write_log(self, text):
         """Writes to the log, whatever the tool did to sys.stderr."""

@@ -97,9 +97,10 @@ class SchemaBuilder:
     def named_type(self, key, name, build):
         """A reference to a type in $defs. Recursive types need it, and it avoids repetition."""
         if key not in self.names:
-            unique, count = re.sub(r"\W", "_", name), 2
+            clean = re.sub(r"\W", "_", name)
+            unique, count = clean, 2
             while unique in self.defs:
-                unique, count = f"{name}{count}", count + 1
+                unique, count = f"{clean}{count}", count + 1
             self.names[key], self.defs[unique] = unique, None
             self.defs[unique], self.converters[key] = build()
         reference = {"$ref": f"#/$defs/{self.names[key]}"}
