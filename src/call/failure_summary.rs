@@ -46,12 +46,7 @@ impl CallError {
     /// One sentence on why the call failed, without any text of others.
     pub fn summary(&self) -> String {
         match self {
-            Self::Forbidden { .. } => "the caller may not use this tool".into(),
             Self::Denied { .. } => "the request denies this tool".into(),
-            Self::ToolDisabled { .. } => "the tool is disabled".into(),
-            Self::DefinitionChanged { .. } => {
-                "the tool's definition differs from the approved one".into()
-            }
             Self::IdempotencyKeyMissing { .. } => {
                 "the tool requires an Idempotency-Key, and the call had none".into()
             }
@@ -69,7 +64,6 @@ impl CallError {
             Self::NoStoredResult { offset } => {
                 format!("no stored result has the page at offset {offset}")
             }
-            Self::StoredFailure { failure, .. } => summary_of_kind(failure.kind).into(),
             Self::RepeatedCall { earlier, .. } => {
                 format!("the call repeats invocation {earlier} of its run")
             }
@@ -100,11 +94,9 @@ impl CallError {
             Self::LedgerUnavailable { started: true, .. } => {
                 "the tool ran, but the ledger does not have its end".into()
             }
-            Self::LedgerUnavailable { .. } => "the ledger cannot write".into(),
             Self::ToolUnavailable { started: true, .. } => {
                 "the tool became unavailable during the call".into()
             }
-            Self::ToolUnavailable { .. } => "the tool was unavailable".into(),
             Self::UpstreamFailed {
                 cause: Some(cause), ..
             } => cause.summary(),
@@ -112,8 +104,14 @@ impl CallError {
                 not_delivered: true,
                 ..
             } => "the call did not reach the tool's backend".into(),
-            Self::UpstreamFailed { .. } => summary_of_kind(ErrorKind::UpstreamFailed).into(),
-            Self::BadOutput(_) => summary_of_kind(ErrorKind::BadOutput).into(),
+            Self::Forbidden { .. }
+            | Self::ToolDisabled { .. }
+            | Self::DefinitionChanged { .. }
+            | Self::StoredFailure { .. }
+            | Self::LedgerUnavailable { .. }
+            | Self::ToolUnavailable { .. }
+            | Self::UpstreamFailed { .. }
+            | Self::BadOutput(_) => summary_of_kind(self.kind()).into(),
         }
     }
 }

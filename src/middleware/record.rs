@@ -304,14 +304,11 @@ impl RecordState {
             && replay.fingerprint.is_some()
             && tool_ran
             && claims_key(state, self.effect);
-        let mut detail = match &outcome {
+        let detail = match &outcome {
             Ok(result) if result.is_error => Some(ERROR_RESULT_SUMMARY.to_owned()),
             Ok(_) => None,
             Err(error) => Some(error.summary()),
         };
-        detail
-            .iter_mut()
-            .for_each(|detail| self.capture_rules.redactor.redact_string(detail));
         let outcome = match outcome {
             Err(error) if keeps_key => Err(self.stored_failure(id, &error)),
             outcome => outcome,

@@ -228,8 +228,12 @@ impl Redactor {
     /// Removes secrets from a failure.
     pub fn redact_error(&self, error: &mut CallError) {
         match error {
+            CallError::UpstreamFailed { message, cause, .. } => {
+                self.redact_string(message);
+                let host = cause.as_mut().and_then(|cause| cause.host.as_mut());
+                host.into_iter().for_each(|host| self.redact_string(host));
+            }
             CallError::ToolUnavailable { message, .. }
-            | CallError::UpstreamFailed { message, .. }
             | CallError::BadOutput(message)
             | CallError::InvalidContext(message) => self.redact_string(message),
             CallError::UnreadableArguments(unreadable) => {
@@ -447,6 +451,7 @@ mod tests {
     use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
     use super::*;
+    use crate::call::{UpstreamCause, UpstreamReason};
 
     #[test]
     fn every_encoding_of_a_secret_is_redacted() {
@@ -645,6 +650,27 @@ mod tests {
         assert_eq!(
             result.structured_content,
             Some(serde_json::json!({"n": [REDACTED, 3]}))
+        );
+    }
+
+    #[test]
+    fn hosts_of_failures_are_redacted() {
+        let mut error = CallError::UpstreamFailed {
+            message: "no answer of first-secret".into(),
+            retryable: false,
+            unavailable: false,
+            not_delivered: true,
+            retry_after: None,
+            cause: Some(UpstreamCause {
+                reason: UpstreamReason::NotConnected,
+                host: Some("first-secret.example:443".into()),
+            }),
+        };
+        Redactor::new(["first-secret"]).redact_error(&mut error);
+        assert!(!format!("{error:?}").contains("first-secret"), "{error:?}");
+        assert_eq!(
+            error.summary(),
+            format!("there was no connection to {REDACTED}.example:443")
         );
     }
 

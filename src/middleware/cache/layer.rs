@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 
 use super::super::Outcome;
 use super::super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use super::store::{Completed, FlightRole, Leader};
+use super::store::{Completed, FlightRole, Hit, Leader};
 use super::tool_cache::ToolCache;
 use crate::call::json::hash_parts;
 use crate::call::{
@@ -102,60 +102,54 @@ impl Cached {
         let set_status = |status| invocation.report.cache.lock().status = status;
         loop {
             if let Some(hit) = self.tool_cache.cache.get(&key) {
-                *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
-                return Ok(hit.result);
+                return Ok(take_hit(&invocation, hit));
             }
-            if self.has_personal_results.load(Ordering::Relaxed) {
-                if let Some(hit) = self.tool_cache.look_up(&key).await {
-                    *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
-                    return Ok(hit.result);
-                }
-                set_status(CacheStatus::Miss);
-                return self.run_as_leader(&mut inner, invocation, key, None).await;
-            }
-            match self.tool_cache.cache.join_flight(key) {
-                FlightRole::Leading(leader) => {
-                    // Between the lookup above and `join_flight`, an earlier flight may have ended
-                    // and stored its result. Without this second lookup, the tool would run twice.
-                    // It also reads the ledger, which only the leader does: its followers wait for
-                    // the result.
-                    if let Some(hit) = self.tool_cache.look_up(&key).await {
-                        *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
-                        leader.complete(Completed {
-                            outcome: Ok(hit.result.clone()),
-                            origin: hit.origin,
-                        });
-                        return Ok(hit.result);
-                    }
-                    set_status(CacheStatus::Miss);
-                    return self
-                        .run_as_leader(&mut inner, invocation, key, Some(leader))
-                        .await;
-                }
-                FlightRole::Joining(mut flight) => {
-                    set_status(CacheStatus::Joined);
-                    let deadline = match invocation.timing.deadline {
-                        Some(deadline) => Either::Left(sleep_until(deadline)),
-                        None => Either::Right(pending()),
-                    };
-                    let completed = tokio::select! {
-                        completed = flight.wait_for_outcome() => completed,
-                        () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.timing.budget(), started: false }),
-                    };
-                    match completed {
-                        Some(Completed { outcome, origin }) => {
-                            if outcome.is_ok() {
-                                invocation.report.cache.lock().origin = Some(origin);
-                            }
-                            return outcome;
+            // Calls do not wait for each other if each would run in the end.
+            let leader = match self.has_personal_results.load(Ordering::Relaxed) {
+                true => None,
+                false => match self.tool_cache.cache.join_flight(key) {
+                    FlightRole::Leading(leader) => Some(leader),
+                    FlightRole::Joining(mut flight) => {
+                        set_status(CacheStatus::Joined);
+                        let deadline = match invocation.timing.deadline {
+                            Some(deadline) => Either::Left(sleep_until(deadline)),
+                            None => Either::Right(pending()),
+                        };
+                        let completed = tokio::select! {
+                            completed = flight.wait_for_outcome() => completed,
+                            () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.timing.budget(), started: false }),
+                        };
+                        // The leader may end without a result for its followers, for example
+                        // because it was cancelled. Look again: one of the followers becomes the
+                        // next leader.
+                        let Some(Completed { outcome, origin }) = completed else {
+                            continue;
+                        };
+                        if outcome.is_ok() {
+                            invocation.report.cache.lock().origin = Some(origin);
                         }
-                        // The leader ended without a result for its followers, for example because
-                        // it was cancelled. Look again: one of the followers becomes the next
-                        // leader.
-                        None => continue,
+                        return outcome;
                     }
+                },
+            };
+            // Between the lookup above and `join_flight`, an earlier flight may have ended and
+            // stored its result. Without this second lookup, the tool would run twice. It also
+            // reads the ledger, which only the leader does: its followers wait for the result.
+            if let Some(hit) = self.tool_cache.look_up(&key).await {
+                let origin = hit.origin;
+                let result = take_hit(&invocation, hit);
+                if let Some(leader) = leader {
+                    leader.complete(Completed {
+                        outcome: Ok(result.clone()),
+                        origin,
+                    });
                 }
+                return Ok(result);
             }
+            set_status(CacheStatus::Miss);
+            return self
+                .run_as_leader(&mut inner, invocation, key, leader)
+                .await;
         }
     }
 
@@ -236,6 +230,12 @@ impl Cached {
                 false
             })
     }
+}
+
+/// The stored result, which is noted as the origin of the answer.
+fn take_hit(invocation: &Invocation, hit: Hit) -> Arc<ToolResult> {
+    *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
+    hit.result
 }
 
 /// Whether the calls that joined get this outcome too. They get the result or the failure of the
