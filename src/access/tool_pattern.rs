@@ -45,8 +45,7 @@ impl ToolPattern {
 
     /// Whether it stands for more than one name.
     pub(crate) fn is_glob(&self) -> bool {
-        // `?` is also a wildcard of the library. No name contains it.
-        self.text.contains(['*', '?'])
+        is_glob(&self.text)
     }
 
     /// Decides without other spellings. `true` if the entry matches the name as written. `false` if
@@ -61,6 +60,12 @@ impl ToolPattern {
     fn matches_normalized(&self, normal: &str) -> bool {
         self.normal_forms.iter().any(|form| form.matches(normal))
     }
+}
+
+/// Whether a text stands for more than one name.
+pub(crate) fn is_glob(text: &str) -> bool {
+    // `?` is also a wildcard of the library. No name contains it.
+    text.contains(['*', '?'])
 }
 
 /// Whether a list that denies tools matches a tool with one of these names. `exists` returns

@@ -64,6 +64,7 @@ impl ServiceConfig {
             is_standalone: self.manifest_only,
             own_ports: self.own_ports.clone(),
             token_sources: self.token_sources.clone(),
+            warns_of_documents: false,
         };
         let outcome = manifest::load_for_host(path, &recorder, &host)
             .and_then(|manifest| self.refuse_own_address(manifest));

@@ -295,7 +295,7 @@ impl ToolReader<'_> {
                 );
                 self.findings.error(node, &key, entry_path, message);
             }
-            Ok(import) => {
+            Ok(import) if self.warns_of_documents => {
                 for warning in import.warnings {
                     self.findings.warning(node, &key, entry_path, warning);
                 }
@@ -307,6 +307,7 @@ impl ToolReader<'_> {
                     self.findings.warning(node, &key, entry_path, message);
                 }
             }
+            Ok(_) => {}
         }
     }
 }

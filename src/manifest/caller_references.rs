@@ -107,7 +107,7 @@ pub(super) fn refuse_shared_caches(
     let patterns = policies
         .patterns
         .iter()
-        .map(|(pattern, policy)| (pattern.as_str(), policy));
+        .map(|pattern| (pattern.text.as_str(), &pattern.entry));
     let of_tools = named
         .chain(patterns)
         .map(|(name, policy)| (vec!["tools".to_owned(), name.to_owned()], policy));

@@ -51,6 +51,7 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     let host = Host {
         natives: Some(natives),
         is_standalone: natives.is_empty(),
+        warns_of_documents: true,
         ..Host::default()
     };
     let Loaded {

@@ -53,6 +53,9 @@ pub(crate) struct Host<'a> {
     pub(crate) natives: Option<&'a HashMap<String, Tool>>,
     /// Whether no program adds tools to those of the manifest.
     pub(crate) is_standalone: bool,
+    /// Whether warnings about OpenAPI documents are reported. A program that lists the sources
+    /// later gets the same warnings then.
+    pub(crate) warns_of_documents: bool,
     /// The ports on which the service listens, once it does.
     pub(crate) own_ports: OwnPorts,
     /// The access tokens of the service's tools.
@@ -180,6 +183,7 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         input,
         natives,
         is_standalone: host.is_standalone,
+        warns_of_documents: host.warns_of_documents,
         findings: Findings::default(),
         secrets: BTreeSet::new(),
         tool_names: HashMap::new(),
@@ -236,6 +240,7 @@ struct Loader<'a> {
     input: &'a dyn ManifestInput,
     natives: &'a HashMap<String, Tool>,
     is_standalone: bool,
+    warns_of_documents: bool,
     findings: Findings,
     secrets: BTreeSet<String>,
     /// The position where each tool name first occurred.
@@ -248,35 +253,39 @@ struct Loader<'a> {
     callers: Vec<CallerSettings>,
 }
 
-impl Loader<'_> {
-    fn parse_file(&mut self, path: &Path) -> Option<Node> {
-        let location = || Location {
-            file: path.into(),
-            line: 1,
-            column: 1,
-        };
-        let text = match self.input.read_text(path) {
-            Ok(text) => text,
-            Err(error) => {
-                let unreadable = Finding::error(location(), "", format!("cannot be read: {error}"));
-                self.findings.0.push(unreadable.with_rule(Rule::Unreadable));
-                return None;
-            }
-        };
-        let node = Node::parse(path, &text, &mut self.findings.0)?;
-        if node.entries().is_none() {
-            let message =
-                "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
-            self.findings
-                .0
-                .push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
+/// Reads a file whose root is a map. Reports why it cannot be read.
+pub(super) fn parse_file(
+    path: &Path,
+    input: &dyn ManifestInput,
+    findings: &mut Findings,
+) -> Option<Node> {
+    let location = || Location {
+        file: path.into(),
+        line: 1,
+        column: 1,
+    };
+    let text = match input.read_text(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let unreadable = Finding::error(location(), "", format!("cannot be read: {error}"));
+            findings.0.push(unreadable.with_rule(Rule::Unreadable));
             return None;
         }
-        Some(node)
+    };
+    let node = Node::parse(path, &text, &mut findings.0)?;
+    if node.entries().is_none() {
+        let message = "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
+        findings
+            .0
+            .push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
+        return None;
     }
+    Some(node)
+}
 
+impl Loader<'_> {
     fn load_manifest(&mut self, path: &Path) -> Option<Manifest> {
-        let root = self.parse_file(path)?;
+        let root = parse_file(path, self.input, &mut self.findings)?;
         let base = parent_folder(path);
         self.parsed.root = Some(root.clone());
         self.findings
@@ -531,6 +540,7 @@ impl Loader<'_> {
             clients: &self.clients,
             databases: &self.databases,
             callers: &self.callers,
+            warns_of_documents: self.warns_of_documents,
             secrets: &mut self.secrets,
             findings: &mut self.findings,
         }
@@ -661,7 +671,7 @@ impl Loader<'_> {
                 );
             }
             for file in files {
-                let Some(included) = self.parse_file(&file) else {
+                let Some(included) = parse_file(&file, self.input, &mut self.findings) else {
                     continue;
                 };
                 for (key, _) in included.entries().unwrap_or_default() {

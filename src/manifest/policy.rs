@@ -19,11 +19,29 @@ pub struct PolicyRules {
     /// The entries of single tools, by the source's own name of the tool.
     pub(super) exact: BTreeMap<String, PolicyEntry>,
     /// The entries of patterns, in the order of the file.
-    pub(super) patterns: Vec<(String, PolicyEntry)>,
+    pub(super) patterns: Vec<PolicyPattern>,
     /// `defaults` of the source.
     pub(super) source: PolicyEntry,
     /// `defaults` of the manifest.
     pub(super) manifest: PolicyEntry,
+}
+
+/// The entry of a pattern of names.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PolicyPattern {
+    pub(super) text: String,
+    names: WildMatch,
+    pub(super) entry: PolicyEntry,
+}
+
+impl PolicyPattern {
+    pub(super) fn new(text: &str, entry: PolicyEntry) -> Self {
+        Self {
+            text: text.to_owned(),
+            names: WildMatch::new(text),
+            entry,
+        }
+    }
 }
 
 impl PolicyRules {
@@ -47,30 +65,22 @@ impl PolicyRules {
             .patterns
             .iter()
             .rev()
-            .find(|(pattern, _)| WildMatch::new(pattern).matches(own_name));
+            .find(|pattern| pattern.names.matches(own_name));
         let own = self.exact.get(own_name).cloned().unwrap_or_default();
-        own.or(pattern.map(|(_, entry)| entry))
+        own.or(pattern.map(|pattern| &pattern.entry))
             .or(Some(&self.source))
     }
 
     /// The patterns that match none of these names.
     pub fn unmatched_patterns<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
-        let is_unmatched = |pattern: &&str| {
-            !names
-                .iter()
-                .any(|name| WildMatch::new(pattern).matches(name))
-        };
+        let is_unmatched =
+            |pattern: &&PolicyPattern| !names.iter().any(|name| pattern.names.matches(name));
         self.patterns
             .iter()
-            .map(|(pattern, _)| pattern.as_str())
             .filter(is_unmatched)
+            .map(|pattern| pattern.text.as_str())
             .collect()
     }
-}
-
-/// Whether a key below `tools:` of a source is a pattern.
-pub(super) fn is_pattern(key: &str) -> bool {
-    key.contains(['*', '?'])
 }
 
 impl PolicyEntry {

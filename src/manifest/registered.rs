@@ -53,6 +53,7 @@ pub fn read_registered_tool(
         clients,
         databases: &Databases::default(),
         callers: &[],
+        warns_of_documents: false,
         secrets: &mut secrets,
         findings: &mut findings,
     };

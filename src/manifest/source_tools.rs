@@ -13,13 +13,14 @@ use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names, join_path};
 use super::load::ParsedTool;
 use super::node::{Key, Node};
-use super::policy::is_pattern;
+use super::policy::PolicyPattern;
 use super::reference_context::EntryKind;
 use super::references::{OmittedValue, References, UnsetVariable};
 use super::sections::{DefinitionEntry, PolicyEntry};
 use super::source::{SourceRules, ToolRules};
 use super::tool::ToolReader;
 use super::variables::Variables;
+use crate::access::tool_pattern::is_glob;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
@@ -118,14 +119,17 @@ impl ToolReader<'_> {
             return Vec::new();
         };
         let (patterns, names): (Vec<_>, Vec<_>) =
-            entries.iter().partition(|(key, _)| is_pattern(&key.text));
+            entries.iter().partition(|(key, _)| is_glob(&key.text));
         for (key, entry) in patterns {
             let policy = self.read_policy(
                 kind,
                 entry,
                 &join_path(&entry_path, std::slice::from_ref(&key.text)),
             );
-            rules.policies.patterns.push((key.text.clone(), policy));
+            rules
+                .policies
+                .patterns
+                .push(PolicyPattern::new(&key.text, policy));
         }
         let mut tools = Vec::new();
         for (key, entry) in names {

@@ -44,6 +44,8 @@ pub(super) struct ToolReader<'a> {
     pub(super) databases: &'a Databases,
     /// The callers whose credentials tools may send.
     pub(super) callers: &'a [CallerSettings],
+    /// Whether warnings about OpenAPI documents are reported.
+    pub(super) warns_of_documents: bool,
     pub(super) secrets: &'a mut std::collections::BTreeSet<String>,
     pub(super) findings: &'a mut Findings,
 }

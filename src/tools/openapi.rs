@@ -108,6 +108,8 @@ struct State {
     /// The hash of the document that was listed last.
     listed: Option<[u8; 32]>,
     validators: Validators,
+    /// A changed document that is not listed yet.
+    fetched: Option<(String, Validators)>,
     operations: Arc<Operations>,
 }
 
@@ -198,15 +200,20 @@ impl Api {
     }
 
     async fn try_list(&self) -> Result<SourceListing, String> {
-        let Reading::Document(text, validators) =
-            self.read_document(&Validators::default()).await?
-        else {
-            return Err("the server did not send the document".into());
+        let fetched = self.state().fetched.take();
+        let (text, validators) = match fetched {
+            Some(fetched) => fetched,
+            None => match self.read_document(&Validators::default()).await? {
+                Reading::Document(text, validators) => (text, validators),
+                Reading::NotModified => return Err("the server did not send the document".into()),
+            },
         };
-        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let (settings, clients) = (self.settings.clone(), self.clients.clone());
-        let built = run_blocking(move || build_tools(&settings, &clients, &text)).await;
-        let (mut listing, operations) = built.ok_or("the service is stopping")??;
+        let built = run_blocking(move || {
+            let built = build_tools(&settings, &clients, &text)?;
+            Ok::<_, String>((built, hash_document(&text)))
+        });
+        let ((mut listing, operations), hash) = built.await.ok_or("the service is stopping")??;
         for tool in &mut listing.tools {
             tool.redact_secrets(&self.process_env.redactor);
         }
@@ -216,6 +223,7 @@ impl Api {
             fault: None,
             listed: Some(hash),
             validators,
+            fetched: None,
             operations,
         };
         Ok(listing)
@@ -284,13 +292,23 @@ impl Source for Api {
             let Ok(Reading::Document(text, validators)) = self.read_document(&known).await else {
                 continue;
             };
+            let hashed = run_blocking(move || (hash_document(&text), text)).await;
+            let Some((hash, text)) = hashed else {
+                continue;
+            };
             let mut state = self.state();
-            if state.listed != Some(Sha256::digest(text.as_bytes()).into()) {
+            if state.listed != Some(hash) {
+                state.fetched = Some((text, validators));
                 return;
             }
             state.validators = validators;
         }
     }
+}
+
+/// The hash of a whole document. It takes long for a large one.
+fn hash_document(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
 }
 
 /// Reads a document under these settings.
@@ -680,7 +698,10 @@ mod tests {
                 .await
                 .unwrap()
                 .unwrap();
+            let so_far = server.sent.load(Ordering::SeqCst);
             let after = fingerprint(&api).await;
+            let sent = server.sent.load(Ordering::SeqCst);
+            assert_eq!(sent, so_far, "the changed document is at hand");
             let mut parts = before.part_hashes.clone();
             parts.retain(|part, hash| after.part_hashes.get(part) != Some(hash));
             assert_eq!(parts.keys().collect::<Vec<_>>(), [&"request"]);

@@ -144,6 +144,7 @@ def test_sources_show_what_was_imported(api):
     assert (source["kind"], source["state"], source["tools"]) == ("openapi", "up", 1)
     assert source["operations"] == {"found": 2, "imported": 1, "left_out": [{"operation": "GET /b", "reason": "`#/none` does not exist"}]}
     assert any("GET /b is left out" in warning for warning in source["warnings"])
+    assert crib.stderr.count("GET /b is left out") == 1
 
 
 def test_answer_that_differs_from_the_document_is_not_lost(api, upstream):

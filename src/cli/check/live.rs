@@ -6,6 +6,7 @@ use super::super::Failure;
 use super::super::tools::log_progress;
 use crate::app::{self, DeclaredTools, SourceFindings};
 use crate::environment::Environment;
+use crate::manifest::Finding;
 
 /// What listing the sources has shown.
 #[derive(Default)]
@@ -21,6 +22,22 @@ pub(super) struct LiveOutcome {
 }
 
 impl LiveOutcome {
+    /// Without the warnings about documents that the check has found in the files.
+    pub(super) fn without_repetitions(mut self, findings: &[Finding]) -> Self {
+        let texts: Vec<String> = findings
+            .iter()
+            .filter_map(|finding| {
+                let name = finding
+                    .path
+                    .strip_prefix("openapi.")?
+                    .strip_suffix(".document")?;
+                Some(format!("source `{name}`: warning: {}", finding.message))
+            })
+            .collect();
+        self.warnings.retain(|warning| !texts.contains(warning));
+        self
+    }
+
     /// The number of all warnings.
     pub(super) fn count_warnings(&self) -> usize {
         self.warnings.len()

@@ -98,7 +98,9 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
     };
     let is_listed = args.live && checked.count(Severity::Error) == 0;
     let live = if is_listed {
-        live::list_sources(path, environment).await?
+        live::list_sources(path, environment)
+            .await?
+            .without_repetitions(&checked.findings)
     } else {
         LiveOutcome::default()
     };

@@ -61,7 +61,7 @@ pub(super) fn run_lints(
         secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
         secrets::check_source_literals(entry, &entry_path, &mut lints);
         secrets::check_unused_source_variables(entry, &entry_path, &mut lints);
-        if *section == OPENAPI && servers::is_document_at_url(entry) {
+        if *section == OPENAPI && servers::is_document_at_url(entry, base, input) {
             servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
         }
         if *section == MCP_SERVERS {

@@ -1,15 +1,19 @@
 //! Lint: MCP servers whose traffic others can read, or whose definitions may change.
 
+use std::path::Path;
+
 use serde_json::Value;
 use url::{Host, Url};
 use wildmatch::WildMatch;
 
 use super::Lints;
+use super::secrets::resolve_text;
+use crate::access::tool_pattern::is_glob;
 use crate::call::units::HumanDuration;
 use crate::manifest::decode::join_path;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::pins::Pins;
-use crate::manifest::policy::is_pattern;
+use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 use crate::text::suggest;
 
@@ -79,7 +83,7 @@ pub(super) fn check_pins(
         return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
     };
     if !pins.matches_reach(&entry.to_json()) {
-        let reach = if is_document_at_url(entry) {
+        let reach = if entry.get("document").is_some() {
             "document or base URL"
         } else {
             "command or URL"
@@ -94,7 +98,7 @@ pub(super) fn check_pins(
         .and_then(Node::entries)
         .unwrap_or_default()
     {
-        let is_pinned = match is_pattern(&key.text) {
+        let is_pinned = match is_glob(&key.text) {
             true => pins
                 .tools
                 .keys()
@@ -148,11 +152,12 @@ pub(super) fn check_trust_hints(
     }
 }
 
-/// Whether an entry of `openapi:` has its document at a URL, where others may change it.
-pub(super) fn is_document_at_url(entry: &Node) -> bool {
-    let text = entry.get("document").map(Node::to_json);
-    text.as_ref()
-        .and_then(Value::as_str)
+/// Whether an entry of `openapi:` has its document at a URL, where others may change it. `base` is
+/// the folder of the manifest.
+pub(super) fn is_document_at_url(entry: &Node, base: &Path, input: &dyn ManifestInput) -> bool {
+    entry
+        .get("document")
+        .and_then(|node| resolve_text(node, base, input))
         .is_some_and(|text| text.contains("://"))
 }
 
