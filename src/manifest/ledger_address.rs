@@ -5,12 +5,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::decode::Findings;
-use super::finding::{Finding, Location, Severity};
-use super::load::parent_folder;
-use super::node::Node;
+use super::finding::{Finding, Severity};
+use super::load::{parent_folder, parse_file};
+use super::node::{Data, Node};
 use super::references::{ManifestInput, References};
-use super::rule::Rule;
+use super::sections::Ledger;
 use super::{DEFAULT_LEDGER, Manifest};
 use crate::ledger;
 
@@ -22,23 +24,23 @@ pub fn read_ledger_address(
     path: &Path,
     input: &dyn ManifestInput,
 ) -> Result<ledger::Settings, Vec<Finding>> {
-    let unreadable = |message: String| {
-        let location = Location {
-            file: path.into(),
-            line: 1,
-            column: 1,
-        };
-        vec![Finding::error(location, "", message).with_rule(Rule::Unreadable)]
-    };
-    let text = input
-        .read_text(path)
-        .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     let mut findings = Findings::default();
-    let Some(root) = Node::parse(path, &text, &mut findings.0) else {
+    let Some(root) = parse_file(path, input, &mut findings) else {
         return Err(findings.0);
     };
     let plain = Manifest::default().ledger;
-    let Some(node) = root.get("ledger").and_then(|ledger| ledger.get("url")) else {
+    // Faults elsewhere do not concern the ledger.
+    findings.0.clear();
+    let section = root.get("ledger");
+    if let Some(section) = section.filter(|section| section.entries().is_none()) {
+        let _: Option<Ledger> = findings.decode(section, "ledger");
+        return Err(findings.0);
+    }
+    let is_set = |url: &&Node| !matches!(url.data, Data::Scalar(Value::Null));
+    let url = section
+        .and_then(|section| section.get("url"))
+        .filter(is_set);
+    let Some(node) = url else {
         // The default file is in the working folder.
         return Ok(ledger::Settings {
             url: DEFAULT_LEDGER.into(),
@@ -46,8 +48,6 @@ pub fn read_ledger_address(
             ..plain
         });
     };
-    // Faults elsewhere do not concern the ledger.
-    findings.0.clear();
     let (mut node, base) = (node.clone(), parent_folder(path));
     References::new(input, &base, BTreeSet::new()).resolve(&mut node, "ledger.url", &mut findings);
     let url: Option<String> = findings.decode(&node, "ledger.url");
@@ -66,7 +66,7 @@ pub fn read_ledger_address(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::read_ledger;
+    use super::super::testing::{load_text, read_ledger};
     use super::*;
 
     #[test]
@@ -77,10 +77,10 @@ mod tests {
             read_ledger(text),
             Ok(("sqlite://value-of-key.db".into(), "/etc/crib".into()))
         );
-        assert_eq!(
-            read_ledger("tools: {}\n"),
-            Ok((DEFAULT_LEDGER.into(), PathBuf::new()))
-        );
+        for text in ["tools: {}\n", "ledger: {url: null}\n", "ledger:\n", ""] {
+            let default = (DEFAULT_LEDGER.into(), PathBuf::new());
+            assert_eq!(read_ledger(text), Ok(default), "{text}");
+        }
     }
 
     #[test]
@@ -94,5 +94,9 @@ mod tests {
             read_ledger("ledger: {url: [x]}").unwrap_err()[0].starts_with("1:15: ledger.url: ")
         );
         assert_eq!(read_ledger("ledger: [").unwrap_err().len(), 1);
+        for text in ["[tools]\n", "ledger: 5\n", "ledger: []\n"] {
+            let found = read_ledger(text).unwrap_err();
+            assert_eq!(load_text(text).err(), Some(found), "{text}");
+        }
     }
 }
