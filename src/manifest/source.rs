@@ -105,6 +105,11 @@ impl SourceRules {
         policy
     }
 
+    /// Whether an entry of the source gives the tool a cache, and not only the manifest's defaults.
+    pub fn declares_cache(&self, own_name: &str) -> bool {
+        self.policies.entry_for(own_name).cache.is_some()
+    }
+
     /// The source's own names of tools that are known before the source is listed.
     pub fn known_tools(&self) -> impl Iterator<Item = &str> {
         let more = self

@@ -581,6 +581,31 @@ async fn python_functions_get_only_declared_fields() {
 }
 
 #[tokio::test]
+async fn shared_cache_without_effect_is_a_warning() {
+    for (rules, is_reported) in [
+        ("defaults: {effect: read, cache: 1m}", true),
+        ("tools: {'st*': {effect: read, cache: 1m}}", true),
+        (
+            "prefix: ''}}\ndefaults: {effect: read, cache: {ttl: 1m",
+            false,
+        ),
+    ] {
+        let manifest = format!("python_modules: {{m: {{module: m.py, {rules}}}}}\n");
+        let app = TestApp::with_files(&manifest, &[("m.py", MODULE)])
+            .await
+            .with_sources_listed()
+            .await;
+        let (_, sources) = app.get("/sources").await;
+        let warnings = sources["sources"][0]["warnings"].to_string();
+        assert_eq!(
+            warnings.contains("tool `state`: cache has no effect"),
+            is_reported,
+            "{rules}: {sources}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn native_functions_get_only_declared_fields() {
     let show = |name: &str| {
         Tool::new(name, "…")

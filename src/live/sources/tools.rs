@@ -314,7 +314,8 @@ fn build_tool(
             .cache
             .as_ref()
             .is_some_and(|cache| cache.context.is_none());
-    if tool_rules.is_some() && is_cached && tool.context_fields() == ContextFields::All {
+    let is_declared = tool_rules.is_some() || rules.declares_cache(&discovered.name);
+    if is_declared && is_cached && tool.context_fields() == ContextFields::All {
         warnings.push(format!(
             "tool `{}`: cache has no effect: the tool gets the caller's context; set cache.context to the fields that its \
              results depend on ([] if none), or set context to the fields that the tool needs",
