@@ -14,14 +14,16 @@ pub(super) fn name_operation(id: Option<&str>, method: &str, path: &str) -> Stri
     shorten(name)
 }
 
-/// The name with a number, if it is taken.
+/// The name with a number, if it is taken. It still has at most 64 characters.
 pub(super) fn make_distinct(name: String, taken: &mut HashSet<String>) -> String {
     let mut free = name.clone();
     for number in 2.. {
         if taken.insert(free.clone()) {
             break;
         }
-        free = format!("{name}_{number}");
+        let end = format!("_{number}");
+        let start = name.floor_char_boundary(LONGEST - end.len());
+        free = format!("{}{end}", &name[..start]);
     }
     free
 }
@@ -56,4 +58,22 @@ fn shorten(name: String) -> String {
     }
     let sum = format!("{:08x}", crc32fast::hash(name.as_bytes()));
     format!("{}_{sum}", &name[..LONGEST - 1 - sum.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_names_stay_short() {
+        let mut taken = HashSet::new();
+        let long = "a".repeat(LONGEST);
+        let names: Vec<String> = (0..11)
+            .map(|_| make_distinct(long.clone(), &mut taken))
+            .collect();
+        assert!(names.iter().all(|name| name.len() == LONGEST), "{names:?}");
+        assert_eq!((taken.len(), &names[10][60..]), (11, "a_11"));
+        assert_eq!(make_distinct("b".into(), &mut taken), "b");
+        assert_eq!(make_distinct("b".into(), &mut taken), "b_2");
+    }
 }
