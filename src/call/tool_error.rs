@@ -116,6 +116,15 @@ impl ToolError {
         self
     }
 
+    /// The same failure of the backend with another message. Other failures stay as they are.
+    #[must_use]
+    pub fn map_upstream_message(mut self, map: impl FnOnce(&str) -> String) -> Self {
+        if let Self::Upstream { message, .. } = &mut self {
+            *message = map(message);
+        }
+        self
+    }
+
     /// The same failure, but the call did not reach the backend.
     #[must_use]
     pub fn not_delivered(mut self) -> Self {

@@ -75,7 +75,6 @@ impl Argv {
                 PresentItem::Literal(text) => text.to_owned(),
                 PresentItem::Text(text, values) => text.render(values),
             });
-            true
         });
         rendered
     }
@@ -98,7 +97,6 @@ impl Argv {
                     });
                 }
             }
-            true
         });
         bytes
     }
@@ -121,7 +119,6 @@ impl Argv {
                     }
                 });
             }
-            true
         });
         totals
             .into_iter()
@@ -181,34 +178,30 @@ enum PresentItem<'a> {
     Text(&'a ItemText, ItemValues<'a>),
 }
 
-/// Shows `take` the items that are there, in order, until it returns false.
-fn visit<'a>(
-    items: &'a [Item],
-    values: Values<'a>,
-    take: &mut dyn FnMut(PresentItem<'a>) -> bool,
-) -> bool {
-    items.iter().all(|item| match item {
-        Item::Literal(text) => take(PresentItem::Literal(text)),
-        Item::Text(text) => take(PresentItem::Text(
-            text,
-            ItemValues {
-                values,
-                element: None,
-            },
-        )),
-        Item::When(condition, items) => {
-            !is_given(values.get(condition)) || visit(items, values, take)
+/// Shows `take` the items that are there, in order.
+fn visit<'a>(items: &'a [Item], values: Values<'a>, take: &mut dyn FnMut(PresentItem<'a>)) {
+    for item in items {
+        match item {
+            Item::Literal(text) => take(PresentItem::Literal(text)),
+            Item::Text(text) => {
+                let element = None;
+                take(PresentItem::Text(text, ItemValues { values, element }));
+            }
+            Item::When(condition, items) => {
+                if is_given(values.get(condition)) {
+                    visit(items, values, take);
+                }
+            }
+            Item::Each(list, texts) => {
+                for element in elements(list, values) {
+                    let element = Some(element);
+                    for text in texts {
+                        take(PresentItem::Text(text, ItemValues { values, element }));
+                    }
+                }
+            }
         }
-        Item::Each(list, texts) => elements(list, values).all(|element| {
-            let values = ItemValues {
-                values,
-                element: Some(element),
-            };
-            texts
-                .iter()
-                .all(|text| take(PresentItem::Text(text, values)))
-        }),
-    })
+    }
 }
 
 /// Whether a value counts as given: `false` and an empty list do not, so that a flag and a list can

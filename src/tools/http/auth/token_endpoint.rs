@@ -62,26 +62,10 @@ impl TokenEndpoint {
             Ok(response) => self.read_response(response, refresh_token.is_some()).await,
             Err(error) => Err(error),
         };
-        granted.map_err(|error| match error {
-            ToolError::Upstream {
-                message,
-                retryable,
-                unavailable,
-                retry_after,
-                cause,
-                ..
-            } => {
-                let message = format!("no access token: {message}");
-                ToolError::Upstream {
-                    message,
-                    retryable,
-                    unavailable,
-                    not_delivered: true,
-                    retry_after,
-                    cause,
-                }
-            }
-            other => other,
+        granted.map_err(|error| {
+            error
+                .map_upstream_message(|message| format!("no access token: {message}"))
+                .not_delivered()
         })
     }
 
@@ -315,27 +299,16 @@ mod tests {
         let granted = endpoint(&server.host, json!({}))
             .request_token(refresh_token)
             .await;
-        granted.map_err(|error| match error {
-            ToolError::Upstream {
-                message,
-                retryable,
-                unavailable,
-                not_delivered,
-                retry_after,
-                cause,
-            } => {
-                assert!(not_delivered, "the call has not reached its server");
-                let message = message.replace(&server.host, "auth");
+        granted.map_err(|error| {
+            let is_delivered = matches!(
+                error,
                 ToolError::Upstream {
-                    message,
-                    retryable,
-                    unavailable,
-                    not_delivered,
-                    retry_after,
-                    cause,
+                    not_delivered: false,
+                    ..
                 }
-            }
-            other => other,
+            );
+            assert!(!is_delivered, "the call has not reached its server");
+            error.map_upstream_message(|message| message.replace(&server.host, "auth"))
         })
     }
 

@@ -261,29 +261,11 @@ impl TokenSource {
 
     /// The error without secrets: a token endpoint may repeat the request.
     fn redact_error(&self, error: ToolError) -> ToolError {
-        match (error, &*self.redactor.load()) {
-            (
-                ToolError::Upstream {
-                    message,
-                    retryable,
-                    unavailable,
-                    not_delivered,
-                    retry_after,
-                    cause,
-                },
-                Some(redactor),
-            ) => {
-                let message = redactor.redact_and_shorten(&message, MAX_MESSAGE_BYTES);
-                ToolError::Upstream {
-                    message,
-                    retryable,
-                    unavailable,
-                    not_delivered,
-                    retry_after,
-                    cause,
-                }
-            }
-            (error, _) => error,
+        match &*self.redactor.load() {
+            Some(redactor) => error.map_upstream_message(|message| {
+                redactor.redact_and_shorten(message, MAX_MESSAGE_BYTES)
+            }),
+            None => error,
         }
     }
 }
