@@ -8,9 +8,11 @@ use serde_json::{Map, Number, Value};
 
 /// The most values that the text itself may have. GitHub's description has about 900,000.
 const MOST_VALUES: usize = 4_000_000;
-/// The most values and bytes of text that are copied. Each anchor and each alias is a copy, so a
-/// few bytes could take much memory.
-const MOST_COPIED: usize = 2_000_000;
+/// The most that is copied, in the unit of [`VALUE_WEIGHT`]. Each anchor and each alias is a copy,
+/// so a few bytes could take much memory.
+const MOST_COPIED: usize = 64 << 20;
+/// The weight of a value without text, in bytes. Text counts besides.
+const VALUE_WEIGHT: usize = size_of::<Value>();
 /// The deepest nesting, aliases included. Values are converted and dropped by recursion, so a
 /// deeper one could overflow the stack. serde_json has the same bound.
 const DEEPEST: usize = 128;
@@ -28,7 +30,7 @@ struct Open {
 /// The value of an anchor.
 struct Anchored {
     value: Value,
-    /// The number of its values and bytes of text.
+    /// About how many bytes a copy takes.
     weight: usize,
     /// The number of lists and maps within each other.
     height: usize,
@@ -47,7 +49,6 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Anchored> = HashMap::new();
     let mut document = None;
-    // The weight counts each value, and each byte of text.
     let (mut count, mut weight, mut copied) = (0, 0, 0);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
@@ -72,7 +73,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
         let (value, anchor, before, height) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let before = weight;
-                weight += 1 + text.len();
+                weight += VALUE_WEIGHT + text.len();
                 let value = match style {
                     ScalarStyle::Plain => plain(text.as_ref()),
                     _ => Value::String(text.into_owned()),
@@ -112,7 +113,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
                 else {
                     continue;
                 };
-                weight += 1;
+                weight += VALUE_WEIGHT;
                 let value = match container {
                     Container::List(items) => Value::Array(items),
                     Container::Map(entries, _) => Value::Object(merged(entries)),
@@ -248,13 +249,13 @@ mod tests {
 
     #[test]
     fn aliased_text_is_bounded() {
-        let text = "x".repeat(1_000);
+        let text = "x".repeat(100_000);
         let aliases = |times: usize| format!("a: &a {text}\nb: [{}]\n", "*a, ".repeat(times));
         assert_eq!(
-            parse(&aliases(2_000)),
+            parse(&aliases(800)),
             Err("line 2: too many values by aliases".into())
         );
-        assert!(parse(&aliases(1_000)).is_ok());
+        assert!(parse(&aliases(200)).is_ok());
     }
 
     #[test]

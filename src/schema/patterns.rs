@@ -13,10 +13,16 @@ pub(super) struct PatternCost {
     pub(super) width: u64,
 }
 
+/// Parses a pattern in the syntax of JSON Schema. `None` if the pattern is invalid, or has features
+/// beyond regular expressions.
+pub(super) fn parse_pattern(pattern: &str) -> Option<Hir> {
+    let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
+    regex_syntax::Parser::new().parse(&translated).ok()
+}
+
 /// The cost of a pattern in the syntax of JSON Schema. `None` if the pattern is invalid.
 pub(super) fn estimate_cost(pattern: &str) -> Option<PatternCost> {
-    let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
-    let hir = regex_syntax::Parser::new().parse(&translated).ok()?;
+    let hir = parse_pattern(pattern)?;
     let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
     let walk = WidthSearch {
         has_many_starts: !is_anchored,

@@ -6,6 +6,8 @@ use std::cell::Cell;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value, json};
 
+use super::patterns::parse_pattern;
+
 /// Maximum depth of a sample. A recursive schema ends here.
 const MAX_DEPTH: usize = 8;
 /// Maximum number of items or characters that a minimum adds.
@@ -227,7 +229,7 @@ fn sample_text(keywords: &Map<String, Value>) -> String {
 /// expressions.
 fn text_for_pattern(pattern: &str) -> Option<String> {
     let mut text = String::new();
-    let hir = regex_syntax::Parser::new().parse(pattern).ok()?;
+    let hir = parse_pattern(pattern)?;
     write_match(&hir, &mut text)?;
     Some(text)
 }
