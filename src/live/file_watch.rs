@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::signal::unix::Signal;
 
-use super::{FileSnapshot, LiveTools};
+use super::file_snapshot::FileSnapshot;
+use super::live_tools::LiveTools;
 use crate::runtime::blocking;
 
 /// Time between two polls.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::LiveTools;
+use super::live_tools::LiveTools;
 use crate::ledger::{Error, RegisteredTool};
 use crate::manifest::{Defaults, Finding, read_registered_tool};
-use crate::registry::{ChangeError, Entry};
+use crate::registry::{ChangeError, Entry, SkippedTool};
 use crate::runtime::blocking;
 use crate::tools::{HttpClients, Tool};
 
@@ -110,6 +110,12 @@ impl LiveTools {
             stored.into_iter().filter_map(parse).collect()
         };
         blocking::run_blocking(read_all).await.ok_or(Error::Closed)
+    }
+}
+
+pub(super) fn log_skipped_tools(skipped: &[SkippedTool]) {
+    for SkippedTool { name, reason: why } in skipped {
+        tracing::warn!(tool = name, why, "a registered tool is skipped");
     }
 }
 

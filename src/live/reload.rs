@@ -6,16 +6,19 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use tokio::sync::watch::Sender;
 
+use super::error::Error;
 use super::file_snapshot::FileSnapshot;
+use super::live_tools::{DeclaredState, LiveTools, ReloadStatus, State};
+use super::registration::log_skipped_tools;
+use super::service_config::{ManifestReading, ServiceConfig};
 use super::sources::{Sources, snapshot_files};
 use super::startup_settings::StartupSettings;
-use super::{DeclaredState, Error, LiveTools, ManifestReading, ReloadStatus, ServiceConfig, State};
 use crate::access::callers::Callers;
 use crate::call::Origin;
 use crate::ledger;
 use crate::manifest::pins;
 use crate::manifest::{Finding, Location, Manifest, Severity};
-use crate::registry::{Registry, SkippedTool};
+use crate::registry::Registry;
 use crate::runtime::blocking;
 use crate::tools::{HttpClients, ProcessEnv, Tool};
 
@@ -51,7 +54,7 @@ impl LiveTools {
             .into(),
             reload_status: ArcSwap::default(),
             tool_lists: Mutex::default(),
-            source_statuses: ArcSwap::default(),
+            live_sources: ArcSwap::default(),
             status_changed: Sender::new(()),
             has_started: AtomicBool::new(false),
         });
@@ -59,12 +62,6 @@ impl LiveTools {
             .await?;
         live.has_started.store(true, Ordering::Relaxed);
         Ok(live)
-    }
-
-    /// Whether [`start`](Self::start) has ended. A source that is added later is not awaited by the
-    /// readiness probe.
-    pub(super) fn has_started(&self) -> bool {
-        self.has_started.load(Ordering::Relaxed)
     }
 
     /// Reads the manifest again. A valid manifest replaces the old one in one step: callers, tools,
@@ -221,12 +218,6 @@ fn require_pins(
             Err(vec![Finding::error(location, "", message)])
         }
         _ => Ok(manifest),
-    }
-}
-
-pub(super) fn log_skipped_tools(skipped: &[SkippedTool]) {
-    for SkippedTool { name, reason: why } in skipped {
-        tracing::warn!(tool = name, why, "a registered tool is skipped");
     }
 }
 

@@ -1,10 +1,9 @@
 //! Settings that change only at the next start, and a comparison that finds such changes.
 
+use super::service_config::ServiceConfig;
 use crate::call::Digest;
 use crate::ledger;
-use crate::live::ServiceConfig;
-use crate::manifest::Manifest;
-use crate::manifest::ServerSettings;
+use crate::manifest::{Manifest, ServerSettings};
 
 /// The values of these settings.
 pub(super) struct StartupSettings {

@@ -3,10 +3,9 @@
 //! The check runs when all sources have settled, and again whenever the tools have changed.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 
-use super::LiveTools;
 use crate::manifest::{Knowledge, ListEntry, Severity};
+use crate::registry::Catalog;
 
 /// The entries of all lists, and which of them match no tool.
 #[derive(Default)]
@@ -16,40 +15,21 @@ pub(super) struct ToolLists {
     unmatched: HashSet<usize>,
 }
 
-impl LiveTools {
-    /// Replaces the lists with those of a new manifest.
-    pub(super) fn replace_tool_lists(&self, entries: Vec<ListEntry>) {
-        *self
-            .tool_lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = ToolLists {
+impl ToolLists {
+    pub(super) fn new(entries: Vec<ListEntry>) -> Self {
+        Self {
             entries,
             unmatched: HashSet::new(),
-        };
-        self.check_tool_lists();
+        }
     }
 
-    /// Logs the entries that match no tool, and those reported before that match a tool now. Does
-    /// nothing until all sources have settled, because their tools are not known before.
-    pub(super) fn check_tool_lists(&self) {
-        if !self
-            .source_statuses
-            .load()
-            .iter()
-            .all(|status| status.is_settled())
-        {
-            return;
-        }
-        let catalog = self.registry.catalog();
+    /// Logs the entries that match no tool, and those reported before that match a tool now.
+    pub(super) fn check(&mut self, catalog: &Catalog) {
         let names: Vec<&str> = catalog
             .entries()
             .flat_map(|entry| entry.definition.names())
             .collect();
-        let mut lists = self
-            .tool_lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let ToolLists { entries, unmatched } = &mut *lists;
+        let Self { entries, unmatched } = self;
         for (at, entry) in entries.iter().enumerate() {
             match entry.finding_for(&names, Knowledge::Some) {
                 Some(finding) if finding.severity == Severity::Warning && unmatched.insert(at) => {

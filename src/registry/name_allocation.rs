@@ -1,12 +1,18 @@
-//! Decides which tools of sources get the names that they want.
+//! Decides which tools get the names that they want. Each name belongs to one tool.
 //!
-//! Each name belongs to one tool. A tool that is served does not lose its name because another
-//! server starts to list a tool of that name. A server's tool is also left out if its name differs
-//! from another tool's name only in spelling.
+//! The tools of program and manifest have their names already. The others get names in the order of
+//! [`Rank`]. A tool that is served does not lose its name because a server starts to list a tool of
+//! that name.
+//!
+//! The tools of the operator's own sources are all-or-nothing. The first choice of such a source
+//! without a name conflict is served: its new listing, its previous listing, then its fallback. A
+//! server, whose tools another party defines, loses single tools instead. Their names must also
+//! differ from other names in more than spelling.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::name_taken::{check_registered_names, describe_origin};
 use crate::call::{Kind, Origin, ToolName};
 use crate::catalog::{BuildEnv, Catalog, Entry, UnlistedSource};
 use crate::text::names::{normalize_name, strip_known_prefix};
@@ -19,22 +25,22 @@ pub struct SourceTools {
     /// The prefix of its tools' names.
     pub prefix: String,
     /// Lists of tools, the most wanted first. The first list that fits into the catalog is served.
-    /// Of a group that is not `all_or_nothing`, the first list always fits.
+    /// Of a server, the first list always fits.
     pub choices: Vec<Vec<Tool>>,
     /// Tools that are served if no choice fits. Each of them is served if its own name is free.
     pub fallback: Vec<Tool>,
-    /// Whether a choice fits only if all of its tools get their names. Otherwise single tools are
-    /// left out.
+    /// Whether a choice fits only if all of its tools get their names. Otherwise the source is a
+    /// server: single tools are left out.
     pub all_or_nothing: bool,
     /// Names that its tools have now. They keep these names.
-    pub current_names: Vec<ToolName>,
+    pub current_names: HashSet<ToolName>,
     /// Names that the operator gave to its tools, in the manifest or by approval.
-    pub assigned_names: Vec<ToolName>,
+    pub assigned_names: HashSet<ToolName>,
     /// The answer for its other names, while no choice is served.
     pub unlisted: Option<UnlistedSource>,
 }
 
-/// The outcome for one group.
+/// The outcome for one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Index of the choice that is served.
@@ -45,7 +51,7 @@ pub struct Placement {
     pub rejected_tools: Vec<RejectedTool>,
 }
 
-/// A tool that is not served, because another tool has its name.
+/// A tool of a source that is not served, because another tool has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedTool {
     /// The name under which it would be served.
@@ -54,185 +60,192 @@ pub struct RejectedTool {
     pub reason: String,
 }
 
-/// The names that are taken or claimed while a catalog is built.
-pub(crate) struct NameAllocator {
-    /// The source of each name in the new catalog that belongs to a source.
-    owners: HashMap<ToolName, Arc<str>>,
-    /// The source that may use each name first: the source that has it now, else the source to
-    /// which the operator gave it.
-    claims: HashMap<ToolName, Arc<str>>,
-    /// The prefix of each server, with the server's name.
-    prefixes: Vec<(String, Arc<str>)>,
-    /// For each normal form, the one server's tool that keeps its name. A name that the operator
-    /// gave takes precedence over a name that is served now.
-    spelling_owners: HashMap<String, ToolName>,
-    /// Registered tools that are served, by the normal forms of their names.
-    registered: HashMap<String, ToolName>,
-    /// Quarantined tools that the operator does not know, with the index of their group. They get
-    /// only names that remain free.
-    deferred: Vec<(usize, Arc<str>, Tool)>,
+/// A registered tool that is not served, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedTool {
+    /// The tool's name.
+    pub name: String,
+    /// Why it is not served, as a sentence.
+    pub reason: String,
 }
 
-impl NameAllocator {
-    /// Prepares the placement of these groups. `before` is the catalog that is replaced.
-    pub(crate) fn new(groups: &[SourceTools], registered: &[Tool], before: &Catalog) -> Self {
-        let mut claims = HashMap::new();
-        for names in [
-            |group: &SourceTools| group.current_names.clone(),
-            |group: &SourceTools| group.assigned_names.clone(),
-        ] {
-            for group in groups {
-                for name in names(group) {
-                    claims.entry(name).or_insert_with(|| group.source.clone());
+/// Which tools got their names.
+pub struct Allocation {
+    /// The outcome for each source, in the order of the sources.
+    pub placements: Vec<Placement>,
+    /// Registered tools that are not served.
+    pub skipped: Vec<SkippedTool>,
+}
+
+/// The order in which tools get names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Tools of the operator's own sources.
+    OwnSource,
+    /// Tools of servers with names that the operator gave.
+    Assigned,
+    /// Registered tools that are served now.
+    ServedRegistered,
+    /// Tools of servers that are served now.
+    Served,
+    /// Fallback tools of servers.
+    Fallback,
+    /// Other tools of servers.
+    New,
+    /// Other registered tools.
+    Registered,
+    /// Quarantined tools that the operator does not know. They take no name from a tool that can be
+    /// called.
+    Quarantined,
+}
+
+/// Adds these tools to the catalog `next`, as far as they get their names.
+pub(crate) fn allocate_names(
+    sources: Vec<SourceTools>,
+    registered: Vec<Tool>,
+    next: &mut Catalog,
+    env: &BuildEnv<'_>,
+) -> Allocation {
+    let mut allocator = NameAllocator::new(&sources, next, env);
+    let mut placements = vec![Placement::default(); sources.len()];
+    let mut waiting = Vec::new();
+    for (at, mut source) in sources.into_iter().enumerate() {
+        if source.all_or_nothing {
+            placements[at] = allocator.place_own_source(source);
+            continue;
+        }
+        let name = source.source.clone();
+        if source.choices.is_empty() {
+            allocator.add_unlisted(source.unlisted);
+            let fallback = source.fallback.into_iter();
+            waiting.extend(fallback.map(|tool| (Rank::Fallback, Some((at, name.clone())), tool)));
+        } else {
+            placements[at].choice = Some(0);
+            let tools = source.choices.swap_remove(0).into_iter();
+            let ranked = tools.map(|tool| (source.rank(&tool), Some((at, name.clone())), tool));
+            waiting.extend(ranked);
+        }
+    }
+    for tool in registered {
+        let served = env.before.get(tool.name());
+        let is_served = served.is_some_and(|entry| entry.origin == Origin::Registered);
+        let rank = if is_served {
+            Rank::ServedRegistered
+        } else {
+            Rank::Registered
+        };
+        waiting.push((rank, None, tool));
+    }
+    // The sort is stable: within a rank, the first source comes first.
+    waiting.sort_by_key(|(rank, _, _)| *rank);
+    let mut skipped = Vec::new();
+    for (rank, source, tool) in waiting {
+        let name = tool.definition.name.clone();
+        match source {
+            Some((at, source)) => {
+                let placed = allocator.place_tool(tool, &source, rank);
+                if let Err(reason) = placed
+                    && rank != Rank::Fallback
+                {
+                    let reason = format!("the tool `{name}` is left out: {reason}");
+                    placements[at]
+                        .rejected_tools
+                        .push(RejectedTool { tool: name, reason });
+                }
+            }
+            None => {
+                if let Err(reason) = allocator.place_registered(tool) {
+                    let name = name.to_string();
+                    skipped.push(SkippedTool { name, reason });
                 }
             }
         }
-        let is_served = |tool: &&Tool| {
-            before
-                .get(tool.name())
-                .is_some_and(|entry| entry.origin == Origin::Registered)
-        };
-        let names = |tool: &Tool| -> Vec<(String, ToolName)> {
-            let own = &tool.definition.name;
-            let all = std::iter::once(own)
-                .chain(&tool.definition.aliases)
-                .map(ToolName::as_str);
-            all.flat_map(|name| [Some(name), strip_known_prefix(name)])
-                .flatten()
-                .map(|name| (normalize_name(name), own.clone()))
-                .collect()
-        };
-        let registered = registered
+    }
+    Allocation {
+        placements,
+        skipped,
+    }
+}
+
+impl SourceTools {
+    /// The rank of a listed tool of a server.
+    fn rank(&self, tool: &Tool) -> Rank {
+        let name = &tool.definition.name;
+        if self.assigned_names.contains(name) {
+            Rank::Assigned
+        } else if tool.quarantined {
+            Rank::Quarantined
+        } else if self.current_names.contains(name) {
+            Rank::Served
+        } else {
+            Rank::New
+        }
+    }
+}
+
+/// The catalog that is being filled.
+struct NameAllocator<'a> {
+    next: &'a mut Catalog,
+    env: &'a BuildEnv<'a>,
+    /// The source of each name in `next` that belongs to a source.
+    owners: HashMap<ToolName, Arc<str>>,
+    /// The source for which each name is reserved: the source that has it now, else the source to
+    /// which the operator gave it. No server takes a name that is reserved for another.
+    reserved: HashMap<ToolName, Arc<str>>,
+    /// Each server with the prefix of its names.
+    prefixes: Vec<(Arc<str>, String)>,
+    /// Registered tools, by the normal forms of their names without a known prefix.
+    bare_names: HashMap<String, ToolName>,
+}
+
+impl<'a> NameAllocator<'a> {
+    fn new(sources: &[SourceTools], next: &'a mut Catalog, env: &'a BuildEnv<'a>) -> Self {
+        let mut reserved = HashMap::new();
+        let current = sources.iter().map(|source| (source, &source.current_names));
+        let assigned = sources
             .iter()
-            .filter(is_served)
-            .flat_map(names)
-            .collect();
-        let servers = || groups.iter().filter(|group| !group.all_or_nothing);
-        let prefixes = servers()
-            .map(|group| (group.prefix.clone(), group.source.clone()))
-            .collect();
-        // A name that its server does not list any more must not block the same name of another
-        // tool.
-        let listed = servers()
-            .filter_map(|group| group.choices.first())
-            .flatten();
-        let listed: HashSet<&ToolName> = listed.map(|tool| &tool.definition.name).collect();
-        let mut spelling_owners = HashMap::new();
-        for names in [
-            |group: &SourceTools| group.assigned_names.clone(),
-            |group: &SourceTools| group.current_names.clone(),
-        ] {
-            for name in servers()
-                .flat_map(names)
-                .filter(|name| listed.contains(name))
-            {
-                spelling_owners
-                    .entry(normalize_name(name.as_str()))
-                    .or_insert(name);
+            .map(|source| (source, &source.assigned_names));
+        for (source, names) in current.chain(assigned) {
+            for name in names {
+                let owner = reserved.entry(name.clone());
+                owner.or_insert_with(|| source.source.clone());
             }
         }
+        let foreign = sources.iter().filter(|source| !source.all_or_nothing);
         Self {
+            next,
+            env,
             owners: HashMap::new(),
-            claims,
-            prefixes,
-            spelling_owners,
-            registered,
-            deferred: Vec::new(),
+            reserved,
+            prefixes: foreign
+                .map(|source| (source.source.clone(), source.prefix.clone()))
+                .collect(),
+            bare_names: HashMap::new(),
         }
     }
 
-    /// Places all groups: the operator's own sources first, then the servers, whose tools another
-    /// party defines.
-    pub(crate) fn place_all(
-        &mut self,
-        groups: Vec<SourceTools>,
-        next: &mut Catalog,
-        env: &BuildEnv<'_>,
-    ) -> Vec<Placement> {
-        let mut order: Vec<(usize, SourceTools)> = groups.into_iter().enumerate().collect();
-        order.sort_by_key(|(_, group)| !group.all_or_nothing);
-        let mut placements: Vec<(usize, Placement)> = order
-            .into_iter()
-            .map(|(at, group)| (at, self.place_source(at, group, next, env)))
-            .collect();
-        placements.sort_by_key(|(at, _)| *at);
-        placements
-            .into_iter()
-            .map(|(_, placement)| placement)
-            .collect()
-    }
-
-    /// Adds the first choice of a group that fits to the catalog, else its fallback. `at` is the
-    /// index of the group.
-    fn place_source(
-        &mut self,
-        at: usize,
-        group: SourceTools,
-        next: &mut Catalog,
-        env: &BuildEnv<'_>,
-    ) -> Placement {
-        let SourceTools {
-            source,
-            choices,
-            fallback,
-            all_or_nothing,
-            assigned_names,
-            unlisted,
-            ..
-        } = group;
-        let mut rejections = Vec::new();
-        for (choice, tools) in choices.into_iter().enumerate() {
-            if all_or_nothing {
-                match self.place_all_or_none(tools, &source, next, env) {
-                    Ok(()) => {
-                        return Placement {
-                            choice: Some(choice),
-                            rejections,
-                            rejected_tools: Vec::new(),
-                        };
-                    }
-                    Err(reason) => rejections.push(reason),
+    /// Adds all tools of the first choice that fits, else the fallback tools whose names are free.
+    fn place_own_source(&mut self, tools: SourceTools) -> Placement {
+        let (source, mut rejections) = (tools.source, Vec::new());
+        for (choice, tools) in tools.choices.into_iter().enumerate() {
+            let before = (self.next.clone(), self.owners.clone());
+            let mut tools = tools.into_iter();
+            match tools.try_for_each(|tool| self.place_tool(tool, &source, Rank::OwnSource)) {
+                Ok(()) => {
+                    return Placement {
+                        choice: Some(choice),
+                        rejections,
+                        rejected_tools: Vec::new(),
+                    };
                 }
-                continue;
+                Err(reason) => rejections.push(reason),
             }
-            // A server: its first choice is always served, without the tools that do not get their
-            // names. Quarantined tools that the operator does not know wait in `deferred`, so that
-            // they take no name from a tool that can be called.
-            let assigned_names: HashSet<ToolName> = assigned_names.into_iter().collect();
-            let is_last =
-                |tool: &Tool| tool.quarantined && !assigned_names.contains(&tool.definition.name);
-            let (deferred, tools): (Vec<Tool>, Vec<Tool>) = tools.into_iter().partition(is_last);
-            self.deferred
-                .extend(deferred.into_iter().map(|tool| (at, source.clone(), tool)));
-            let rejected_tools = tools.into_iter().filter_map(|tool| {
-                // A name that the operator gave takes precedence over a registered tool. Any other
-                // name yields to it.
-                let yields = !assigned_names.contains(&tool.definition.name);
-                self.place_tool(tool, &source, yields, next, env)
-            });
-            return Placement {
-                choice: Some(choice),
-                rejections,
-                rejected_tools: rejected_tools.collect(),
-            };
+            (*self.next, self.owners) = before;
         }
-        unlisted
-            .into_iter()
-            .for_each(|source| next.add_unlisted_source(source));
-        for tool in fallback {
-            let entry = next.build(tool, env);
-            if let Ok(entry) = entry
-                .inspect_err(|error| tracing::debug!(%error, "a fallback tool cannot be built"))
-                && self
-                    .find_name_conflict(&entry, &source, !all_or_nothing, next)
-                    .is_none()
-            {
-                self.owners
-                    .extend(entry.names().map(|name| (name.clone(), source.clone())));
-                // The names are free, and the definition was checked when it was declared. So this
-                // does not fail.
-                let _ = next.insert(entry);
-            }
+        self.add_unlisted(tools.unlisted);
+        for tool in tools.fallback {
+            // A fallback tool without its name is no loss: it does nothing.
+            let _ = self.place_tool(tool, &source, Rank::OwnSource);
         }
         Placement {
             choice: None,
@@ -241,161 +254,103 @@ impl NameAllocator {
         }
     }
 
-    /// Places the quarantined tools of `deferred`. This runs after all other tools, registered ones
-    /// included, have their names.
-    pub(crate) fn place_deferred(
-        &mut self,
-        placements: &mut [Placement],
-        next: &mut Catalog,
-        env: &BuildEnv<'_>,
-    ) {
-        for (at, source, tool) in std::mem::take(&mut self.deferred) {
-            if let Some(placement) = placements.get_mut(at) {
-                placement
-                    .rejected_tools
-                    .extend(self.place_tool(tool, &source, true, next, env));
-            }
+    fn add_unlisted(&mut self, source: Option<UnlistedSource>) {
+        if let Some(source) = source {
+            self.next.add_unlisted_source(source);
         }
     }
 
-    /// Adds one tool to the catalog, or returns why it is left out. `yields`: the tool also yields
-    /// to a served registered tool, and to a server with a longer prefix, if its name looks like
-    /// theirs.
-    fn place_tool(
-        &mut self,
-        tool: Tool,
-        source: &Arc<str>,
-        yields: bool,
-        next: &mut Catalog,
-        env: &BuildEnv<'_>,
-    ) -> Option<RejectedTool> {
-        let name = tool.definition.name.clone();
-        let placed = next
-            .build(tool, env)
-            .map_err(|error| error.to_string())
-            .and_then(|entry| {
-                let yielded = yields
-                    .then(|| {
-                        self.find_registered_conflict(&entry)
-                            .or_else(|| self.find_prefix_conflict(&name, source))
-                    })
-                    .flatten();
-                let reason =
-                    yielded.or_else(|| self.find_name_conflict(&entry, source, true, next));
-                if let Some(reason) = reason.or_else(|| self.find_spelling_conflict(&entry, next)) {
-                    return Err(format!("{reason}; {}", conflict_advice(entry.kind)));
-                }
-                let names: Vec<ToolName> = entry.names().cloned().collect();
-                next.insert(entry).map_err(|error| error.to_string())?;
-                self.owners
-                    .extend(names.into_iter().map(|name| (name, source.clone())));
-                Ok(())
+    /// Adds one tool of a source, or returns why it cannot have its names.
+    fn place_tool(&mut self, tool: Tool, source: &Arc<str>, rank: Rank) -> Result<(), String> {
+        let entry = self.build(tool)?;
+        if let Some(reason) = self.find_conflict(&entry, source, rank) {
+            let (name, advice) = (&entry.definition.name, conflict_advice(entry.kind));
+            return Err(match rank {
+                Rank::OwnSource => format!("its tool `{name}`: {reason}; {advice}"),
+                _ => format!("{reason}; {advice}"),
             });
-        placed.err().map(|reason| RejectedTool {
-            reason: format!("the tool `{name}` is left out: {reason}"),
-            tool: name,
-        })
-    }
-
-    /// Adds all of these tools to the catalog, or none of them and returns the reason.
-    fn place_all_or_none(
-        &mut self,
-        tools: Vec<Tool>,
-        source: &Arc<str>,
-        catalog: &mut Catalog,
-        env: &BuildEnv<'_>,
-    ) -> Result<(), String> {
-        let (mut next, mut names) = (catalog.clone(), Vec::new());
-        for tool in tools {
-            let entry = next.build(tool, env).map_err(|error| error.to_string())?;
-            if let Some(reason) = self.find_name_conflict(&entry, source, false, catalog) {
-                return Err(format!(
-                    "its tool `{}`: {reason}; {}",
-                    entry.definition.name,
-                    conflict_advice(entry.kind)
-                ));
-            }
-            names.extend(entry.names().map(|name| (name.clone(), source.clone())));
-            next.insert(entry).map_err(|error| error.to_string())?;
         }
-        self.owners.extend(names);
-        *catalog = next;
-        Ok(())
+        let owned = entry.names().map(|name| (name.clone(), source.clone()));
+        self.owners.extend(owned);
+        self.next.insert(entry).map_err(|error| error.to_string())
     }
 
-    /// Returns an error text if one of the names is taken. `foreign`: a claim of another source
-    /// counts, too.
-    fn find_name_conflict(
-        &self,
-        entry: &Entry,
-        source: &Arc<str>,
-        foreign: bool,
-        next: &Catalog,
-    ) -> Option<String> {
-        entry.names().find_map(|name| {
-            let of_source =
-                |source: &Arc<str>| format!("`{name}` is a tool of source `{source}` already");
-            if let Some(holder) = next.get(name.as_str()) {
-                return Some(match (self.owners.get(name), holder.origin) {
-                    (Some(source), _) => of_source(source),
-                    (None, Origin::Program) => format!("`{name}` is a tool of the program already"),
-                    (None, Origin::Registered) => {
-                        format!("`{name}` is a tool that is registered already")
-                    }
-                    (None, Origin::Manifest) => {
-                        format!("`{name}` is a tool of the manifest already")
-                    }
-                });
-            }
-            self.claims
-                .get(name)
-                .filter(|owner| foreign && *owner != source)
-                .map(of_source)
+    fn place_registered(&mut self, tool: Tool) -> Result<(), String> {
+        let entry = self.build(tool)?;
+        check_registered_names(self.next, &entry).map_err(|taken| taken.to_string())?;
+        let own = &entry.definition.name;
+        let bare_names = entry
+            .names()
+            .filter_map(|name| strip_known_prefix(name.as_str()));
+        let spellings = bare_names.map(|name| (normalize_name(name), own.clone()));
+        self.bare_names.extend(spellings);
+        self.next.insert(entry).map_err(|error| error.to_string())
+    }
+
+    fn build(&self, tool: Tool) -> Result<Arc<Entry>, String> {
+        let entry = self.next.build(tool, self.env);
+        entry.map_err(|error| error.to_string())
+    }
+
+    /// Returns why a tool of this source cannot have its names.
+    fn find_conflict(&self, entry: &Entry, source: &Arc<str>, rank: Rank) -> Option<String> {
+        let name_conflict = entry.names().find_map(|name| {
+            let holder = self.next.get(name.as_str());
+            let owner = match holder {
+                Some(_) => self.owners.get(name),
+                None => self
+                    .reserved
+                    .get(name)
+                    .filter(|owner| rank != Rank::OwnSource && *owner != source),
+            };
+            let holder = match owner {
+                Some(owner) => format!("a tool of source `{owner}`"),
+                None => describe_origin(holder?).to_owned(),
+            };
+            Some(format!("`{name}` is {holder} already"))
+        });
+        name_conflict.or_else(|| match rank {
+            Rank::OwnSource | Rank::Fallback => None,
+            Rank::Assigned => self.find_spelling_conflict(entry),
+            _ => self
+                .find_prefix_conflict(&entry.definition.name, source)
+                .or_else(|| self.find_spelling_conflict(entry)),
         })
     }
 
-    /// Returns which tool has, or will have, another spelling of one of these names.
-    fn find_spelling_conflict(&self, entry: &Entry, next: &Catalog) -> Option<String> {
-        let own = &entry.definition.name;
+    /// Returns which tool has another spelling of one of these names.
+    fn find_spelling_conflict(&self, entry: &Entry) -> Option<String> {
         entry.names().find_map(|name| {
-            let catalog_tool = next.find_spelling_conflict(name, own).map(|other| &other.definition.name);
-            let reserved_name = || {
-                self.spelling_owners
-                    .get(&normalize_name(name.as_str()))
-                    .filter(|reserved| entry.names().all(|name| name != *reserved))
+            let prefixed = || {
+                let tool = self.bare_names.get(&normalize_name(name.as_str()))?;
+                self.next.get(tool.as_str())
             };
-            let other_tool = catalog_tool.or_else(reserved_name)?;
-            Some(format!("`{name}` is another spelling of `{other_tool}`, so a model's spelling could mean either"))
+            let other = self
+                .next
+                .find_spelling_conflict(name, &entry.definition.name)
+                .or_else(prefixed)?;
+            let consequence = match other.origin {
+                Origin::Registered => "a tool that is registered already",
+                Origin::Manifest | Origin::Program => "so a model's spelling could mean either",
+            };
+            let other = &other.definition.name;
+            Some(format!(
+                "`{name}` is another spelling of `{other}`, {consequence}"
+            ))
         })
     }
 
     /// Refuses a name that starts with another server's longer prefix. A reader would take the tool
     /// for that server's.
     fn find_prefix_conflict(&self, name: &ToolName, source: &Arc<str>) -> Option<String> {
-        let own = self
+        let (_, own) = self.prefixes.iter().find(|(server, _)| server == source)?;
+        let (server, _) = self
             .prefixes
             .iter()
-            .find(|(_, server)| server == source)
-            .map_or(0, |(prefix, _)| prefix.len());
-        let begins = |(prefix, server): &&(String, Arc<str>)| {
-            server != source && prefix.len() > own && name.as_str().starts_with(prefix)
-        };
-        let (_, server) = self.prefixes.iter().find(begins)?;
+            .find(|(_, prefix)| prefix.len() > own.len() && name.as_str().starts_with(prefix))?;
         Some(format!(
             "`{name}` would be taken for a tool of the server `{server}`"
         ))
-    }
-
-    /// Returns the registered tool with the same name or another spelling of it. A call could mean
-    /// either tool.
-    fn find_registered_conflict(&self, entry: &Entry) -> Option<String> {
-        entry.names().find_map(|name| {
-            let other_tool = self.registered.get(&normalize_name(name.as_str()))?;
-            Some(match other_tool == name {
-                true => format!("`{name}` is a tool that is registered already"),
-                false => format!("`{name}` is another spelling of `{other_tool}`, a tool that is registered already"),
-            })
-        })
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::cached_results::CachedResults;
-use super::name_allocation::NameAllocator;
-use super::name_allocation::{Placement, SourceTools};
+use super::name_allocation::{Allocation, SourceTools, allocate_names};
+use super::name_taken::{NameTaken, check_registered_names};
 use super::recorded_calls::RecordedResults;
 use super::tool_invoker::CatalogInvoker;
 use crate::access::callers::Callers;
@@ -85,13 +85,10 @@ pub enum ChangeError {
     Ledger(#[from] Error),
 }
 
-/// A registered tool that is not served, and the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkippedTool {
-    /// The tool's name.
-    pub name: String,
-    /// Why it is not served, as a sentence.
-    pub reason: String,
+impl From<NameTaken> for ChangeError {
+    fn from(NameTaken { name, holder }: NameTaken) -> Self {
+        Self::Taken { name, holder }
+    }
 }
 
 /// The state that [`Registry::replace_catalog`] brings about.
@@ -106,14 +103,6 @@ pub struct DesiredState {
     pub sources: Vec<SourceTools>,
     /// Tools that were registered over HTTP.
     pub registered: Vec<Tool>,
-}
-
-/// The result of [`Registry::replace_catalog`].
-pub struct Replaced {
-    /// Which tools of each group are served.
-    pub placements: Vec<Placement>,
-    /// Registered tools that are not served.
-    pub skipped: Vec<SkippedTool>,
 }
 
 impl Registry {
@@ -248,14 +237,14 @@ impl Registry {
     pub async fn replace_catalog(
         self: &Arc<Self>,
         desired: DesiredState,
-    ) -> Result<Replaced, ChangeError> {
+    ) -> Result<Allocation, ChangeError> {
         // This lock keeps switches and registered tools unchanged between the read of the ledger
         // and the swap. Otherwise the new entries could bring back a state that an admin has just
         // changed.
         let _one_at_a_time = self.change_lock.lock().await;
         let switches = self.load_switches().await?;
         let registry = self.clone();
-        let work = move || -> Result<Replaced, ChangeError> {
+        let work = move || -> Result<Allocation, ChangeError> {
             let DesiredState {
                 callers,
                 calls,
@@ -289,33 +278,10 @@ impl Registry {
                 let entry = next.build(tool, &env)?;
                 next.insert(entry)?;
             }
-            // Names are given in order of precedence: first to the tools above, then to the groups,
-            // then to registered tools. `place_deferred` gives quarantined tools only names that
-            // remain free.
-            let mut allocator = NameAllocator::new(&sources, &registered, &before);
-            let mut placements = allocator.place_all(sources, &mut next, &env);
-            let mut skipped = Vec::new();
-            for tool in registered {
-                let name = tool.name().to_owned();
-                let served = next
-                    .build(tool, &env)
-                    .map_err(ChangeError::from)
-                    .and_then(|entry| {
-                        next = with_registered(&next, &entry)?;
-                        Ok(())
-                    });
-                skipped.extend(served.err().map(|error| SkippedTool {
-                    name,
-                    reason: error.to_string(),
-                }));
-            }
-            allocator.place_deferred(&mut placements, &mut next, &env);
+            let allocation = allocate_names(sources, registered, &mut next, &env);
             registry.swap_catalog(next);
             added.agent_directory = agent_directory;
-            Ok(Replaced {
-                placements,
-                skipped,
-            })
+            Ok(allocation)
         };
         // Compiling the schemas of many tools takes a while. On this thread it does not delay
         // calls.
@@ -378,10 +344,7 @@ impl Registry {
             // name. This tool stays.
             Some(entry) if entry.origin != Origin::Registered && was_kept => return Ok(()),
             Some(entry) if entry.origin != Origin::Registered => {
-                return Err(ChangeError::Taken {
-                    name: name.to_owned(),
-                    holder: describe_holder(name, entry),
-                });
+                return Err(NameTaken::new(name, entry).into());
             }
             _ if !was_kept => return Err(ChangeError::Unknown(name.to_owned())),
             _ => {}
@@ -529,45 +492,11 @@ fn parse_arguments(arguments: Value) -> Result<JsonObject, UnreadableArguments> 
     }
 }
 
-/// The catalog with this registered tool, which replaces a registered tool of the same name. An
-/// error if another tool has one of its names or another spelling of one.
+/// The catalog with this registered tool, which replaces a registered tool of the same name.
 fn with_registered(catalog: &Catalog, entry: &Arc<Entry>) -> Result<Catalog, ChangeError> {
-    let own = &entry.definition.name;
-    for name in entry.names() {
-        if let Some(holder) = catalog.get(name.as_str())
-            && !(holder.origin == Origin::Registered && holder.definition.name == *own)
-        {
-            return Err(ChangeError::Taken {
-                name: name.to_string(),
-                holder: describe_holder(name.as_str(), holder),
-            });
-        }
-        if let Some(holder) = catalog.find_spelling_conflict(name, own) {
-            return Err(ChangeError::Taken {
-                name: name.to_string(),
-                holder: describe_holder(name.as_str(), holder),
-            });
-        }
-    }
+    check_registered_names(catalog, entry)?;
     let mut next = catalog.clone();
-    next.remove(own.as_str());
+    next.remove(entry.definition.name.as_str());
     next.insert(entry.clone())?;
     Ok(next)
-}
-
-/// The tool that holds a name, as the rest of a sentence.
-fn describe_holder(name: &str, holder: &Entry) -> String {
-    let real = holder.definition.name.as_str();
-    let detail = match real == name {
-        true => "is a tool".to_owned(),
-        false if holder.names().any(|own| own.as_str() == name) => {
-            format!("is an alias of `{real}`, a tool")
-        }
-        false => format!("is another spelling of `{real}`, a tool"),
-    };
-    match holder.origin {
-        Origin::Manifest => format!("{detail} of the manifest, which the API does not change"),
-        Origin::Program => format!("{detail} of the program, which the API does not change"),
-        Origin::Registered => format!("{detail} that is registered already"),
-    }
 }

@@ -315,6 +315,47 @@ async fn wait_for_new_pid(app: &TestApp, before: &str) {
     panic!("still {before}: {}", source(app, "m").await);
 }
 
+/// A module whose tools depend on another file.
+const GROWING: &str = r#"
+import os
+from toolcrib import tool
+
+@tool
+def first() -> str:
+    """Comes first."""
+    return "first"
+
+if os.path.exists(os.path.join(os.path.dirname(__file__), "more")):
+    @tool
+    def late() -> str:
+        """Comes later."""
+        return "late"
+"#;
+
+#[tokio::test]
+async fn restart_that_fits_clears_the_fault() {
+    let manifest = "python_modules:\n  m: {module: m.py}\n";
+    let app = app(manifest, GROWING).await;
+    app.write(
+        "toolcrib.yaml",
+        &manifest.replace("m.py", "m.py, tools: {late: {effect: read}}"),
+    );
+    assert_eq!(app.reload().await, None);
+    let fault = source(&app, "m").await["fault"].clone();
+    assert!(
+        fault.as_str().unwrap().starts_with("tools.late: "),
+        "{fault}"
+    );
+    // The module offers the tool now, although its own file is the same.
+    app.write("more", "");
+    let (_, m) = app.post("/sources/m/restart", json!(null)).await;
+    assert_eq!(
+        (&m["state"], &m["tools"], &m["fault"]),
+        (&json!("up"), &json!(2), &json!(null)),
+        "{m}"
+    );
+}
+
 #[tokio::test]
 async fn newly_declared_name_stops_the_conflicting_source() {
     let manifest = "python_modules:\n  m: {module: m.py, functions: [forecast, pid]}\n";

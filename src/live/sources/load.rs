@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::active_listing::ActiveListing;
-use super::change;
+use super::entry::snapshot_files;
 use super::listing::UsableListing;
 use crate::manifest::{DeclaredSource, ListedFinding};
 use crate::registry::conflict_advice;
@@ -44,7 +44,7 @@ pub(crate) async fn list_once(
     process_env: &ProcessEnv,
     on_progress: fn(&str, &str),
 ) -> LoadOutcome {
-    let snapshots = change::snapshot_files(sources).await.unwrap_or_default();
+    let snapshots = snapshot_files(sources).await.unwrap_or_default();
     let listed = join_all(snapshots.iter().map(|(declared, files)| async move {
         let source = declared.settings.build(process_env);
         let name = Arc::<str>::from(declared.name());

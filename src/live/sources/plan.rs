@@ -1,52 +1,44 @@
-//! A source as it would be in the next catalog.
+//! What a source could serve in the next catalog: listings, and unavailable tools in place of them.
 
 use std::sync::Arc;
 
-use super::status_tracker::StatusTracker;
-use super::{ActiveListing, SourceEntry, tools};
-use crate::call::ToolName;
+use serde_json::json;
+
+use super::active_listing::ActiveListing;
+use super::entry::{SourceEntry, Sources};
+use super::lifecycle::Lifecycle;
+use super::live_source::LiveSource;
+use crate::call::{Idempotency, Policy, RetryPolicy, ToolName};
 use crate::live::file_snapshot::FileSnapshot;
 use crate::manifest::DeclaredSource;
-use crate::registry::SourceTools;
+use crate::registry::{SourceTools, UnlistedSource};
+use crate::tools::{Tool, UnavailableTool};
 
 /// The plan for one source. The registry decides which candidate is served.
 pub(super) struct SourcePlan {
     pub(super) declared: Arc<DeclaredSource>,
     pub(super) files: FileSnapshot,
-    pub(super) status: Arc<StatusTracker>,
+    pub(super) source: Arc<LiveSource>,
     /// What could be served, the most wanted first.
-    pub(super) candidates: Vec<ActiveListing>,
+    pub(super) candidates: Vec<Arc<ActiveListing>>,
     /// Why the most wanted state is not among the candidates.
     pub(super) fault: Option<String>,
-    /// Whether the status must be updated: there is a new candidate or fault, or an old fault has
-    /// ended.
-    pub(super) needs_status_update: bool,
-    pub(super) listed_names: Vec<String>,
-    /// Names of the tools that it serves now.
-    current_names: Vec<ToolName>,
 }
 
 impl SourcePlan {
     /// The plan for a source under this declaration. `before` is its entry, if it exists already.
-    pub(super) fn new(
+    fn new(
         before: Option<&SourceEntry>,
         declared: Arc<DeclaredSource>,
         files: FileSnapshot,
         added_late: bool,
     ) -> Self {
-        let status = before.map(|entry| entry.status.clone());
-        let status = status.unwrap_or_else(|| {
-            StatusTracker::new(declared.name(), declared.settings.source_kind(), added_late)
-        });
-        let listed_names = before
-            .map(|entry| entry.listed_names.clone())
-            .unwrap_or_default();
+        let source = match before {
+            Some(entry) => entry.source.clone(),
+            None => LiveSource::new(declared.name(), declared.settings.source_kind(), added_late),
+        };
         let (mut candidates, mut fault) = (Vec::new(), None);
-        // A refusal without a further attempt is forgotten here. If the reason still holds, it is
-        // found again.
-        let was_refused =
-            before.is_some_and(|entry| entry.refusal.is_some() && !entry.is_starting());
-        if let Some(active) = before.and_then(|entry| entry.active.as_ref()) {
+        if let Some(active) = source.read(Lifecycle::active) {
             // Only the rules for the tools have changed. So the source continues, and its listing
             // is read under the new rules.
             let rules_of =
@@ -59,52 +51,141 @@ impl SourcePlan {
                     &files,
                     active.source.clone(),
                     active.listing.clone(),
-                    &listed_names,
+                    &source.read(|lifecycle| lifecycle.listed_names.clone()),
                 ) {
-                    Ok(active) => candidates.push(active),
+                    Ok(active) => candidates.push(Arc::new(active)),
                     Err(unusable) => fault = Some(unusable.why),
                 }
             }
-            candidates.push(active.clone());
+            candidates.push(active);
         }
-        let needs_status_update = was_refused || fault.is_some() || candidates.len() > 1;
-        let current_names = before.map(SourceEntry::callable_names).unwrap_or_default();
         Self {
             declared,
             files,
-            status,
+            source,
             candidates,
             fault,
-            needs_status_update,
-            listed_names,
-            current_names,
         }
     }
 
-    /// The plan for a source whose declaration has not changed.
-    pub(super) fn for_unchanged(entry: &SourceEntry) -> Self {
-        Self::new(
-            Some(entry),
-            entry.declared.clone(),
-            entry.files.clone(),
-            false,
-        )
+    /// The plans for sources whose declarations have not changed.
+    pub(super) fn for_unchanged(sources: &Sources) -> Vec<Self> {
+        let plan = |entry: &SourceEntry| {
+            Self::new(
+                Some(entry),
+                entry.declared.clone(),
+                entry.files.clone(),
+                false,
+            )
+        };
+        sources.0.iter().map(plan).collect()
+    }
+
+    /// The plans for these declarations. `added_late`: the service has started already.
+    pub(super) fn for_declared(
+        sources: &Sources,
+        declared: Vec<(Arc<DeclaredSource>, FileSnapshot)>,
+        added_late: bool,
+    ) -> Vec<Self> {
+        let plan = |(declared, files): (Arc<DeclaredSource>, FileSnapshot)| {
+            let mut entries = sources.0.iter();
+            let before = entries.find(|entry| &*entry.source.name == declared.name());
+            Self::new(before, declared, files, added_late)
+        };
+        declared.into_iter().map(plan).collect()
+    }
+
+    /// Puts a new listing before the other candidates.
+    pub(super) fn prefer(&mut self, fresh: Arc<ActiveListing>) {
+        self.candidates.insert(0, fresh);
+        self.fault = None;
     }
 
     pub(super) fn to_source_tools(&self) -> SourceTools {
+        let choices = self.candidates.iter().map(|active| active.tools.clone());
         SourceTools {
-            source: self.status.name.clone(),
+            source: self.source.name.clone(),
             prefix: self.declared.rules.prefix.clone(),
-            choices: self
-                .candidates
-                .iter()
-                .map(|active| active.tools.clone())
-                .collect(),
-            fallback: tools::unavailable_tools(&self.declared, &self.listed_names, &self.status),
+            choices: choices.collect(),
+            fallback: unavailable_tools(&self.declared, &self.source),
             all_or_nothing: !self.declared.settings.may_lose_tools(),
-            current_names: self.current_names.clone(),
-            assigned_names: tools::declared_names(&self.declared),
-            unlisted: tools::unlisted_answer(&self.declared, &self.status),
+            current_names: self.source.read(|lifecycle| {
+                let served = lifecycle.served().into_iter();
+                served
+                    .flat_map(|served| served.callable_names().cloned())
+                    .collect()
+            }),
+            assigned_names: assigned_names(&self.declared).collect(),
+            unlisted: unlisted_answer(&self.declared, &self.source),
         }
     }
+}
+
+/// Names that the operator gave to its tools: in the manifest, or by approval.
+fn assigned_names(declared: &DeclaredSource) -> impl Iterator<Item = ToolName> {
+    let rules = &declared.rules;
+    let names = rules
+        .known_tools()
+        .filter_map(|own| ToolName::parse(&format!("{}{own}", rules.prefix)).ok());
+    let aliases = rules.tools.values().flat_map(|rules| &rules.aliases);
+    names.chain(aliases.cloned())
+}
+
+/// Entries for the tools whose names are known, while the source has no runner for them.
+fn unavailable_tools(declared: &DeclaredSource, source: &Arc<LiveSource>) -> Vec<Tool> {
+    let rules = &declared.rules;
+    let listed = source.read(|lifecycle| lifecycle.listed_names.clone());
+    let more = listed
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !rules.known_tools().any(|known| known == *name));
+    let unavailable = |own: &str| {
+        let reader = source.clone();
+        let name = format!("{}{own}", rules.prefix);
+        let tool_rules = rules.tools.get(own);
+        let description = tool_rules.and_then(|tool_rules| tool_rules.description.clone());
+        let description = description.unwrap_or_else(|| {
+            format!(
+                "A tool of source `{}`, which is not available.",
+                source.name
+            )
+        });
+        let mut tool =
+            Tool::new(name, description).with_runner(Arc::new(UnavailableTool::new(move || {
+                reader.unavailable_reason()
+            })));
+        tool.definition.input_schema = Arc::new(json!({"type": "object"}));
+        if let Some(tool_rules) = tool_rules {
+            tool.definition.tags.clone_from(&tool_rules.tags);
+            tool.definition.aliases.clone_from(&tool_rules.aliases);
+        }
+        tool.definition
+            .context
+            .clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
+        tool.definition.env.clone_from(&rules.env);
+        let policy = rules.policy_for(own, declared.settings.kind(), None);
+        // An unavailable tool runs nothing, so nothing needs a retry or a cache. Without
+        // idempotency, a key that is used now stays free for the real tool.
+        let idempotency = Idempotency::Off;
+        tool.policy = Policy {
+            retry: RetryPolicy::default(),
+            cache: None,
+            repeatable: true,
+            idempotency,
+            ..policy
+        };
+        (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
+        tool
+    };
+    rules.known_tools().chain(more).map(unavailable).collect()
+}
+
+/// The answer for other names with this source's prefix, while it has no runner. `None` without a
+/// prefix, because then any name could be meant.
+fn unlisted_answer(declared: &DeclaredSource, source: &Arc<LiveSource>) -> Option<UnlistedSource> {
+    let (prefix, source) = (declared.rules.prefix.clone(), source.clone());
+    (!prefix.is_empty()).then(|| UnlistedSource {
+        prefix,
+        reason: Arc::new(move || source.unavailable_reason()),
+    })
 }
