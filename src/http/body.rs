@@ -3,7 +3,7 @@
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Frame;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::calls::MessageBody;
-use super::limits::{BODY_IDLE_TIME, BODY_TIME, LINGER_BYTES, LINGER_TIME};
+use super::limits::{BODY_IDLE_TIME, BODY_TIME};
 use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
 use super::state::AppState;
@@ -113,13 +113,7 @@ async fn read_body(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<
     let declared = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = declared.filter(|length| *length > max_bytes as u64) {
-        // Many clients read the answer only after they have sent the body. They would find the
-        // connection reset, not the problem. So read and discard the body first. A client with
-        // `Expect` sends no body before our answer.
-        if length <= LINGER_BYTES && !headers.contains_key(EXPECT) {
-            let _ = tokio::time::timeout(LINGER_TIME, discard_body(body)).await;
-        }
+    if declared.is_some_and(|length| length > max_bytes as u64) {
         return Err(ApiError::BodyTooLarge(max_bytes));
     }
     collect_frames(body, max_bytes).await
@@ -134,12 +128,8 @@ async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError>
     loop {
         // The next piece must arrive within `BODY_IDLE_TIME`, and the last one before `end`. The
         // earlier of the two times counts, and the problem names its limit.
-        let (by, limit) = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
-        let (by, limit) = if by < end {
-            (by, limit)
-        } else {
-            (end, BODY_TIME)
-        };
+        let idle = (Instant::now() + BODY_IDLE_TIME, BODY_IDLE_TIME);
+        let (by, limit) = idle.min((end, BODY_TIME));
         let frame = timeout_at(by, body.frame())
             .await
             .map_err(|_| ApiError::BodyTimeout(limit))?;
@@ -173,10 +163,6 @@ async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError>
             }
         }
     }
-}
-
-async fn discard_body(mut body: Body) {
-    while let Some(Ok(_)) = body.frame().await {}
 }
 
 /// The media type of `Content-Type`, without parameters and in lower case. It is empty if there is

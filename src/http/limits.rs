@@ -16,16 +16,13 @@ pub(super) const HEADER_FIELDS: usize = 64;
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(75);
 /// A client that has read nothing of its answer for this time is disconnected.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How long a client has to close its side after we have closed ours.
+/// How long a client has to close its side after we have closed ours. Until then, the rest of a
+/// body that was refused is read and discarded.
 pub(super) const CLOSING_TIME: Duration = Duration::from_secs(1);
 /// Longest time for a whole body.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time without a byte of a body.
 pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
-/// Bounds for reading and discarding a body that is too large by its declared length. The client
-/// then sees the answer instead of a reset. A longer body is cut off.
-pub(super) const LINGER_BYTES: u64 = 16 << 20;
-pub(super) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Most connections at once, if there are enough file handles.
 const MAX_CONNECTIONS: usize = 1024;
 

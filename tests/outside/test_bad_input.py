@@ -1,6 +1,7 @@
 """Requests that no client should send: each gets a clear problem, and the service continues."""
 
 import json
+import select
 import socket
 import urllib.parse
 
@@ -106,6 +107,18 @@ def test_oversized_body_is_answered_without_reading(crib, chunked):
     # A service that closes while bytes arrive may lose its answer to a reset; a wrong answer is still a fault.
     assert status_of(answer) in (413, None), answer[:300]
     assert sent < 1000, "the whole body was read"
+
+
+def test_refusal_reaches_a_sending_client(crib):
+    """A client that sends its whole body before it reads gets the answer that is already there, not a reset."""
+    head = (f"POST /tools/calculator/invoke HTTP/1.1\r\nHost: 127.0.0.1:{crib.port}\r\nContent-Type: text/xml\r\n"
+            "Content-Length: 60000\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", crib.port), timeout=20) as sock:
+        sock.sendall(head.encode())
+        assert select.select([sock], [], [], 20)[0], "an answer"
+        for _ in range(6):
+            sock.sendall(b" " * 10_000)
+        assert status_of(read_all(sock)) == 415
 
 
 @pytest.mark.parametrize("body", ['{"arguments": {"a": %s}}' % DEEP, DEEP, '{"arguments": %s}' % json.dumps('{"a": %s}' % DEEP),

@@ -3,16 +3,16 @@
 //!
 //! This module knows no sockets. A connection is protected while a request is in flight on it: from
 //! the last byte of the request to the last byte of the answer. When no slot is free, any other
-//! connection may be closed for a new one; `ConnectionState::closing_order` has the order. No
-//! connection has a timer: one task closes overdue connections every half second.
+//! connection may be closed for a new one; `State::closing_order` has the order. No connection has
+//! a timer: one task closes overdue connections every half second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
 
@@ -21,22 +21,18 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a service that is stopping checks whether its connections are done.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A new connection may be silent this long before the share of connections without a request is
-/// enforced against it. Not used when all slots are taken.
-const FIRST_BYTES_GRACE: Duration = Duration::from_secs(1);
-
 /// Extra slots, used when all normal connections have requests in flight. On them, probes are
 /// answered and other requests are refused with a 503.
 const EXTRA_SLOTS: usize = 32;
 
 /// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The client has not sent a complete header block yet.
-    AwaitingFirstRequest,
-    /// Between two requests.
+enum Phase {
+    /// Nothing has looked for its bytes yet, so a request may be there already.
+    Accepted,
+    /// No byte of the next request has arrived.
     Idle,
-    /// The header block of the next request has started.
+    /// The header block has started.
     ReadingHeader,
     /// The header block is complete, the body is not.
     ReadingBody,
@@ -48,49 +44,22 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// A command to the task of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CloseCommand {
-    /// Answer the current request, then close.
-    AfterAnswer,
-    /// Close now.
-    Now,
-}
-
 #[derive(Debug)]
-struct ConnectionState {
+struct State {
     phase: Phase,
+    /// The start of the time that the phase may take.
     since: Instant,
-    /// A read found no bytes at least once. Before that, the client may have sent bytes that
-    /// nothing has read yet.
-    read_found_nothing: bool,
     /// The connection has had an answer, so it is not part of a flood.
     was_answered: bool,
     /// Since when the client has read nothing, although bytes wait to be written.
     blocked_since: Option<Instant>,
-    /// [`CloseCommand::Now`] was given: no request may start any more.
-    close_ordered: bool,
 }
 
-impl ConnectionState {
-    fn has_request(&self) -> bool {
-        matches!(self.phase, Phase::Answering | Phase::Flushing)
-    }
-
-    /// Whether the client may expect an answer: bytes of a request have arrived, or may have
-    /// arrived unread.
-    fn expects_answer(&self) -> bool {
-        match self.phase {
-            Phase::AwaitingFirstRequest => !self.read_found_nothing,
-            Phase::ReadingHeader | Phase::ReadingBody | Phase::Answering | Phase::Flushing => true,
-            Phase::Idle | Phase::Closing => false,
-        }
-    }
-
+impl State {
     fn is_overdue(&self, now: Instant) -> bool {
         let limit = match self.phase {
-            Phase::AwaitingFirstRequest | Phase::ReadingHeader => Some(HEADER_TIME),
-            Phase::Idle => Some(IDLE_TIME),
+            Phase::Idle if self.was_answered => Some(IDLE_TIME),
+            Phase::Accepted | Phase::Idle | Phase::ReadingHeader => Some(HEADER_TIME),
             Phase::Closing => Some(CLOSING_TIME),
             // `body.rs` and the deadlines of calls bound these, with answers that state the reason.
             Phase::ReadingBody | Phase::Answering | Phase::Flushing => None,
@@ -104,17 +73,14 @@ impl ConnectionState {
     /// The position in the order in which connections are closed for new ones: the smallest goes
     /// first, among equals the oldest. `None`: the connection is protected.
     ///
-    /// Clients that were answered before come after those that have not sent a whole request.
-    /// Connections that are so new that nothing has looked for their bytes come last: their request
-    /// may be there already.
+    /// Connections without an answer yet go before those of known clients. The newest ones go last:
+    /// their request may be there already.
     fn closing_order(&self) -> Option<(u8, Instant)> {
         match self.phase {
             Phase::Answering | Phase::Flushing => None,
             Phase::Closing => Some((0, self.since)),
-            Phase::AwaitingFirstRequest if self.read_found_nothing => Some((1, self.since)),
-            Phase::ReadingBody if !self.was_answered => Some((1, self.since)),
-            Phase::Idle | Phase::ReadingHeader | Phase::ReadingBody => Some((2, self.since)),
-            Phase::AwaitingFirstRequest => Some((3, self.since)),
+            Phase::Accepted => Some((2, self.since)),
+            _ => Some((u8::from(self.was_answered), self.since)),
         }
     }
 }
@@ -122,24 +88,28 @@ impl ConnectionState {
 /// One connection. Its socket, its requests and the table share it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    state: Mutex<ConnectionState>,
-    command_given: Notify,
+    state: Mutex<State>,
+    /// Cancelled while `state` is locked. So a request either starts first and is kept, or starts
+    /// later and is refused.
+    closed: CancellationToken,
 }
 
 impl Connection {
     fn new() -> Self {
-        let state = ConnectionState {
-            phase: Phase::AwaitingFirstRequest,
+        let state = State {
+            phase: Phase::Accepted,
             since: Instant::now(),
-            read_found_nothing: false,
             was_answered: false,
             blocked_since: None,
-            close_ordered: false,
         };
         Self {
             state: Mutex::new(state),
-            command_given: Notify::new(),
+            closed: CancellationToken::new(),
         }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a complete header block; `has_whole_body` states whether the body is complete too.
@@ -150,7 +120,7 @@ impl Connection {
             true => state.phase = Phase::Answering,
             false => (state.phase, state.since) = (Phase::ReadingBody, Instant::now()),
         }
-        !state.close_ordered
+        !self.closed.is_cancelled()
     }
 
     /// Records that the body is complete. Returns `false` in the same case as
@@ -160,7 +130,7 @@ impl Connection {
         if state.phase == Phase::ReadingBody {
             state.phase = Phase::Answering;
         }
-        !state.close_ordered
+        !self.closed.is_cancelled()
     }
 
     /// Records that the answer's body was produced completely, or was dropped.
@@ -177,17 +147,24 @@ impl Connection {
         }
     }
 
-    /// Records that bytes came from the client.
+    /// Records that bytes came from the client. The time for the first header block has run since
+    /// the connection was accepted.
     pub(super) fn record_bytes(&self) {
         let mut state = self.lock_state();
-        if state.phase == Phase::Idle {
-            (state.phase, state.since) = (Phase::ReadingHeader, Instant::now());
+        if matches!(state.phase, Phase::Accepted | Phase::Idle) {
+            state.phase = Phase::ReadingHeader;
+            if state.was_answered {
+                state.since = Instant::now();
+            }
         }
     }
 
     /// Records that a read found no bytes.
     pub(super) fn record_empty_read(&self) {
-        self.lock_state().read_found_nothing = true;
+        let mut state = self.lock_state();
+        if state.phase == Phase::Accepted {
+            state.phase = Phase::Idle;
+        }
     }
 
     /// Records whether the client takes no bytes (`true`) or takes bytes again (`false`).
@@ -202,34 +179,24 @@ impl Connection {
     /// Records that our side is closed.
     pub(super) fn record_closing(&self) {
         let mut state = self.lock_state();
-        (state.phase, state.since) = (Phase::Closing, Instant::now());
-    }
-
-    /// Waits for the next command.
-    pub(super) async fn next_command(&self) -> CloseCommand {
-        self.command_given.notified().await;
-        if self.lock_state().close_ordered {
-            CloseCommand::Now
-        } else {
-            CloseCommand::AfterAnswer
+        if state.phase != Phase::Closing {
+            (state.phase, state.since) = (Phase::Closing, Instant::now());
         }
     }
 
-    /// Gives [`CloseCommand::Now`] if `condition` holds for the current state. Check and command
-    /// happen under one lock. So a request either starts first and is kept, or starts later and is
-    /// refused by [`begin_request`](Self::begin_request).
-    fn close_if(&self, condition: impl FnOnce(&ConnectionState) -> bool) -> bool {
-        let mut state = self.lock_state();
+    /// Waits until the connection was chosen to be closed.
+    pub(super) async fn wait_until_closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// Closes the connection if `condition` holds.
+    fn close_if(&self, condition: impl FnOnce(&State) -> bool) -> bool {
+        let state = self.lock_state();
         let closes = condition(&state);
         if closes {
-            state.close_ordered = true;
-            self.command_given.notify_one();
+            self.closed.cancel();
         }
         closes
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -240,59 +207,40 @@ pub(super) struct Connections(Arc<ConnectionTable>);
 struct ConnectionTable {
     /// Number of normal slots.
     slots: usize,
-    /// Slots for connections without a complete header block, beyond which silent ones are closed.
-    first_request_slots: usize,
-    table: Mutex<Table>,
+    open: Mutex<OpenConnections>,
     draining: AtomicBool,
 }
 
 #[derive(Default)]
-struct Table {
+struct OpenConnections {
     next_id: u64,
     by_id: HashMap<u64, Arc<Connection>>,
 }
 
 impl Connections {
-    /// Makes a table with `slots` slots. Connections without a first request may use a quarter of
-    /// them.
     pub(super) fn new(slots: usize) -> Self {
-        let first_request_slots = (slots / 4).max(1);
         Self(Arc::new(ConnectionTable {
             slots,
-            first_request_slots,
-            table: Mutex::default(),
+            open: Mutex::default(),
             draining: AtomicBool::new(false),
         }))
     }
 
     /// Takes a slot for a new connection, and closes another connection for it if necessary.
     /// `None`: all slots, the extra ones included, have requests in flight.
-    pub(super) fn admit(&self) -> Option<ConnectionGuard> {
-        let mut table = self.lock_table();
-        // Counted anew for each connection, since the states change without the table's lock.
-        let (mut without_request, mut requests) = (0, 0);
-        for open in table.by_id.values() {
-            let state = open.lock_state();
-            without_request += usize::from(state.phase == Phase::AwaitingFirstRequest);
-            requests += usize::from(state.has_request());
+    pub(super) fn admit(&self) -> Option<Slot> {
+        let mut open = self.lock_open();
+        let slots = self.0.slots;
+        let is_full = open.by_id.len() >= slots;
+        let at_capacity = is_full && open.count_requests() >= slots;
+        let has_extra_slot = at_capacity && open.by_id.len() < slots + EXTRA_SLOTS;
+        if is_full && !has_extra_slot && !open.make_room() {
+            return None;
         }
-        let at_capacity = requests >= self.0.slots;
-        if table.by_id.len() >= self.0.slots + if at_capacity { EXTRA_SLOTS } else { 0 } {
-            table.make_room(|_| true)?;
-        } else if without_request >= self.0.first_request_slots {
-            let now = Instant::now();
-            // Waits `FIRST_BYTES_GRACE` before it closes a silent new connection. Requests of a
-            // burst of real clients have arrived by then; a flood of idle connections stays silent.
-            let stalls = |state: &ConnectionState| {
-                state.read_found_nothing && now.duration_since(state.since) >= FIRST_BYTES_GRACE
-            };
-            let _ = table
-                .make_room(|state| state.phase == Phase::AwaitingFirstRequest && stalls(state));
-        }
-        let (id, connection) = (table.next_id, Arc::new(Connection::new()));
-        table.next_id += 1;
-        table.by_id.insert(id, connection.clone());
-        Some(ConnectionGuard {
+        let (id, connection) = (open.next_id, Arc::new(Connection::new()));
+        open.next_id += 1;
+        open.by_id.insert(id, connection.clone());
+        Some(Slot {
             id,
             at_capacity,
             connection,
@@ -300,10 +248,10 @@ impl Connections {
         })
     }
 
-    /// Closes the first connection in the order of `ConnectionState::closing_order`. `None`: all
+    /// Closes the first connection in the order of `State::closing_order`. Returns `false` if all
     /// connections are protected.
-    pub(super) fn make_room(&self) -> Option<()> {
-        self.lock_table().make_room(|_| true)
+    pub(super) fn make_room(&self) -> bool {
+        self.lock_open().make_room()
     }
 
     /// Closes overdue connections. It never returns.
@@ -313,9 +261,9 @@ impl Connections {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            self.lock_table()
+            self.lock_open()
                 .by_id
-                .retain(|_, open| !open.close_if(|state| state.is_overdue(now)));
+                .retain(|_, connection| !connection.close_if(|state| state.is_overdue(now)));
         }
     }
 
@@ -329,103 +277,102 @@ impl Connections {
         self.0.draining.load(Ordering::Acquire)
     }
 
-    /// Gives [`CloseCommand::AfterAnswer`] to all connections.
-    pub(super) fn finish_all(&self) {
-        for open in self.lock_table().by_id.values() {
-            open.command_given.notify_one();
-        }
-    }
-
     /// Waits until no client may expect an answer any more.
     pub(super) async fn wait_until_answered(&self) {
-        while self
-            .lock_table()
-            .by_id
-            .values()
-            .any(|open| open.lock_state().expects_answer())
-        {
+        let expects_answer = |connection: &Arc<Connection>| {
+            let phase = connection.lock_state().phase;
+            !matches!(phase, Phase::Idle | Phase::Closing)
+        };
+        while self.lock_open().by_id.values().any(expects_answer) {
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until all connections are closed.
+    /// Waits until all connections are closed, at least for the time of a handshake.
     pub(super) async fn wait_until_closed(&self) {
-        while !self.lock_table().by_id.is_empty() {
+        sleep(POLL_INTERVAL).await;
+        while !self.lock_open().by_id.is_empty() {
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn lock_table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Closes all connections at once.
+    pub(super) fn close_all(&self) {
+        for connection in self.lock_open().by_id.values() {
+            connection.close_if(|_| true);
+        }
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, OpenConnections> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    fn make_room(&mut self, among: impl Fn(&ConnectionState) -> bool) -> Option<()> {
-        // `candidates` reads the states one after the other. A request may start between the choice
-        // and the command. `close_if` then declines under the connection's own lock, and the loop
-        // chooses again.
+impl OpenConnections {
+    /// The number of connections with a request in flight.
+    fn count_requests(&self) -> usize {
+        let has_request = |open: &&Arc<Connection>| open.lock_state().closing_order().is_none();
+        self.by_id.values().filter(has_request).count()
+    }
+
+    fn make_room(&mut self) -> bool {
+        // The states are read one after the other. A request may start between the choice and the
+        // closing. `close_if` then declines, and the loop chooses again.
         loop {
-            let candidates = self.by_id.iter().filter_map(|(id, open)| {
-                let state = open.lock_state();
-                if among(&state) {
-                    Some((state.closing_order()?, *id))
-                } else {
-                    None
-                }
-            });
-            let (_, first) = candidates.min()?;
-            if self
+            let candidates = self
                 .by_id
-                .get(&first)?
-                .close_if(|state| !state.has_request())
-            {
+                .iter()
+                .filter_map(|(id, open)| Some((open.lock_state().closing_order()?, *id)));
+            let Some((_, first)) = candidates.min() else {
+                return false;
+            };
+            if self.by_id[&first].close_if(|state| state.closing_order().is_some()) {
                 self.by_id.remove(&first);
-                return Some(());
+                return true;
             }
         }
     }
 }
 
 /// The slot of a connection in the table. Dropping it frees the slot.
-pub(super) struct ConnectionGuard {
+pub(super) struct Slot {
     id: u64,
     /// The slot is an extra one: all normal slots have requests in flight.
     pub(super) at_capacity: bool,
     pub(super) connection: Arc<Connection>,
-    connections: Connections,
+    pub(super) connections: Connections,
 }
 
-impl Drop for ConnectionGuard {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.connections.lock_table().by_id.remove(&self.id);
+        self.connections.lock_open().by_id.remove(&self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{advance, timeout};
+    use tokio::time::advance;
 
     use super::*;
 
-    async fn is_ordered_to_close(guard: &ConnectionGuard) -> bool {
-        timeout(Duration::ZERO, guard.connection.next_command()).await == Ok(CloseCommand::Now)
+    fn is_closed(slot: &Slot) -> bool {
+        slot.connection.closed.is_cancelled()
     }
 
     /// A connection from which a read found no bytes.
-    fn new_connection(connections: &Connections) -> ConnectionGuard {
-        let guard = connections.admit().unwrap();
-        guard.connection.record_empty_read();
-        guard
+    fn new_connection(connections: &Connections) -> Slot {
+        let slot = connections.admit().unwrap();
+        slot.connection.record_empty_read();
+        slot
     }
 
     /// A connection between two requests.
-    fn idle_connection(connections: &Connections) -> ConnectionGuard {
-        let guard = connections.admit().unwrap();
-        assert!(guard.connection.begin_request(true));
-        guard.connection.record_answer();
-        guard.connection.record_flush();
-        guard
+    fn idle_connection(connections: &Connections) -> Slot {
+        let slot = connections.admit().unwrap();
+        assert!(slot.connection.begin_request(true));
+        slot.connection.record_answer();
+        slot.connection.record_flush();
+        slot
     }
 
     #[tokio::test(start_paused = true)]
@@ -434,71 +381,56 @@ mod tests {
         let first_idle = idle_connection(&connections);
         advance(Duration::from_secs(1)).await;
         let newcomer = new_connection(&connections);
-        let others: Vec<ConnectionGuard> = (0..6).map(|_| idle_connection(&connections)).collect();
+        let others: Vec<Slot> = (0..6).map(|_| idle_connection(&connections)).collect();
         let _ninth = connections.admit().unwrap();
-        assert!(is_ordered_to_close(&newcomer).await);
-        assert!(!is_ordered_to_close(&first_idle).await);
+        assert!(is_closed(&newcomer));
+        assert!(!is_closed(&first_idle));
         let _tenth = idle_connection(&connections);
         assert!(
-            is_ordered_to_close(&first_idle).await,
+            is_closed(&first_idle),
             "then the one that has been idle for longest"
         );
-        assert!(!is_ordered_to_close(&others[0]).await);
+        assert!(!is_closed(&others[0]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_connections_have_a_quarter_of_slots() {
-        let connections = Connections::new(8);
+    async fn unread_connection_is_closed_last() {
+        let connections = Connections::new(2);
         let unread = connections.admit().unwrap();
-        let first = new_connection(&connections);
-        let second = new_connection(&connections);
-        assert!(!is_ordered_to_close(&first).await, "a burst is not a flood");
-        advance(FIRST_BYTES_GRACE).await;
-        let third = new_connection(&connections);
-        assert!(is_ordered_to_close(&first).await);
-        assert!(!is_ordered_to_close(&second).await);
-        let _fourth = new_connection(&connections);
-        assert!(is_ordered_to_close(&second).await);
-        assert!(!is_ordered_to_close(&third).await);
-        assert!(
-            !is_ordered_to_close(&unread).await,
-            "its request may have arrived"
-        );
+        advance(Duration::from_secs(1)).await;
+        let idle = idle_connection(&connections);
+        let _third = connections.admit().unwrap();
+        assert!(is_closed(&idle));
+        assert!(!is_closed(&unread), "its request may have arrived");
     }
 
     #[tokio::test]
     async fn running_request_is_never_closed_for_another() {
         let connections = Connections::new(2);
-        let guards: Vec<ConnectionGuard> = (0..2).map(|_| idle_connection(&connections)).collect();
-        assert!(
-            guards
-                .iter()
-                .all(|guard| guard.connection.begin_request(true))
-        );
+        let held: Vec<Slot> = (0..2).map(|_| idle_connection(&connections)).collect();
+        assert!(held.iter().all(|slot| slot.connection.begin_request(true)));
         let extra = connections.admit().unwrap();
-        assert!(extra.at_capacity && !guards[1].at_capacity);
+        assert!(extra.at_capacity && !held[1].at_capacity);
         drop(extra);
-        guards[0].connection.record_answer();
+        held[0].connection.record_answer();
         assert!(
             connections.admit().unwrap().at_capacity,
             "its answer is not with the kernel yet"
         );
-        guards[0].connection.record_flush();
+        held[0].connection.record_flush();
         assert!(!connections.admit().unwrap().at_capacity);
         assert!(
-            !guards[0].connection.begin_request(true),
-            "ordered to close: no request may start"
+            !held[0].connection.begin_request(true),
+            "closed: no request may start"
         );
-        assert!(!is_ordered_to_close(&guards[1]).await);
+        assert!(!is_closed(&held[1]));
     }
 
     #[tokio::test]
     async fn extra_slots_are_limited() {
         let connections = Connections::new(1);
-        let busy = |guard: Option<ConnectionGuard>| {
-            guard.filter(|guard| guard.connection.begin_request(true))
-        };
-        let _guards: Vec<_> = (0..1 + EXTRA_SLOTS)
+        let busy = |slot: Option<Slot>| slot.filter(|slot| slot.connection.begin_request(true));
+        let _held: Vec<_> = (0..1 + EXTRA_SLOTS)
             .map(|_| busy(connections.admit()).unwrap())
             .collect();
         assert!(connections.admit().is_none());
@@ -510,17 +442,17 @@ mod tests {
         let stalled = idle_connection(&connections);
         assert!(stalled.connection.begin_request(false));
         assert!(!connections.admit().unwrap().at_capacity);
-        assert!(is_ordered_to_close(&stalled).await);
+        assert!(is_closed(&stalled));
         assert!(!stalled.connection.complete_request(), "too late");
     }
 
     #[tokio::test]
-    async fn dropped_guard_frees_its_slot() {
+    async fn dropped_slot_is_free_again() {
         let connections = Connections::new(1);
-        let guard = idle_connection(&connections);
-        assert!(guard.connection.begin_request(false) && guard.connection.complete_request());
+        let slot = idle_connection(&connections);
+        assert!(slot.connection.begin_request(false) && slot.connection.complete_request());
         assert!(connections.admit().unwrap().at_capacity);
-        drop(guard);
+        drop(slot);
         assert!(!connections.admit().unwrap().at_capacity);
     }
 
@@ -528,13 +460,13 @@ mod tests {
     /// after.
     async fn is_closed_by_sweep(action: impl Fn(&Connection), time: Duration) -> (bool, bool) {
         let connections = Connections::new(8);
-        let guard = idle_connection(&connections);
-        action(&guard.connection);
+        let slot = idle_connection(&connections);
+        action(&slot.connection);
         let sweep = tokio::spawn(connections.clone().close_overdue());
         tokio::time::sleep(time - Duration::from_millis(10)).await;
-        let early = is_ordered_to_close(&guard).await;
+        let early = is_closed(&slot);
         tokio::time::sleep(Duration::from_millis(10) + SWEEP_INTERVAL).await;
-        let late = is_ordered_to_close(&guard).await;
+        let late = is_closed(&slot);
         sweep.abort();
         (early, late)
     }
@@ -576,13 +508,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_bytes_do_not_extend_header_time() {
         let connections = Connections::new(8);
-        let guard = connections.admit().unwrap();
+        let slot = connections.admit().unwrap();
         let sweep = tokio::spawn(connections.clone().close_overdue());
         for _ in 0..22 {
-            guard.connection.record_bytes();
+            slot.connection.record_bytes();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        assert!(is_ordered_to_close(&guard).await);
+        assert!(is_closed(&slot));
         sweep.abort();
     }
 }

@@ -3,7 +3,6 @@
 //! The accept loop is our own: `axum::serve` bounds neither the number of connections nor the size
 //! and time of headers.
 
-mod accept_loop;
 mod acceptor;
 mod connections;
 mod exchange;
@@ -11,19 +10,25 @@ mod log_throttle;
 mod socket;
 
 use std::future::Future;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::accept_loop::Server;
 use self::acceptor::Acceptor;
 use self::connections::Connections;
-use self::log_throttle::LogThrottle;
 use super::limits::max_connections;
 use crate::manifest::ServerSettings;
 use crate::tracking::in_flight::InFlightCalls;
+
+/// How long requests on open connections are still answered after the last call has ended. Their
+/// calls are refused.
+const REFUSAL_TIME: Duration = Duration::from_millis(100);
+/// How long to wait until the last answers are written.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Serves until `stop`, then shuts down in this order:
 ///
@@ -31,6 +36,7 @@ use crate::tracking::in_flight::InFlightCalls;
 ///   accepted all the time.
 /// - New calls are refused. Running calls get `settings.drain`, less if `hurry` returns, and then
 ///   are cancelled.
+/// - New clients are kept out, and requests on open connections are answered for a moment more.
 /// - The listener closes. Then `end_streams` is tripped, which ends open streams, and the last
 ///   answers are written.
 pub async fn serve(
@@ -44,25 +50,24 @@ pub async fn serve(
 ) {
     let connections = Connections::new(max_connections());
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_overdue()));
-    let listens_everywhere = listener
-        .local_addr()
-        .is_ok_and(|address| address.ip().is_unspecified());
-    let mut server = Server {
-        listens_everywhere,
-        acceptor: Acceptor::new(listener),
-        router,
-        connections,
-        capacity_log: LogThrottle::default(),
-    };
+    let mut acceptor = Acceptor::new(listener, router, connections.clone());
     tokio::select! {
-        () = server.accept_connections() => {}
+        () = acceptor.accept_connections() => {}
         () = stop => {}
     }
     running.start_draining();
-    server.connections.start_draining();
+    connections.start_draining();
     tokio::select! {
-        () = server.accept_connections() => {}
+        () = acceptor.accept_connections() => {}
         () = running.shut_down(settings.linger, settings.drain, hurry) => {}
     }
-    server.close(end_streams).await;
+    acceptor.block_new_clients();
+    tokio::select! {
+        () = acceptor.accept_connections() => {}
+        _ = timeout(REFUSAL_TIME, connections.wait_until_closed()) => {}
+    }
+    acceptor.close();
+    end_streams.cancel();
+    let _ = timeout(ANSWER_TIME, connections.wait_until_answered()).await;
+    connections.close_all();
 }

@@ -16,7 +16,6 @@ pub(super) struct Socket {
     connection: Arc<Connection>,
     read_was_pending: bool,
     blocked: bool,
-    write_closed: bool,
 }
 
 impl Socket {
@@ -26,7 +25,6 @@ impl Socket {
             connection,
             read_was_pending: false,
             blocked: false,
-            write_closed: false,
         }
     }
 
@@ -88,24 +86,20 @@ impl AsyncWrite for Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes our side, then reads until the client has closed its side.
+    /// Closes our side, then reads until the client has closed its side (RFC 9112, 9.6).
     ///
-    /// If a socket is closed with unread bytes, or gets bytes later, the kernel answers with a
-    /// reset. A reset makes the client's kernel discard what the client has not read yet: our last
-    /// answer. The connection table bounds the time that this takes.
+    /// A client that still sends its body when the answer is there would meet a reset. Many clients
+    /// then report a broken connection, and never read the answer. The connection table bounds the
+    /// time that this takes.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.write_closed {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            self.write_closed = true;
-            self.connection.record_closing();
-        }
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        self.connection.record_closing();
         let mut unread = [0; 4096];
         loop {
             let mut buf = ReadBuf::new(&mut unread);
-            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf)) {
-                Ok(()) if !buf.filled().is_empty() => {}
-                // The client has closed or reset its side, so it waits for nothing.
-                Ok(()) | Err(_) => return Poll::Ready(Ok(())),
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+            if buf.filled().is_empty() {
+                return Poll::Ready(Ok(()));
             }
         }
     }
