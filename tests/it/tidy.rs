@@ -170,7 +170,6 @@ fn axum_and_sqlx_stay_in_their_modules() {
     assert_absent("", &["rusqlite::"], &["tools/sql/sqlite/"]);
     assert_absent("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
     assert_absent("", &["minijinja::"], &["expression/"]);
-    assert_absent("", &["jsonrepair_rs::"], &["dialect/json_repair/"]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Reads the JSON that models write: strictly first, then with repairs that leave only one meaning.
 //! JSON with two possible meanings is refused, with a message that the model can act on.
 //!
-//! The library jsonrepair-rs makes the repairs, and guesses where the text is ambiguous. So its
-//! output is not trusted: `repair::compare_tokens` proves that it means the same as the original
-//! text. Then [`crate::call::json::parse_strict`] parses it.
+//! A repair never guesses. The tokens may be written in lenient ways (`tokens`), and their order
+//! follows a lenient grammar (`grammar`). Both allow only what has one meaning.
+//! [`crate::call::json::parse_strict`] parses the result.
 
+mod grammar;
 mod read;
 mod repair;
 mod tokens;
@@ -23,8 +24,7 @@ pub(in crate::dialect) use tokens::{TokenKind, Tokens};
 /// Whether some keys of a JSON text have quotes and others do not. Then it is unclear which texts
 /// are keys.
 pub(in crate::dialect) fn has_mixed_keys(text: &str) -> bool {
-    let tokens: Vec<_> = Tokens::new(text).map_while(Result::ok).collect();
-    repair::find_odd_bare_key(text, &tokens).is_some()
+    repair::find_odd_bare_key(text).is_some()
 }
 
 /// Arguments that were read, possibly after repairs.

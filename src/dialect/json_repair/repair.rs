@@ -1,8 +1,6 @@
-//! Lists the allowed repairs, and proves that a repaired text means the same as the original text.
+//! Lists the repairs, and finds the JSON object in a text.
 
-use std::collections::BTreeSet;
-
-use super::tokens::{Token, TokenFault, TokenKind, Tokens, is_identifier};
+use super::tokens::{TokenFault, TokenKind, Tokens, is_identifier};
 
 /// A repair that leaves only one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,150 +154,22 @@ fn is_prose_after(text: &str) -> bool {
         && !text.contains("':")
 }
 
-/// The first comma or colon that no repair can explain. The guess of the library would hide this
-/// fault.
-pub(super) fn find_misplaced(original: &[Token<'_>]) -> Option<usize> {
-    let is_misplaced = |pair: &&[Token<'_>]| match (&pair[0].kind, &pair[1].kind) {
-        (TokenKind::Open(_) | TokenKind::Comma | TokenKind::Colon, TokenKind::Comma) => true,
-        (before, TokenKind::Colon) => !matches!(before, TokenKind::Text(_)),
-        _ => false,
-    };
-    original
-        .windows(2)
-        .find(is_misplaced)
-        .map(|pair| pair[1].range.start)
-}
-
 /// The first unquoted key in a text that quotes other keys without need. Models do not mix styles
 /// like this. Such a text is more likely the result of unescaped quotes inside a string
 /// (`{"say": "", no: "", "to": ""}`).
-pub(super) fn find_odd_bare_key(text: &str, original: &[Token<'_>]) -> Option<usize> {
-    let is_bare =
-        |token: &Token<'_>| !text[token.range.start..].starts_with(['"', '\'', '“', '”', '‘', '’']);
-    let (mut bare, mut quoted) = (None, false);
-    for pair in original.windows(2) {
-        let [
-            token @ Token {
-                kind: TokenKind::Text(key),
-                ..
-            },
-            Token {
-                kind: TokenKind::Colon,
-                ..
-            },
-        ] = pair
-        else {
-            continue;
-        };
-        if is_bare(token) {
-            bare = bare.or(Some(token.range.start));
-        } else if is_identifier(key) && !key.contains('-') {
-            quoted = true;
+pub(super) fn find_odd_bare_key(text: &str) -> Option<usize> {
+    let (mut bare, mut quoted, mut before) = (None, false, None);
+    for token in Tokens::new(text).map_while(Result::ok) {
+        if token.kind == TokenKind::Colon
+            && let Some((TokenKind::Text(key), start)) = &before
+        {
+            if !text[*start..].starts_with(['"', '\'', '“', '”', '‘', '’']) {
+                bare = bare.or(Some(*start));
+            } else if is_identifier(key) && !key.contains('-') {
+                quoted = true;
+            }
         }
+        before = Some((token.kind, token.range.start));
     }
     bare.filter(|_| quoted)
-}
-
-/// Compares the tokens of the repaired text with those of the original text. Brackets, texts,
-/// numbers and literals must be the same and in the same order. Only differences with one possible
-/// meaning are allowed.
-///
-/// # Errors
-/// The position in the original text where the two differ.
-pub(super) fn compare_tokens<'a>(
-    original: &[Token<'_>],
-    mut repaired: impl Iterator<Item = Token<'a>>,
-    may_close: bool,
-) -> Result<BTreeSet<Repair>, Option<usize>> {
-    let mut repairs = BTreeSet::new();
-    let (mut i, mut next) = (0_usize, repaired.next());
-    loop {
-        let before = i.checked_sub(1).map(|i| &original[i].kind);
-        match (original.get(i), &next) {
-            (None, None) => return Ok(repairs),
-            (Some(a), Some(b)) if a.kind == b.kind => {
-                i += 1;
-                next = repaired.next();
-            }
-            (
-                Some(Token {
-                    kind: TokenKind::Comma,
-                    ..
-                }),
-                Some(Token {
-                    kind: TokenKind::Close(_),
-                    ..
-                }),
-            ) if matches!(
-                original.get(i + 1),
-                Some(Token {
-                    kind: TokenKind::Close(_),
-                    ..
-                })
-            ) && !matches!(before, Some(TokenKind::Comma | TokenKind::Open(_))) =>
-            {
-                repairs.insert(Repair::TrailingCommas);
-                i += 1;
-            }
-            (
-                Some(_),
-                Some(Token {
-                    kind: TokenKind::Comma,
-                    ..
-                }),
-            ) if is_comma_missing(before, &original[i..]) => {
-                repairs.insert(Repair::MissingCommas);
-                next = repaired.next();
-            }
-            // A number or a literal at the end may be incomplete. After an opening bracket, a comma
-            // or a colon, something is certainly missing.
-            (
-                None,
-                Some(Token {
-                    kind: TokenKind::Close(_),
-                    ..
-                }),
-            ) if may_close && matches!(before, Some(TokenKind::Text(_) | TokenKind::Close(_))) => {
-                repairs.insert(Repair::MissingBrackets);
-                next = repaired.next();
-            }
-            (part, _) => return Err(part.map(|token| token.range.start)),
-        }
-    }
-}
-
-/// Whether only a comma can be missing between `before` and what follows. After a text that is
-/// uncertain: its closing quote may belong inside the text.
-fn is_comma_missing(before: Option<&TokenKind<'_>>, follows: &[Token<'_>]) -> bool {
-    let follows_key = matches!(
-        follows,
-        [
-            Token {
-                kind: TokenKind::Text(_),
-                ..
-            },
-            Token {
-                kind: TokenKind::Colon,
-                ..
-            },
-            ..
-        ]
-    );
-    match before {
-        Some(TokenKind::Close(_)) => {
-            follows_key
-                || matches!(
-                    follows,
-                    [
-                        Token {
-                            kind: TokenKind::Open(_),
-                            ..
-                        },
-                        ..
-                    ]
-                )
-        }
-        Some(TokenKind::Number(_) | TokenKind::Literal(_)) => follows_key,
-        _ => false,
-    }
 }
