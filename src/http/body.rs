@@ -72,7 +72,7 @@ impl FromRequest<AppState> for ModelMessage {
                 .map_err(|error| ApiError::Malformed(format!("the body is not UTF-8: {error}")))?;
             return Ok(Self(MessageBody::Text(text), reserved));
         }
-        if !is_json_essence(&media_type) {
+        if !is_json_body(&media_type) {
             return Err(ApiError::UnsupportedMediaType);
         }
         let (json, reserved) = parse_strict_json(
@@ -102,7 +102,7 @@ pub(super) async fn read_json_body(
     body: Body,
     max_bytes: usize,
 ) -> Result<Bytes, ApiError> {
-    if !is_json_essence(&read_media_type(headers)) {
+    if !is_json_body(&read_media_type(headers)) {
         return Err(ApiError::UnsupportedMediaType);
     }
     read_body(headers, body, max_bytes).await
@@ -174,6 +174,11 @@ fn read_media_type(headers: &HeaderMap) -> String {
         .filter(|_| all.next().is_none())
         .and_then(|value| value.to_str().ok());
     media_type_essence(value.unwrap_or_default()).to_ascii_lowercase()
+}
+
+/// Whether a request's body is JSON. `text/json` is not a registered type, so it is refused.
+fn is_json_body(essence: &str) -> bool {
+    essence.starts_with("application/") && is_json_essence(essence)
 }
 
 /// The one variable part of a route's path.
