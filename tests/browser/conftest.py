@@ -2,14 +2,11 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "outside"))
-from harness import Crib  # noqa: E402: shared with the tests from outside
+pytest_plugins = "service_fixtures"
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -38,21 +35,6 @@ def page(browser):
     opened.on("console", lambda message: message.type == "error" and opened.complaints.append(message.text))
     yield opened
     context.close()
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Starts services, and ends them after the test."""
-    running = []
-
-    def serve(manifest, **options):
-        crib = Crib(tmp_path / f"service-{len(running)}", manifest, **options)
-        running.append(crib)
-        return crib
-
-    yield serve
-    for crib in running:
-        crib.stop()
 
 
 @pytest.fixture

@@ -15,14 +15,13 @@ import sys
 
 import pytest
 
+from harness import TARGET, Crib
+from upstream import Upstream
+
+pytest_plugins = "service_fixtures"
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "outside"))
-
-from harness import Crib  # noqa: E402: shared with the tests from outside
-from upstream import Upstream  # noqa: E402
-
-REPO = HERE.parents[1]
-PLACE = pathlib.Path(os.environ.get("CLIENTS_DIR") or REPO / "target" / "clients").resolve()
+PLACE = TARGET / "clients"
 
 
 def run(*command, cwd, ok=True):

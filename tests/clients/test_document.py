@@ -5,8 +5,8 @@ import json
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from conftest import HERE, REPO, run
-from harness import BIN
+from conftest import HERE, run
+from harness import BIN, REPO
 
 
 def test_served_document_is_valid(document):

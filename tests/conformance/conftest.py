@@ -3,38 +3,30 @@
     tests/run --conformance                            # installs what it needs under target/conformance
 
 by hand: target/venv-conformance/bin/python -m pytest tests/conformance, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
-target/release/toolcrib, and CONFORMANCE_DIR for another folder than target/conformance. Without node_modules there only Python's
-tests run.
+target/release/toolcrib. Without node_modules in target/conformance only Python's tests run.
 """
 
 import os
 import pathlib
-import socket
 import subprocess
-import sys
 
 import pytest
 
+import harness
+from harness import TARGET, free_port
+
+pytest_plugins = "service_fixtures"
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "outside"))
-
-import harness  # noqa: E402: shared with the tests from outside
-
-PLACE = pathlib.Path(os.environ.get("CONFORMANCE_DIR") or harness.REPO / "target" / "conformance").resolve()
+PLACE = TARGET / "conformance"
 MANIFEST = HERE / "toolcrib.yaml"
-
-
-def free_port():
-    """The tool that changes the list of tools must know where the service will be."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 class Service(harness.Crib):
     """`toolcrib serve` with the suite's tools, in a folder of its own."""
 
     def __init__(self, folder):
-        port = free_port()
+        port = free_port()  # the tool that changes the list of tools must know where the service will be
         self.url = f"http://localhost:{port}/mcp"
         env = {"SERVICE": f"http://127.0.0.1:{port}"}
         super().__init__(folder, env=env, args=["--manifest", str(MANIFEST)], listen=f"127.0.0.1:{port}")

@@ -1,5 +1,7 @@
 """Prints at the end how many cases each run had."""
 
+pytest_plugins = "service_fixtures"
+
 
 def pytest_terminal_summary(terminalreporter):
     for outcome in ("passed", "failed"):

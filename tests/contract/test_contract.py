@@ -15,20 +15,16 @@ import sys
 
 import pytest
 
+from harness import REPO
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "outside"))
-
-from harness import REPO, Crib  # noqa: E402: shared with the tests from outside
-
 SECONDS = 600  # far more than a busy machine needs
 KEYS = {"admin": "root-key-0123456789abcdef", "caller": "ann-key-0123456789abcdef", "no key": None}
 
 
-@pytest.fixture()
-def crib(tmp_path):
-    crib = Crib(tmp_path / "crib", (HERE / "toolcrib.yaml").read_text()).ready()
-    yield crib
-    crib.stop()
+@pytest.fixture
+def crib(start):
+    return start((HERE / "toolcrib.yaml").read_text()).ready()
 
 
 @pytest.mark.parametrize("who", KEYS)

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import time
 
-from harness import Crib, children, clean_env, poll
+from harness import Crib, children, clean_env, poll, processor_seconds
 
 
 class Service(Crib):
-    """As `Crib` of tests/outside, but started by `start()`, killed with its whole group, and with its log in a file. `within` is a
+    """As `Crib` of tests/support, but started by `start()`, killed with its whole group, and with its log in a file. `within` is a
     command in front of it (strace, prlimit, faketime)."""
 
     READY_WITHIN = 5.0  # seconds after any fault (reliability goal 3)
@@ -99,5 +99,4 @@ class Service(Crib):
 
     def processor_seconds(self):
         """Processor time it has taken so far."""
-        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self.pid)

@@ -21,9 +21,9 @@ def poster(trial, upstream, name, seconds=0, **policy):
         key = handler.headers.get("x-nonce", "")
         with open(trial.effects, "ab", buffering=0) as file:
             file.write(f"{name} {key}\n".encode())
-        del handler.server.up.requests[:]  # long runs send many
+        del handler.server.owner.requests[:]  # long runs send many
         if seconds:
-            handler.server.up.over.wait(seconds)
+            handler.server.owner.over.wait(seconds)
         handler.reply(200, {"done": key})
 
     url = upstream.script(f"/{name}", append)

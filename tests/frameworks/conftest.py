@@ -8,31 +8,24 @@ frameworks do not take (below 3.10), the tests skip themselves and say so.
 """
 
 import json
-import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
+import harness
+from environments import environment
+from harness import TARGET, Crib, ok, error_result, text_of
+
+pytest_plugins = "service_fixtures"
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "outside"))
-
-import harness  # noqa: E402: shared with the tests from outside
-from environments import environment  # noqa: E402
-from harness import Crib, ok, error_result, text_of  # noqa: E402
-
-PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "frameworks"
+PLACE = TARGET / "frameworks"
 TOOLS = HERE / "tools"
 
 # What both sides get: no consent is requested, no telemetry is sent.
 ENVIRONMENT = {"BYPASS_TOOL_CONSENT": "true", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TESTING": "true", "OTEL_SDK_DISABLED": "true",
                "TZ": "UTC", "PYTHONWARNINGS": "ignore"}
-
-
-def pytest_sessionstart(session):
-    if not session.config.option.collectonly and not os.access(harness.BIN, os.X_OK):
-        pytest.exit(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN", returncode=2)
 
 
 class Framework:

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import TOOLS, compare
 from harness import in_background, ok, parallel, problem, error_result, text_of
-from test_long_work import open_stream
+from streams import open_stream
 
 FRAMEWORK = "strands"
 # Those that load and need no model, key or terminal: `think` loads and reports what it lacks.

@@ -7,19 +7,15 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
-import sys
 
 import pytest
 
-REPO = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "outside"))
+import harness
+from harness import REPO, TARGET, Crib, free_port, poll
 
-import harness  # noqa: E402: found through the path above
-from harness import Crib, poll  # noqa: E402
+pytest_plugins = "service_fixtures"
 
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPO / "target")).resolve()
 HARDENED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges")
 # A container in a container may lack cgroups that crun understands, and the right to raise limits.
 WAYS_TO_RUN = ((), ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000"))
@@ -78,12 +74,6 @@ def authorities():
         if pathlib.Path(place).exists():
             return place
     pytest.skip("no file with CA certificates on this machine")
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 class Container(Crib):

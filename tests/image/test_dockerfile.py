@@ -6,7 +6,7 @@ import re
 import pytest
 
 import harness
-from conftest import REPO
+from harness import REPO
 
 DOCKERFILE = (REPO / "Dockerfile").read_text()
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from conftest import HARDENED, REPO, python_base
+from conftest import HARDENED, python_base
+from harness import REPO
 
 DOCKER = REPO / "docker"
 

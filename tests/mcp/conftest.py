@@ -13,28 +13,21 @@ import pathlib
 import shutil
 import socket
 import subprocess
-import sys
 
 import pytest
 
+from environments import environment
+from harness import descendants, free_port, poll, TARGET
+from recipes import PYTHON
+from web import Web
+
+pytest_plugins = "service_fixtures"
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "outside"))
-
-import harness  # noqa: E402: shared with the tests from outside
-from environments import environment  # noqa: E402
-from harness import Starter, is_zombie, poll, processes, reap, token  # noqa: E402
-from recipes import PYTHON  # noqa: E402
-from web import Web  # noqa: E402
-
-PLACE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target").resolve() / "mcp"
+PLACE = TARGET / "mcp"
 SERVERS = HERE / "servers"
 MODES = ("persistent", "on_demand")
 READ = {"effect": "read"}
-
-
-def pytest_sessionstart(session):
-    if not session.config.option.collectonly and not os.access(harness.BIN, os.X_OK):
-        pytest.exit(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN", returncode=2)
 
 
 # ---- entries of mcp_servers ---------------------------------------------------------------------------------------------
@@ -89,26 +82,6 @@ def warnings(crib, name="s"):
     return "\n".join(source(crib, name).get("warnings", []))
 
 
-def alive(pids):
-    """The processes that still run; zombies that are left after the service's end do not count."""
-    return {pid for pid in pids if os.path.exists(f"/proc/{pid}") and not is_zombie(pid)}
-
-
-def descendants(pid):
-    """Processes whose chain of parents leads to `pid`, zombies included."""
-    parents = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, layer = set(), {pid}
-    while layer:
-        layer = {child for child, parent in parents.items() if parent in layer} - found
-        found |= layer
-    return found
-
-
 def open_handles(pid):
     """Open file handles of a process and all below it."""
     count = 0
@@ -121,28 +94,6 @@ def open_handles(pid):
 
 
 # ---- fixtures -----------------------------------------------------------------------------------------------------------
-
-@pytest.fixture
-def start(tmp_path):
-    starter = Starter(tmp_path)
-    yield starter
-    starter.close()
-
-
-@pytest.fixture(scope="module")
-def start_shared(tmp_path_factory):
-    starter = Starter(tmp_path_factory.mktemp("shared"))
-    yield starter
-    starter.close()
-
-
-@pytest.fixture
-def mark():
-    """A word for command lines; whatever still carries it after the test is ended."""
-    value = token()
-    yield value
-    reap(value)
-
 
 @pytest.fixture
 def web():
@@ -179,9 +130,7 @@ def listening():
     running = []
 
     def start(*command, env=None):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         command = [str(part).format(port=port) for part in command]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    env={"PATH": os.environ["PATH"], "PORT": str(port), **(env or {})})
@@ -199,8 +148,3 @@ def listening():
     for process in running:
         process.kill()
         process.wait()
-
-
-def wait_until_gone(mark, seconds=10):
-    """No process carries this word any more."""
-    poll(lambda: not processes(mark), seconds, f"no process with {mark}")

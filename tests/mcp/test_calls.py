@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from conftest import MODES, descendants, events, wait_until_gone, received, alive, read_policies, script, start_with_servers, source
-from harness import in_background, now, ok, parallel, poll, problem, error_result, elapsed, text_of
+from conftest import MODES, events, received, read_policies, script, start_with_servers, source
+from harness import alive, descendants, elapsed, error_result, in_background, now, ok, parallel, poll, problem, text_of, wait_until_gone
 from recipes import CALLERS, KEYS
 
 SECRET = "open-sesame-0123456789"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from conftest import MODES, descendants, alive, names
-from harness import ok, problem, error_result, text_of
+from conftest import MODES, names
+from harness import alive, descendants, error_result, ok, problem, text_of
 
 
 @pytest.fixture(params=MODES)

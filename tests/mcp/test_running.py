@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from conftest import MODES, descendants, alive, names, read_policies, script, start_with_servers, source
-from harness import cli, in_background, lines_in, now, ok, parallel, poll, problem, elapsed, text_of
+from conftest import MODES, names, read_policies, script, start_with_servers, source
+from harness import alive, cli, descendants, elapsed, in_background, lines_in, now, ok, parallel, poll, problem, text_of
 from recipes import CALLERS, KEYS, to_yaml
 
 

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from conftest import MODES, PYTHON, SERVERS, descendants, wait_until_gone, open_handles, alive, names, read_policies, script, start_with_servers, source
-from harness import cli, in_background, lines_in, now, ok, poll, problem, elapsed, text_of
+from conftest import MODES, SERVERS, open_handles, names, read_policies, script, start_with_servers, source
+from harness import alive, cli, descendants, elapsed, in_background, lines_in, now, ok, poll, problem, text_of, wait_until_gone
+from recipes import PYTHON
 
 
 @pytest.fixture(params=MODES)

@@ -248,7 +248,7 @@ def stream(*steps):
 def send_answer(words):
     result = {"content": [{"type": "text", "text": words}]}
     return lambda exchange, message: exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": (
-        dict(result, resultType="complete") if exchange.server.web.era == "modern" else result)}, event="message")
+        dict(result, resultType="complete") if exchange.server.owner.era == "modern" else result)}, event="message")
 
 
 def send_progress(exchange, message):
@@ -312,7 +312,7 @@ def test_stream_without_an_answer_fails_the_call(start, web, era):
 def test_silent_server_times_out(start, web, era):
     one = web(era)
     crib = start_with_servers(start, s=entry(one))
-    answer_with(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.server.owner.over.wait(20))
     began = now()
     problem(crib.invoke("s_echo", timeout="500ms"), 504)
     assert elapsed(began) < 3
@@ -334,7 +334,7 @@ def test_too_large_answers_are_bad_output(start, web, era):
 
     def endless(exchange, message):
         exchange.sse()
-        while not exchange.server.web.over.is_set():
+        while not exchange.server.owner.over.is_set():
             exchange.chunk(b"x" * 1_000_000)
 
     one = web(era)
@@ -377,7 +377,7 @@ def test_parallel_calls_get_their_own_answers(start, web, era):
 
     def together(exchange, message):
         gate.wait(20)
-        exchange.server.web.answer_normally(exchange, message, "tools/call")
+        exchange.server.owner.answer_normally(exchange, message, "tools/call")
 
     one = web(era)
     crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "concurrency": {"max": 16}}}))
@@ -389,7 +389,7 @@ def test_parallel_calls_get_their_own_answers(start, web, era):
 def test_service_stops_during_calls(start, web, era):
     one = web(era)
     crib = start({"server": {"drain": "1s"}, "mcp_servers": {"s": entry(one, tools={"echo": {"effect": "read", "timeout": "30s"}})}}).ready()
-    answer_with(one, "tools/call", lambda exchange, _: exchange.server.web.over.wait(20))
+    answer_with(one, "tools/call", lambda exchange, _: exchange.server.owner.over.wait(20))
     call = in_background(lambda: crib.invoke("s_echo"))
     poll(lambda: one.requests_for("tools/call"), 5, "it is asked")
     began = now()

@@ -5,24 +5,19 @@
 import json
 import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from scripted import ScriptedHandler, ScriptedServer
 
 OBJECT = {"type": "object", "properties": {}}
 ECHO = {"name": "echo", "description": "Its arguments, again.", "inputSchema": OBJECT}
 
 
-class Exchange(BaseHTTPRequestHandler):
+class Exchange(ScriptedHandler):
     """One request and what is answered."""
 
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
     def do(self):
-        web = self.server.web
-        length = int(self.headers.get("content-length") or 0)
-        self.body = self.rfile.read(length)
+        web = self.server.owner
+        self.body = self.read_body()
         with web.lock:
             web.requests.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, self.body))
         try:
@@ -37,19 +32,13 @@ class Exchange(BaseHTTPRequestHandler):
     # ways to answer
 
     def status(self, status, body=b"", kind="text/plain", **headers):
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
+        self.reply(status, body, kind, **headers)
 
     def json(self, message, status=200, **headers):
         self.status(status, json.dumps(message).encode(), "application/json", **headers)
 
     def result(self, message, result, **headers):
-        if self.server.web.era == "modern":
+        if self.server.owner.era == "modern":
             result = dict({"resultType": "complete"}, **result)
         self.json({"jsonrpc": "2.0", "id": message["id"], "result": result}, **headers)
 
@@ -84,12 +73,8 @@ class Web:
     def __init__(self, era="session", tools=(ECHO,), port=0, **on):
         self.era, self.tools, self.on = era, list(tools), on
         self.sessions, self.requests, self.lock, self.over = set(), [], threading.Lock(), threading.Event()
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), Exchange)
-        self.server.daemon_threads, self.server.web = True, self
-        self.server.handle_error = lambda *args: None
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.server = ScriptedServer(Exchange, self, port=port)
+        self.port, self.url = self.server.port, f"{self.server.base}/mcp"
 
     def answer(self, exchange):
         custom = self.on.get(exchange.command)
@@ -139,5 +124,4 @@ class Web:
 
     def close(self):
         self.over.set()
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.close()

@@ -11,7 +11,8 @@ import pathlib
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from scripted import ScriptedHandler, ScriptedServer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "agents"))
 import model_server  # noqa: E402
@@ -27,15 +28,10 @@ def calls(*asked, text=None):
     return {"role": "assistant", "content": text, "refusal": None, "annotations": [], "tool_calls": made}
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
+class Handler(ScriptedHandler):
     def do_POST(self):
-        model = self.server.model
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        model = self.server.owner
+        raw = self.read_body()
         try:
             body = json.loads(raw)
             model_server.require(self.path == "/v1/chat/completions", f"no API at {self.path}")
@@ -57,16 +53,6 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             model.gone.append(body["model"])
             self.close_connection = True
-
-    def reply(self, status, body, kind="application/json", **headers):
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
 
     def send_message(self, step, body, finish=None, usage=USAGE):
         message = {"role": "assistant", "content": step, "refusal": None, "annotations": []} if isinstance(step, str) else step
@@ -110,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def wait(self, seconds=60):
         """Sends nothing until the client disconnects."""
-        self.server.model.waiting.set()
+        self.server.owner.waiting.set()
         self.connection.settimeout(seconds)
         if not self.rfile.read(1):
             raise OSError("gone")
@@ -137,10 +123,8 @@ class Model:
     def __init__(self):
         self.scripts, self.requests, self.refused, self.gone, self.lock = {}, {}, [], [], threading.Lock()
         self.waiting = threading.Event()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads, self.server.model = True, self
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.base_url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.server = ScriptedServer(Handler, self)
+        self.base_url = f"{self.server.base}/v1"
 
     def script(self, name, *steps):
         self.scripts[name], self.requests[name] = list(steps), []
@@ -161,5 +145,4 @@ class Model:
         return [one["function"]["name"] for one in self.requests[name][request].get("tools", [])]
 
     def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.close()

@@ -5,10 +5,9 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 
-from harness import poll
+from harness import free_port, poll
 
 
 def programs():
@@ -27,9 +26,7 @@ class Postgres:
     def __init__(self, folder):
         self.bin, self.folder = programs(), pathlib.Path(folder)
         self.folder.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.prefix = []
         if os.getuid() == 0:
             # PostgreSQL refuses root; what is above its folder must let it pass.

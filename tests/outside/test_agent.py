@@ -8,7 +8,7 @@ import pytest
 from harness import cli, in_background, now, ok, poll, problem, processes, error_result, elapsed, text_of
 from model import KEY, Model, calls
 from recipes import CALLERS, KEYS, py, sh, to_yaml
-from test_long_work import Stream
+from streams import Stream
 
 ENV = {**KEYS, "MODEL_KEY": KEY}
 CALC = {"kind": "native"}

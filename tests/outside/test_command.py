@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness import in_background, now, ok, poll, problem, processes, error_result, elapsed, text_of
+from harness import elapsed, error_result, in_background, now, ok, poll, problem, processes, text_of, wait_until_gone
 from recipes import command, params, py, PYTHON, sh
 
 TEXT = params(text="string")
@@ -16,10 +16,6 @@ SHOW = ("import sys, os, json; json.dump({'argv': sys.argv[1:], 'stdin': sys.std
 def show_tool(*extra, **policy):
     """A program that answers with what it was given."""
     return command([PYTHON, "-I", "-S", "-c", SHOW, *extra], **dict({"effect": "read"}, **policy))
-
-
-def wait_until_gone(mark):
-    poll(lambda: not processes(mark), 6, f"no process left; still there: {processes(mark)}")
 
 
 def test_arguments_are_single_argv_items(start):

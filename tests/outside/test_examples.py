@@ -3,7 +3,6 @@ the loop in the README. examples/python: its tools."""
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import uuid
 import pytest
 
 from harness import REPO, clean_env, ok, problem, error_result, text_of
-from test_long_work import open_stream
+from streams import open_stream
 
 AGENTS = REPO / "examples" / "agents"
 PROVIDERS = ["openai", "openai-responses", "anthropic", "gemini", "bedrock"]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import children, is_zombie, in_background, ok, parallel, poll, error_result, text_of
+from harness import children, descendants, error_result, in_background, is_zombie, ok, parallel, poll, text_of
 from recipes import command, params, sh
 
 ALONE = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--fork", "--pid", "--mount-proc",
@@ -28,14 +28,6 @@ def start_as_process_1(start):
     if probe.returncode:
         pytest.skip(f"no PID namespace to be had: {probe.stdout.strip()}")
     return functools.partial(start, within=ALONE)
-
-
-def process_tree(pid):
-    """The process and all its descendants."""
-    found = [pid]
-    for parent in found:
-        found += children(parent)
-    return found
 
 
 def exit_code(crib):
@@ -70,8 +62,8 @@ def test_daemons_leave_no_zombie_or_exit_status(start_as_process_1, tmp_path):
     parallel(12, work)
     adopted = poll(lambda: len(lines) == 300 and lines if (lines := parents.read_text().split()) else None, 20, "300 daemons")
     assert set(adopted) == {"1"}, "the test proves nothing unless they came to process 1"
-    left = poll(lambda: len(process_tree(crib.pid)) == 2, 5, "nobody but process 1 and the service")
-    assert left and not any(is_zombie(pid) for pid in process_tree(crib.pid))
+    poll(lambda: len(descendants(crib.pid)) == 1, 5, "nobody but process 1 and the service")
+    assert not any(is_zombie(pid) for pid in {crib.pid} | descendants(crib.pid))
     crib.stop()
 
 

@@ -2,13 +2,12 @@
 
 import base64
 import json
-import socket
 import time
 import urllib.parse
 
 import pytest
 
-from harness import now, ok, poll, problem, error_result, elapsed, text_of
+from harness import free_port, now, ok, poll, problem, error_result, elapsed, text_of
 from recipes import params, web
 from upstream import PNG, busy, redirect_to, reply_with
 
@@ -121,10 +120,7 @@ def test_deadline_covers_all_attempts(start, upstream):
 
 
 def test_refused_connection_is_upstream_failed(start):
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    crib = start({"tools": {"x": web(f"http://127.0.0.1:{port}/", effect="read", retry={"attempts": 3})}})
+    crib = start({"tools": {"x": web(f"http://127.0.0.1:{free_port()}/", effect="read", retry={"attempts": 3})}})
     error = problem(crib.invoke("x"), 502, "upstream_failed")
     assert error["retryable"] is True and crib.row(error["invocation_id"])["attempts"] == 3, "a connect error is tried again"
 

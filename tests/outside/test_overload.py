@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import ask, in_background, now, ok, poll, problem, processes, read_all, elapsed, status_of
+from harness import ask, elapsed, in_background, now, ok, poll, problem, processes, processor_seconds, read_all, status_of
 from recipes import sh
 
 CALCULATOR = {"kind": "native"}
@@ -31,11 +31,6 @@ def invoke_bytes(crib, tool, arguments=None):
 
 def hung_tool(mark, **policy):
     return sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="60s", **policy)
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 class OpenSockets(list):
@@ -278,7 +273,7 @@ def test_exhausted_file_handles_are_survived(start, mark):
         for _ in range(7):
             calls.append(connect(crib))
             calls[-1].sendall(invoke_bytes(crib, "hung"))
-        began, used = time.monotonic(), cpu_seconds(pid)
+        began, used = time.monotonic(), processor_seconds(pid)
         ends = silences = 0
         with OpenSockets() as held:
             while time.monotonic() - began < 5:
@@ -295,7 +290,7 @@ def test_exhausted_file_handles_are_survived(start, mark):
                     ends += 1
                 except socket.timeout:
                     silences += 1
-            share = (cpu_seconds(pid) - used) / (time.monotonic() - began)
+            share = (processor_seconds(pid) - used) / (time.monotonic() - began)
             print(f"{len(held)} connections: {ends} ended, {silences} open or waiting; processor {share:.1%}")
             assert silences < 150, "few wait in the kernel's queue"
         assert share < 0.5, "it does not spin"

@@ -3,12 +3,11 @@
 import json
 import pathlib
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from harness import cli, ok, poll, problem, text_of
+from harness import cli, free_port, ok, poll, problem, text_of
+from scripted import ScriptedHandler, ScriptedServer
 
 SERVER = pathlib.Path(__file__).resolve().parent / "modules" / "mcp_server.py"
 
@@ -173,23 +172,15 @@ def test_trusted_hints_of_a_pinned_server_decide_the_effect(start, tmp_path):
 def test_document_at_a_url_is_pinned_like_a_server(start, tmp_path):
     summary, path = ["Looks at the orders of the shop."], ["/orders"]
 
-    class Exchange(BaseHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
+    class Exchange(ScriptedHandler):
         def do_GET(self):
             operation = {"get": {"operationId": "look", "summary": summary[0], "responses": {"200": {"description": "Orders"}}}}
             document = {"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {path[0]: operation}}
-            body = json.dumps(document if self.path == "/api.json" else {"path": self.path}).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(200, document if self.path == "/api.json" else {"path": self.path})
 
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
-    threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    web = ScriptedServer(Exchange)
     try:
-        base = f"http://127.0.0.1:{web.server_address[1]}"
+        base = web.base
         entry = {"document": f"{base}/api.json", "base_url": base, "allow_private": True}
         crib = start({"openapi": {"shop": entry}}).ready()
         poll(lambda: source(crib, "shop")["state"] == "up", 20, "an API that is up")
@@ -211,7 +202,7 @@ def test_document_at_a_url_is_pinned_like_a_server(start, tmp_path):
         stopped = poll(lambda: source(crib, "shop")["stopped"], 20, "a stopped tool")
         assert stopped == [{"tool": "look", "why": "its server is not pinned, though the manifest has pins"}]
     finally:
-        web.shutdown()
+        web.close()
 
 
 class RemoteServer:
@@ -220,35 +211,21 @@ class RemoteServer:
     def __init__(self, *tools):
         far, self.tools, self.fails = self, list(tools), False
 
-        class Exchange(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args):
-                pass
-
-            def reply(self, status, body=b""):
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
+        class Exchange(ScriptedHandler):
             def do_GET(self):
                 self.reply(405)
 
             do_DELETE = do_GET
 
             def do_POST(self):
-                message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                message = json.loads(self.read_body())
                 if "id" not in message:
                     return self.reply(202)
                 output = far.answer(message["method"], message.get("params") or {})
-                self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], **output}).encode())
+                self.reply(200, {"jsonrpc": "2.0", "id": message["id"], **output})
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/mcp"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.server = ScriptedServer(Exchange)
+        self.url = f"{self.server.base}/mcp"
 
     def answer(self, method, params):
         if method == "initialize":
@@ -264,8 +241,7 @@ class RemoteServer:
 def remote():
     one = RemoteServer(tool("a"), tool("b"))
     yield one
-    one.server.shutdown()
-    one.server.server_close()
+    one.server.close()
 
 
 def test_url_server_is_pinned_without_its_headers(start, tmp_path, remote):
@@ -477,10 +453,7 @@ def test_dry_run_shows_changes_and_writes_nothing(tmp_path):
 
 
 def test_service_does_not_mount_itself(tmp_path, start):
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     itself = {"self": {"url": f"http://localhost:{port}/mcp"}}
     file = tmp_path / "toolcrib.yaml"
     file.write_text(json.dumps({"server": {"listen": f"127.0.0.1:{port}"}, "mcp_servers": itself}))

@@ -8,7 +8,7 @@ import pytest
 
 from harness import in_background, ok, parallel, poll, problem, error_result, text_of
 from recipes import CALLERS, KEYS, module
-from test_long_work import open_stream
+from streams import open_stream
 
 FILES = pathlib.Path(__file__).resolve().parent / "modules"
 PLAIN = ["weather", "numpy_style", "sphinx_style", "no_words", "shapes", "answers", "raises", "echo", "deep", "huge"]

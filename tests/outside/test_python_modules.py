@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import children, clean_env, cli, is_zombie, in_background, now, ok, poll, problem, elapsed, text_of
+from harness import alive, children, clean_env, cli, is_zombie, in_background, now, ok, poll, problem, elapsed, text_of
 from recipes import CALLERS, KEYS, PYTHON, module, to_yaml
 
 FILES = pathlib.Path(__file__).resolve().parent / "modules"
@@ -360,7 +360,7 @@ def test_service_runs_while_requirements_are_installed(start, tmp_path, pypi):
     there, began = children(crib.pid), now()
     crib.stop()
     assert elapsed(began) < 8
-    poll(lambda: not [pid for pid in there if pathlib.Path(f"/proc/{pid}").exists() and not is_zombie(pid)], 3, "no process")
+    poll(lambda: not alive(there), 3, "no process")
     crib.start().ready(120)
     assert ok(crib.invoke("parse", {"text": "[a]\nb=c\n"})), "what was half-built is built anew"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import children, is_zombie, in_background, now, ok, parallel, poll, problem, processes, elapsed, text_of
+from harness import children, is_alive, is_zombie, in_background, now, ok, parallel, poll, problem, processes, elapsed, text_of
 from recipes import PYTHON, module
 from test_cancel import ENDED
 from test_lifecycle import connect
@@ -24,10 +24,6 @@ def start_rough(start, workers=1, **policies):
     """A service with rough.py; policies by tool name."""
     tools = {name: dict(READ, **policies.get(name, {})) for name in NAMES}
     return start({"defaults": WIDE, "python_modules": {"rough": module(FILES / "rough.py", workers=workers, tools=tools)}}).ready()
-
-
-def alive(pid):
-    return pathlib.Path(f"/proc/{pid}").exists() and not is_zombie(pid)
 
 
 def workers(crib):
@@ -142,7 +138,7 @@ def test_stubborn_async_call_ends_its_worker(start, name):
     began = now()
     problem(crib.invoke(name), 504, "attempt_timed_out")
     assert elapsed(began) < 1.5, "its caller does not wait for the worker"
-    poll(lambda: not alive(pid), 4, "the worker is gone")
+    poll(lambda: not is_alive(pid), 4, "the worker is gone")
     began = now()
     assert int(text_of(ok(crib.invoke("pid_async")))) != pid
     assert elapsed(began) < 1.5
@@ -196,7 +192,7 @@ def test_worker_killed_from_outside_costs_one_call(start):
         for name in ("pid", "pid_async"):
             pid = int(text_of(ok(crib.invoke(name))))
             os.kill(pid, signal.SIGKILL)
-            poll(lambda: not alive(pid), 2, "it is dead")
+            poll(lambda: not is_alive(pid), 2, "it is dead")
             time.sleep(0.1)
             assert text_of(ok(crib.invoke(name))) != str(pid)
 
@@ -310,7 +306,7 @@ def test_kill_nine_leaves_no_worker(start, mark):
     for call in calls:
         with pytest.raises(Exception):
             call()
-    poll(lambda: not any(alive(pid) for pid in there), 3, f"no worker of {there} left")
+    poll(lambda: not any(is_alive(pid) for pid in there), 3, f"no worker of {there} left")
 
 
 @pytest.mark.parametrize("name", ["nap", "nap_async"])
@@ -322,7 +318,7 @@ def test_sigterm_lets_a_call_finish(start, name):
     there = workers(crib)
     crib.stop()
     ok(call())
-    assert not any(alive(pid) for pid in there)
+    assert not any(is_alive(pid) for pid in there)
 
 
 def test_leftover_thread_does_not_delay_shutdown(start):
@@ -331,7 +327,7 @@ def test_leftover_thread_does_not_delay_shutdown(start):
     there, began = workers(crib), now()
     crib.stop()
     assert elapsed(began) < 10
-    poll(lambda: not any(alive(pid) for pid in there), 3, "no worker left")
+    poll(lambda: not any(is_alive(pid) for pid in there), 3, "no worker left")
 
 
 @pytest.mark.parametrize("file, functions", [("rough.py", ["pid", "pid_async"]), ("plain.py", ["echo"])])
@@ -352,7 +348,7 @@ def test_shutdown_during_the_start(start, tmp_path):
     there, began = workers(crib), now()
     crib.stop()
     assert elapsed(began) < 8
-    poll(lambda: not any(alive(pid) for pid in there), 3, "no worker left")
+    poll(lambda: not any(is_alive(pid) for pid in there), 3, "no worker left")
 
 
 # ---- cancelling --------------------------------------------------------------------------------------------------------
@@ -536,7 +532,7 @@ def test_shared_call_that_hangs_ends_the_process(start):
     began = now()
     problem(crib.invoke("nap", {"seconds": 60}), 504, "attempt_timed_out")
     assert elapsed(began) < 1.5
-    poll(lambda: not alive(pid), 4, "the process is gone")
+    poll(lambda: not is_alive(pid), 4, "the process is gone")
     assert data_of(crib.invoke("add", {"amount": 1}))["sum"] == 101, "a new object"
     ok(other())
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from harness import BIN, clean_env, Crib, in_background, lines_in, now, ok, poll, problem, elapsed, text_of
-from recipes import KEYS, params, py, sh, to_yaml, web
+from harness import BIN, clean_env, elapsed, in_background, lines_in, now, ok, poll, problem, text_of
+from recipes import KEYS, py, sh, to_yaml, web
 
 CALCULATOR = {"kind": "native"}
 

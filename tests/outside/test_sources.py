@@ -1,15 +1,13 @@
 """Python modules as sources of tools: the start, the command line, a file that changes, the end."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import time
 
 import pytest
 
-from harness import BIN, clean_env, cli, in_background, now, ok, poll, problem, elapsed, text_of
+from harness import BIN, clean_env, cli, descendants, elapsed, in_background, is_alive, now, ok, poll, problem, text_of
 from recipes import CALLERS, KEYS
 
 HELLO = '''
@@ -48,30 +46,6 @@ def source(crib, name="greeter", key=None):
     return {one["name"]: one for one in crib.get("/sources", key=key).json["sources"]}[name]
 
 
-def workers_below(pid):
-    """Processes whose parent chain leads to `pid`."""
-    parents = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                pass
-    found, open_ = set(), {pid}
-    while open_:
-        open_ = {child for child, parent in parents.items() if parent in open_} - found
-        found |= open_
-    return found
-
-
-def alive(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z"
-    except OSError:
-        return False
-
-
 def test_listening_line_follows_the_module_load(start, tmp_path):
     """The line is printed when the modules are listed: a script that calls at once is served."""
     crib = start(manifest_with_module(), folder=write_module(tmp_path / "crib"))
@@ -107,12 +81,12 @@ def test_shutdown_while_a_module_loads(start, tmp_path):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         poll(lambda: (folder / "loading").exists(), 15, "the module loads")
-        below = workers_below(process.pid)
+        below = descendants(process.pid)
         assert below
         process.send_signal(signal.SIGTERM)
         assert process.wait(4) == 0
         assert b"listening" not in process.stdout.read()
-        poll(lambda: not any(alive(pid) for pid in below), 5, "no worker is left")
+        poll(lambda: not any(is_alive(pid) for pid in below), 5, "no worker is left")
     finally:
         process.kill()
         process.wait()
@@ -121,15 +95,15 @@ def test_shutdown_while_a_module_loads(start, tmp_path):
 def test_workers_end_with_the_service(start, tmp_path):
     crib = start(manifest_with_module(workers=2), folder=write_module(tmp_path / "crib"))
     ok(crib.invoke("hello", {"name": "Ann"}))
-    below = workers_below(crib.process.pid)
+    below = descendants(crib.process.pid)
     assert below
     crib.stop()
-    poll(lambda: not any(alive(pid) for pid in below), 5, "no worker is left after SIGTERM")
+    poll(lambda: not any(is_alive(pid) for pid in below), 5, "no worker is left after SIGTERM")
     crib.start()
     ok(crib.invoke("hello", {"name": "Ann"}))
-    below = workers_below(crib.process.pid)
+    below = descendants(crib.process.pid)
     crib.kill9()
-    poll(lambda: not any(alive(pid) for pid in below), 10, "no worker is left after kill -9")
+    poll(lambda: not any(is_alive(pid) for pid in below), 10, "no worker is left after kill -9")
 
 
 def test_changed_module_file_is_loaded(start, tmp_path):

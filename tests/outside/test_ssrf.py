@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from harness import now, ok, problem, error_result, elapsed
+from harness import free_port, now, ok, problem, error_result, elapsed
 from recipes import params, web
 from upstream import redirect_to
 
@@ -90,10 +90,7 @@ def test_own_port_is_denied_at_every_address(start, upstream, listen):
 
 def test_fixed_url_to_the_service_is_denied(start, tmp_path):
     """Such a URL is refused as well: the call could loop for ever."""
-    import socket
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     crib = start({"tools": {"loop": web(f"http://127.0.0.1:{port}/tools/loop/invoke", effect="read",
                                         request={"method": "POST", "json": {"arguments": {}}})}}, listen=f"127.0.0.1:{port}")
     error = problem(crib.invoke("loop"), 502, "upstream_failed")

@@ -9,22 +9,17 @@ import json
 import socket
 import struct
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from scripted import ScriptedHandler, ScriptedServer
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63606060"
                     "f80f0001040100"  "5fe5c34b0000000049454e44ae426082")
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
+class Handler(ScriptedHandler):
     def do(self):
-        up, path = self.server.up, self.path.split("?")[0]
-        length = int(self.headers.get("content-length") or 0)
-        self.body = self.rfile.read(length)
+        up, path = self.server.owner, self.path.split("?")[0]
+        self.body = self.read_body()
         step = up.count(path, self)
         try:
             if callable(step):
@@ -38,16 +33,6 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do
 
-    def reply(self, status, body=b"", kind="application/json", **headers):
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
-
     def at_echo(self):
         path, _, query = self.path.partition("?")
         try:
@@ -58,10 +43,10 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, {"method": self.command, "path": path, "query": query, "headers": headers, "body": body})
 
     def at_json(self):
-        self.reply(200, {"current": {"temperature": 22.5}, "number": self.server.up.hits()})
+        self.reply(200, {"current": {"temperature": 22.5}, "number": self.server.owner.hits()})
 
     def at_counter(self):
-        self.reply(200, {"number": self.server.up.hits(self.path.split("?")[0])})
+        self.reply(200, {"number": self.server.owner.hits(self.path.split("?")[0])})
 
     def at_list(self):
         self.reply(200, [1, 2, 3])
@@ -79,13 +64,13 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(404, b"no such city: Atlantis", "text/plain")
 
     def at_hang(self):
-        self.server.up.over.wait()
+        self.server.owner.over.wait()
         self.close_connection = True
 
     def at_wait(self):
         """Answers after 0.4 s, so that equal calls meet in flight."""
-        self.server.up.over.wait(0.4)
-        self.reply(200, {"number": self.server.up.hits(self.path.split("?")[0])})
+        self.server.owner.over.wait(0.4)
+        self.reply(200, {"number": self.server.owner.hits(self.path.split("?")[0])})
 
     def at_reset(self):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -117,9 +102,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def pour(self, frame):
         part = frame(b"a" * 65536)
-        while not self.server.up.over.is_set() and self.server.up.poured < 10 << 30:
+        while not self.server.owner.over.is_set() and self.server.owner.poured < 10 << 30:
             self.wfile.write(part)
-            self.server.up.poured += len(part)
+            self.server.owner.poured += len(part)
         self.close_connection = True
 
     def at_slow(self):
@@ -128,29 +113,18 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/plain")
         self.send_header("content-length", "1000000")
         self.end_headers()
-        while not self.server.up.over.wait(0.05):
+        while not self.server.owner.over.wait(0.05):
             self.wfile.write(b"s")
             self.wfile.flush()
         self.close_connection = True
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def handle_error(self, request, client_address):
-        pass
 
 
 class Upstream:
     def __init__(self, host="127.0.0.1"):
         self.over, self.lock, self.poured = threading.Event(), threading.Lock(), 0
         self.seen, self.scripts, self.requests = {}, {}, []
-        self.server = Server((host, 0), Handler)
-        self.server.up = self
-        self.port = self.server.server_address[1]
-        self.base = f"http://{host}:{self.port}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.server = ScriptedServer(Handler, self, host)
+        self.port, self.base = self.server.port, self.server.base
 
     def script(self, path, *steps):
         """Plays `steps` for requests of `path`, then repeats the last one; returns the URL."""
@@ -174,8 +148,7 @@ class Upstream:
 
     def close(self):
         self.over.set()
-        self.server.shutdown()
-        self.server.server_close()
+        self.server.close()
 
 
 def busy(seconds):

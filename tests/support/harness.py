@@ -1,4 +1,7 @@
-"""Drives the toolcrib binary from outside: a service in a temp dir, plain HTTP, and the checks every test shares."""
+"""Drives the toolcrib binary from outside: a service in a temp dir, plain HTTP, and the checks every test shares.
+
+Imports only the standard library: each suite has a virtual environment of its own, and tests/faults has none.
+"""
 
 import http.client
 import json
@@ -16,6 +19,7 @@ import uuid
 from recipes import to_yaml
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target").resolve()
 BIN = os.environ.get("TOOLCRIB_BIN") or str(REPO / "target" / "release" / "toolcrib")
 
 # The contract's closed vocabulary, as far as this suite can meet it.
@@ -488,25 +492,68 @@ def reap(mark):
             pass
 
 
+def wait_until_gone(mark, seconds=10):
+    """Waits until no process has `mark` in its command line."""
+    poll(lambda: not processes(mark), seconds, f"no process with {mark}")
+
+
 def lines_in(path):
     path = pathlib.Path(path)
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+def free_port():
+    """A port that nothing listens at, for programs that must know their port before they start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def process_status(pid):
+    """The fields of /proc/PID/stat from the state on; None if there is no such process (Linux; proc_pid_stat(5))."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def parents():
+    """The parent of each process, by process id."""
+    ids = [int(entry.name) for entry in pathlib.Path("/proc").glob("[0-9]*")]
+    return {pid: int(status[1]) for pid in ids if (status := process_status(pid))}
+
+
 def children(pid):
-    """Ids of a process's children, dead ones that it has not collected included (Linux)."""
-    found = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-        except OSError:
-            continue
+    """Ids of a process's children, dead ones that it has not collected included."""
+    return [child for child, parent in parents().items() if parent == pid]
+
+
+def descendants(pid):
+    """Processes whose chain of parents leads to `pid`, zombies included."""
+    parent_of, found, layer = parents(), set(), {pid}
+    while layer:
+        layer = {child for child, parent in parent_of.items() if parent in layer} - found
+        found |= layer
     return found
 
 
 def is_zombie(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return False
+    status = process_status(pid)
+    return status is not None and status[0] == "Z"
+
+
+def is_alive(pid):
+    """Whether the process still runs. A zombie does not."""
+    status = process_status(pid)
+    return status is not None and status[0] != "Z"
+
+
+def alive(pids):
+    """Those of these processes that still run."""
+    return {pid for pid in pids if is_alive(pid)}
+
+
+def processor_seconds(pid):
+    """Processor time that a process has taken so far, without its children."""
+    status = process_status(pid)
+    return (int(status[11]) + int(status[12])) / os.sysconf("SC_CLK_TCK")
