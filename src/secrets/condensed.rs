@@ -497,7 +497,7 @@ mod tests {
         for part in [
             "\\", "=", "= ", "\n", "a\n", "\u{2019}", "\\u00", "=\\", "\u{200b}",
         ] {
-            let text = part.repeat((1 << 20) / part.len());
+            let text = part.repeat((1 << 18) / part.len());
             for view in [View::LinesJoined, View::QuotedPrintableDecoded] {
                 let grams = Grams::from_forms([&b"aaaa"[..]].into_iter());
                 assert!(candidate_windows(text.as_bytes(), view, true, 100, &grams).len() <= 1);

@@ -1,6 +1,5 @@
 """The Python and Node packages, built and installed from their artefacts."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
+from harness import BIN, REPO
+
+pytest_plugins = "service_fixtures"
 
 
 def run(*command, **options):
@@ -21,10 +22,7 @@ def run(*command, **options):
 @pytest.fixture(scope="session")
 def binary():
     """The program under test."""
-    named = os.environ.get("TOOLCRIB_BIN")
-    if not named:
-        pytest.fail("name the program in TOOLCRIB_BIN, or use tests/run")
-    return Path(named).resolve()
+    return Path(BIN).resolve()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import REPO, run
+from conftest import run
+from harness import REPO
 
 PACKAGE = REPO / "node"
 pytestmark = pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
@@ -146,20 +147,10 @@ def is_static(binary):
     return b"/ld-linux" not in binary.read_bytes()
 
 
-def test_client_works_against_the_service(project, binary, tmp_path):
-    (tmp_path / "toolcrib.yaml").write_text(MANIFEST)
+def test_client_works_against_the_service(project, start):
     (project / "client.test.js").write_text(TESTS)
-    service = subprocess.Popen(
-        [binary, "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db", "--manifest", tmp_path / "toolcrib.yaml"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    try:
-        url = next(match[1] for line in service.stdout if (match := re.search(r"listening on (\S+)", line)))
-        output = run("node", "--test", "client.test.js", cwd=project, env={**os.environ, "TOOLCRIB_URL": url})
-        assert "fail 0" in output and f"pass {TESTS.count('test(')}" in output, output
-    finally:
-        service.kill()
-        service.wait()
+    output = run("node", "--test", "client.test.js", cwd=project, env={**os.environ, "TOOLCRIB_URL": start(MANIFEST).base})
+    assert "fail 0" in output and f"pass {TESTS.count('test(')}" in output, output
 
 
 def test_types_fit_the_client(project):

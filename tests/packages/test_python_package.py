@@ -3,15 +3,13 @@
 import ast
 import os
 import re
-import shutil
 import subprocess
 import tarfile
-import textwrap
-import time
 import zipfile
 
 import pytest
-from conftest import REPO, Venv, run
+from conftest import Venv, run
+from harness import REPO
 
 PACKAGE = REPO / "python"
 
@@ -268,7 +266,7 @@ def test_readme_of_the_package_is_valid(installed, binary, tmp_path):
     assert "2 passed" in output, output
 
 
-def test_platform_wheel_starts_the_service(binary, tmp_path):
+def test_platform_wheel_starts_the_service(binary, tmp_path, start):
     if b"/ld-linux" in binary.read_bytes():
         pytest.skip("the binary is linked dynamically, and a wheel needs a static one")
     wheel = run("python3", PACKAGE / "build", binary, tmp_path / "dist").strip()
@@ -276,17 +274,9 @@ def test_platform_wheel_starts_the_service(binary, tmp_path):
     venv.install(wheel)
     environment = {name: value for name, value in os.environ.items() if name not in ("TOOLCRIB_BIN", "PYTHONPATH")}
     assert run(venv.folder / "bin" / "toolcrib", "--version", env=environment) == run(binary, "--version")
-    service = subprocess.Popen(
-        [venv.folder / "bin" / "toolcrib", "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"],
-        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    try:
-        address = next(match[1] for line in service.stdout if (match := re.search(r"listening on (\S+)", line)))
-        script = f"from toolcrib import Client; print(Client({address!r}).invoke('calculator', {{'expression': '6*7'}})['content'])"
-        assert "42" in venv.run("-c", script, env=environment)
-    finally:
-        service.terminate()
-        assert service.wait(30) == 0
+    crib = start(program=venv.folder / "bin" / "toolcrib")
+    script = f"from toolcrib import Client; print(Client({crib.base!r}).invoke('calculator', {{'expression': '6*7'}})['content'])"
+    assert "42" in venv.run("-c", script, env=environment)
 
 
 def test_build_refuses_non_static_program(tmp_path):

@@ -1,4 +1,7 @@
-"""Python environments with pinned packages, built once and kept."""
+"""Python environments with pinned packages, built once and kept.
+
+    python environments.py PINS.txt FOLDER             # builds one before the tests need it
+"""
 
 import fcntl
 import os
@@ -45,3 +48,7 @@ def built(pins, place):
             pytest.fail(f"uv {command[0]} fails for {pins.name}\n{output}")
     mark.write_text(wanted)
     return python
+
+
+if __name__ == "__main__":
+    environment(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve())

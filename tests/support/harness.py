@@ -172,8 +172,8 @@ def cli(*args, cwd, env=None, stdin="", timeout=20):
 class Crib:
     """One `toolcrib serve` in its own folder. Start, call, stop (exit 0), kill -9, restart on the same ledger."""
 
-    def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0", within=()):
-        self.folder, self.env, self.extra = pathlib.Path(folder), env, list(args)
+    def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0", within=(), program=BIN):
+        self.folder, self.env, self.extra, self.program = pathlib.Path(folder), env, list(args), str(program)
         self.within = list(within)  # a command that runs the service as its only child
         self.folder.mkdir(parents=True, exist_ok=True)
         self.args = ["serve", "--listen", listen]
@@ -189,7 +189,7 @@ class Crib:
 
     def start(self, seconds=20):
         self.out, self.err = [], []
-        self.process = subprocess.Popen([*self.within, BIN, *self.args, *self.extra], cwd=str(self.folder),
+        self.process = subprocess.Popen([*self.within, self.program, *self.args, *self.extra], cwd=str(self.folder),
                                         env=clean_env(self.env, self.folder), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.readers = [threading.Thread(target=self._read, args=pair, daemon=True)

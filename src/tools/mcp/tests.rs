@@ -52,7 +52,8 @@ fn is_python_missing() -> bool {
 
 fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
     std::fs::write(folder.join("server.py"), SCRIPT).unwrap();
-    let argv = [python().unwrap().into(), "server.py".into()]
+    // Without `site`, whose import takes as long as the rest of the start.
+    let argv = [python().unwrap().into(), "-S".into(), "server.py".into()]
         .into_iter()
         .chain(quirks.iter().map(ToString::to_string))
         .collect();
@@ -1131,7 +1132,7 @@ impl Remote {
     fn process(folder: &Path, port: u16, quirks: &[&str]) -> std::process::Child {
         let mut command = std::process::Command::new(python().unwrap());
         command
-            .args(["server.py", "http", &format!("port={port}")])
+            .args(["-S", "server.py", "http", &format!("port={port}")])
             .args(quirks)
             .current_dir(folder);
         command
@@ -1380,7 +1381,7 @@ async fn refused_connection_keeps_earlier_calls_running() {
     for quirks in [&[][..], &["modern"]] {
         let remote = Remote::new(quirks).await;
         let fixture = remote.fixture().await;
-        let sent = tokio::spawn(fixture.call("slow", json!({"seconds": 3, "mark": "x"})));
+        let sent = tokio::spawn(fixture.call("slow", json!({"until": "refused"})));
         fixture
             .text("slow", json!({"seconds": 0.1, "mark": "y"}))
             .await;
@@ -1408,6 +1409,7 @@ async fn refused_connection_keeps_earlier_calls_running() {
             !sent.is_finished(),
             "it still runs while other calls are refused"
         );
+        std::fs::write(remote.folder.path().join("refused"), "").unwrap();
         assert_eq!(sent.await.unwrap().unwrap().as_text(), "slept");
     }
 }

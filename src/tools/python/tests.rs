@@ -18,7 +18,7 @@ use crate::call::{
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
-use crate::tools::process::tests::python;
+use crate::tools::process::tests::{python, with_fast_clock};
 use crate::tools::{DiscoveredTool, Runner};
 
 /// Longest wait for an event that must happen.
@@ -1189,10 +1189,6 @@ mod starts {
             exit,
             "its worker process ended with exit status 5; its last output: no licence: [redacted]"
         );
-        let late = fault("import time\ntime.sleep(3600)\n", |settings| {
-            settings.start_timeout = Duration::from_secs(4); // includes the time to ask the interpreter
-        });
-        assert_eq!(late.await, "it was not ready after 4s");
         let missing = fault("", |settings| {
             settings.interpreter = Interpreter::Program("python2.99".into());
         })
@@ -1203,6 +1199,25 @@ mod starts {
         );
         let nowhere = fault("", |settings| settings.workdir = "/no/such/folder".into()).await;
         assert_eq!(nowhere, "its working folder /no/such/folder does not exist");
+    }
+
+    #[tokio::test]
+    async fn slow_load_fails_at_its_timeout() {
+        if is_python_missing() {
+            return;
+        }
+        let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
+        let source = "import time\nopen('loads', 'w').close()\ntime.sleep(3600)\n";
+        let module = Module::new(settings(&folder, source, &mark), &test_env());
+        let mut listing = std::pin::pin!(module.list(&|_| {}));
+        let loads = folder.path().join("loads");
+        // Time runs fast only once the module loads: the interpreter starts in real time.
+        tokio::select! {
+            _ = &mut listing => panic!("it ended before its module loads"),
+            () = wait_until("the module loads", || loads.exists().then_some(())) => {}
+        }
+        let listed = with_fast_clock(100, listing).await;
+        assert_eq!(listed.err().unwrap().0, "it was not ready after 30s");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 """An MCP server of few lines and bad manners, for the tests beside it. What it does is said by its arguments."""
-import http.server, json, os, subprocess, sys, threading, time
+import json, os, sys, threading, time
 
 QUIRKS = set(sys.argv[1:])
 LOCK = threading.Lock()
@@ -30,7 +30,7 @@ def tool(name, properties=None, **more):
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 TOOLS = [
     tool("echo", {"text": TEXT}, title="Echo", annotations={"readOnlyHint": True}),
-    tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT}), tool("big", {"bytes": NUMBER}),
+    tool("pid"), tool("die"), tool("hang"), tool("slow", {"seconds": NUMBER, "mark": TEXT, "until": TEXT}), tool("big", {"bytes": NUMBER}),
     tool("chatter"), tool("progress"), tool("refuse", {"code": NUMBER}), tool("helper"), tool("environment"),
     tool("ask"), tool("grow"), tool("meta"), tool("shout", {"text": TEXT}), tool("forget"), tool("shut"), tool("pester"), tool("mum"), tool("babble"), tool("headers"), tool("weather", outputSchema={
         "type": "object", "properties": {"celsius": NUMBER}, "required": ["celsius"]}),
@@ -42,7 +42,11 @@ def text(words):
 
 
 def slow(arguments, id):
-    """Ends early when it is cancelled, and says so in a file."""
+    """Ends early when it is cancelled, and says so in a file. With `until` it ends when that file exists."""
+    while "until" in arguments:
+        if os.path.exists(arguments["until"]):
+            return text("slept")
+        time.sleep(0.01)
     cancelled = CANCELLED.setdefault(id, threading.Event())
     if cancelled.wait(arguments["seconds"]):
         open(arguments["mark"], "w").close()
@@ -82,6 +86,7 @@ def call(name, arguments, id, meta):
     if name == "refuse":
         raise LookupError(int(arguments["code"]))
     if name == "helper":
+        import subprocess
         return text(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
     if name == "environment":
         return text(json.dumps(dict(os.environ)))
@@ -171,7 +176,9 @@ def answer(id, method, params):
         write({"jsonrpc": "2.0", "id": id, "error": {"code": error.args[0], "message": "no such luck"}})
 
 
-class Http(http.server.BaseHTTPRequestHandler):
+class Http:
+    """What a handler of http.server does; `listener` joins the two."""
+
     def log_message(self, *_):
         pass
 
@@ -230,6 +237,13 @@ class Http(http.server.BaseHTTPRequestHandler):
             self.reply(200, json.dumps(said[-1]).encode(), content_type="application/json", **session)
 
 
+def listener(port):
+    # Imported only here: it takes several times as long to import as the rest of this server to start.
+    import http.server
+    handler = type("Handler", (Http, http.server.BaseHTTPRequestHandler), {"protocol_version": "HTTP/1.1"})
+    return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+
+
 def main():
     if "late" in QUIRKS:
         time.sleep(0.5)
@@ -239,8 +253,7 @@ def main():
         sys.exit(4)
     if "http" in QUIRKS:
         port = next(int(quirk[5:]) for quirk in QUIRKS if quirk.startswith("port="))
-        Http.protocol_version = "HTTP/1.1"
-        LISTENER.append(http.server.ThreadingHTTPServer(("127.0.0.1", port), Http))
+        LISTENER.append(listener(port))
         LISTENER[0].serve_forever(0.02)
         time.sleep(600)
     for line in sys.stdin:
