@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import select
 import signal
 import subprocess
 import threading
@@ -331,15 +333,28 @@ def test_editor_files_are_ignored(start):
     wait_for_tools(crib, ["calculator", "seen"])
 
 
+def handles_sighup(pid):
+    """Whether the process has a handler for SIGHUP (proc_pid_status(5))."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    return bool(int(caught.group(1), 16) >> (signal.SIGHUP - 1) & 1)
+
+
 def test_early_sighup_does_not_end_the_service(tmp_path):
+    early = 0
     for pause in (0, 0.005, 0.01, 0.02):
         command = [BIN, "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"]
         child = subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path)
         try:
-            time.sleep(0.03 + pause)
+            began = now()
+            while not handles_sighup(child.pid):
+                assert elapsed(began) < 10, "it has no handler"
+                time.sleep(0.001)
+            early += not select.select([child.stdout], [], [], 0)[0]
+            time.sleep(pause)
             child.send_signal(signal.SIGHUP)
             assert b"listening" in child.stdout.readline()
         finally:
             child.terminate()
             assert child.wait(20) == 0
             child.stdout.close()
+    assert early, "the handler is there before the service listens"
