@@ -53,8 +53,7 @@ pub(crate) struct Host<'a> {
     pub(crate) natives: Option<&'a HashMap<String, Tool>>,
     /// Whether no program adds tools to those of the manifest.
     pub(crate) is_standalone: bool,
-    /// Whether warnings about OpenAPI documents are reported. A program that lists the sources
-    /// later gets the same warnings then.
+    /// Whether warnings about OpenAPI documents are reported, before the sources are listed.
     pub(crate) warns_of_documents: bool,
     /// The ports on which the service listens, once it does.
     pub(crate) own_ports: OwnPorts,
