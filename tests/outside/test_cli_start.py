@@ -56,7 +56,6 @@ def test_new_key_opens_the_service(tmp_path):
     assert hashlib.sha256(key.encode()).hexdigest() == digest and key not in done.stdout.split("callers:")[1]
     lines = "callers:" + done.stdout.split("\ncallers:")[1]
     crib = Crib(tmp_path / "crib", lines + MANIFEST)
-    crib.start()
     try:
         assert crib.invoke("mine").status == 401
         ok(crib.invoke("mine", headers={"x-api-key": key}))
