@@ -46,7 +46,8 @@ impl StartupBanner {
         let tools = catalog.tools_for(&Caller::anonymous());
         let of_kind = |kind: Kind| tools.iter().filter(|entry| entry.kind == kind).count();
         let kinds = Kind::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|kind| (of_kind(kind), kind))
             .filter(|(count, _)| *count > 0);
         let tools_by_kind = join_or(

@@ -80,7 +80,19 @@ impl Serialize for ToolName {
 }
 
 /// How a tool runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    utoipa::ToSchema,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A Rust function in this process.
@@ -101,27 +113,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::Native,
-        Self::Command,
-        Self::Http,
-        Self::Python,
-        Self::Sql,
-        Self::Agent,
-        Self::Mcp,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Command => "command",
-            Self::Http => "http",
-            Self::Python => "python",
-            Self::Sql => "sql",
-            Self::Agent => "agent",
-            Self::Mcp => "mcp",
-        }
+        self.into()
     }
 }
 

@@ -3,7 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 /// The one vocabulary of failure, used by problems, ledger and docs alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// The request has the wrong shape.
@@ -55,57 +69,11 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of the table in docs/reference/errors.md.
-    pub const ALL: [Self; 22] = [
-        Self::InvalidRequest,
-        Self::Unauthenticated,
-        Self::Forbidden,
-        Self::UnknownTool,
-        Self::ToolDisabled,
-        Self::DefinitionChanged,
-        Self::InvalidArguments,
-        Self::IdempotencyInProgress,
-        Self::IdempotencyMismatch,
-        Self::RepeatedCall,
-        Self::UsageLimitReached,
-        Self::Overloaded,
-        Self::Draining,
-        Self::LedgerUnavailable,
-        Self::ToolUnavailable,
-        Self::DeadlineExceeded,
-        Self::AttemptTimedOut,
-        Self::Cancelled,
-        Self::UpstreamFailed,
-        Self::BadOutput,
-        Self::OutcomeUnknown,
-        Self::Internal,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name used in problems, ledger and docs.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidRequest => "invalid_request",
-            Self::Unauthenticated => "unauthenticated",
-            Self::Forbidden => "forbidden",
-            Self::UnknownTool => "unknown_tool",
-            Self::ToolDisabled => "tool_disabled",
-            Self::DefinitionChanged => "definition_changed",
-            Self::InvalidArguments => "invalid_arguments",
-            Self::IdempotencyInProgress => "idempotency_in_progress",
-            Self::IdempotencyMismatch => "idempotency_mismatch",
-            Self::RepeatedCall => "repeated_call",
-            Self::UsageLimitReached => "usage_limit_reached",
-            Self::Overloaded => "overloaded",
-            Self::Draining => "draining",
-            Self::LedgerUnavailable => "ledger_unavailable",
-            Self::ToolUnavailable => "tool_unavailable",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::AttemptTimedOut => "attempt_timed_out",
-            Self::Cancelled => "cancelled",
-            Self::UpstreamFailed => "upstream_failed",
-            Self::BadOutput => "bad_output",
-            Self::OutcomeUnknown => "outcome_unknown",
-            Self::Internal => "internal",
-        }
+        self.into()
     }
 
     /// Which side failed: the service, or the tool that it called.

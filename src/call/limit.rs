@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     utoipa::ToSchema,
     schemars::JsonSchema,
+    strum::IntoStaticStr,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Per {
     /// Sixty seconds.
@@ -35,14 +37,7 @@ pub enum Per {
 impl Per {
     /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Month => "month",
-            Self::Run => "run",
-            Self::Lifetime => "lifetime",
-        }
+        self.into()
     }
 
     /// Start of the window that holds `now`, in Unix milliseconds. `run` and `lifetime` have one

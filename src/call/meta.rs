@@ -9,7 +9,20 @@ use super::page::Overflow;
 use super::violation::Coercion;
 
 /// How the cache was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum CacheStatus {
     /// Answered from a stored result.
@@ -40,22 +53,12 @@ impl CacheStatus {
 
     /// The name used in answers, ledger and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-            Self::Joined => "joined",
-            Self::Bypass => "bypass",
-            Self::Refresh => "refresh",
-            Self::Off => "off",
-        }
+        self.into()
     }
 
     /// The status with this name. An unknown name is [`CacheStatus::Off`].
     pub fn from_name(word: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == word)
-            .unwrap_or_default()
+        word.parse().unwrap_or_default()
     }
 }
 

@@ -39,7 +39,9 @@ pub struct Page {
     Deserialize,
     utoipa::ToSchema,
     schemars::JsonSchema,
+    strum::IntoStaticStr,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Paging {
     /// The client, with `page`.
@@ -56,10 +58,7 @@ pub enum Paging {
 impl Paging {
     /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Model | Self::PagedReader => "model",
-        }
+        self.into()
     }
 }
 

@@ -26,7 +26,9 @@ use super::units::MAX_DURATION;
     Deserialize,
     utoipa::ToSchema,
     schemars::JsonSchema,
+    strum::IntoStaticStr,
 )]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// Changes nothing: may be cached, retried, cancelled.
@@ -41,11 +43,7 @@ pub enum Effect {
 impl Effect {
     /// The name used in manifests and answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Idempotent => "idempotent",
-            Self::Write => "write",
-        }
+        self.into()
     }
 
     /// Whether a failed attempt may be followed by another one.

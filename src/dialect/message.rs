@@ -6,7 +6,21 @@ use serde_json::Value;
 use crate::call::{Content, JsonObject};
 
 /// A format in which models call tools and get their results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
     /// OpenAI Chat Completions: `tool_calls` of a message.
@@ -29,36 +43,21 @@ pub enum Dialect {
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Self; 8] = [
-        Self::Openai,
-        Self::OpenaiResponses,
-        Self::Anthropic,
-        Self::Gemini,
-        Self::Bedrock,
-        Self::Mcp,
-        Self::Native,
-        Self::Text,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// The names of all dialects.
+    pub fn names() -> Vec<&'static str> {
+        Self::ALL.iter().map(|dialect| dialect.as_str()).collect()
+    }
 
     /// The name of the dialect, as in `?dialect=` and in responses.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Openai => "openai",
-            Self::OpenaiResponses => "openai-responses",
-            Self::Anthropic => "anthropic",
-            Self::Gemini => "gemini",
-            Self::Bedrock => "bedrock",
-            Self::Mcp => "mcp",
-            Self::Native => "native",
-            Self::Text => "text",
-        }
+        self.into()
     }
 
     /// The dialect with that name.
     pub fn from_name(word: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|dialect| dialect.as_str() == word)
+        word.parse().ok()
     }
 }
 

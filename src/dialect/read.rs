@@ -30,7 +30,7 @@ pub fn read_message(mut body: Value, named: Option<Dialect>) -> Result<Message, 
     unwrap_single_message(&mut body);
     let guessed = guess_dialect(&body);
     let Some(dialect) = named.or(guessed) else {
-        let known = Dialect::ALL.map(Dialect::as_str).join(", ");
+        let known = Dialect::names().join(", ");
         let what = format!(
             "the body matches no dialect ({known}): send the model's message unchanged, or name its dialect with \
              `dialect=`"

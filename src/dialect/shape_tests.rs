@@ -171,7 +171,7 @@ fn mcp_file_has_text_or_bytes() {
 #[test]
 fn empty_result_gets_a_text() {
     let silent = [vec![], vec![Content::text("")], vec![Content::text(" \n")]];
-    for dialect in Dialect::ALL {
+    for &dialect in Dialect::ALL {
         let message = read_message(body_with_one_call(dialect), Some(dialect)).unwrap();
         assert_eq!(message.calls.len(), 1, "{dialect:?}");
         for content in &silent {
@@ -210,7 +210,7 @@ fn empty_result_gets_a_text() {
         data: "iVBO".into(),
         mime_type: "image/png".into(),
     }];
-    for dialect in Dialect::ALL {
+    for &dialect in Dialect::ALL {
         let message = read_message(body_with_one_call(dialect), Some(dialect)).unwrap();
         let replied = Value::from(write_replies(&message, &[tool_reply(&picture)])).to_string();
         assert!(!replied.contains("(no output)"), "{dialect:?}: {replied}");

@@ -1500,7 +1500,7 @@ proptest! {
 
 #[test]
 fn every_dialect_has_a_name() {
-    for dialect in Dialect::ALL {
+    for &dialect in Dialect::ALL {
         assert_eq!(Dialect::from_name(dialect.as_str()), Some(dialect));
         assert_eq!(json!(dialect), dialect.as_str());
         assert_eq!(

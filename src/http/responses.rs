@@ -167,7 +167,7 @@ mod tests {
     fn table_matches_the_problem_statuses() {
         // Its other statuses belong to requests that are no calls: problem.rs, `From<ApiError>`.
         let of_requests = [404, 408, 409, 413, 415, 431];
-        for kind in ErrorKind::ALL {
+        for kind in ErrorKind::ALL.iter().copied() {
             let real = [false, true].map(|started| status_of_kind(kind, started).as_u16());
             for (status, _, description) in PROBLEMS {
                 let kinds = description.split(':').next().unwrap();

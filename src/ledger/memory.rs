@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::latency::Latencies;
 use super::refusals::{RefusalRow, Refusals};
@@ -100,7 +101,7 @@ impl MemoryLedger {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
     fn open_tables(&self) -> Result<MutexGuard<'_, Tables>, Error> {

@@ -11,7 +11,19 @@ use crate::call::{
 };
 
 /// The state of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The row and the units are committed; the tool may be running.
@@ -35,31 +47,12 @@ pub enum State {
 impl State {
     /// The name used in the ledger and in answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-            Self::Cancelled => "cancelled",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 
     /// The state with this name.
     pub fn from_name(word: &str) -> Option<Self> {
-        let all = [
-            Self::Reserved,
-            Self::Running,
-            Self::Succeeded,
-            Self::Failed,
-            Self::TimedOut,
-            Self::Cancelled,
-            Self::Refused,
-            Self::Unknown,
-        ];
-        all.into_iter().find(|state| state.as_str() == word)
+        word.parse().ok()
     }
 }
 

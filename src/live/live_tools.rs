@@ -1,10 +1,11 @@
 //! The tools of a running service.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch::Sender;
 
 use super::file_snapshot::FileSnapshot;
@@ -110,10 +111,7 @@ impl LiveTools {
 
     /// Replaces the lists of tools with those of a new manifest.
     pub(super) fn replace_tool_lists(&self, entries: Vec<ListEntry>) {
-        let mut lists = self
-            .tool_lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.tool_lists.lock();
         *lists = ToolLists::new(entries);
         drop(lists);
         self.check_tool_lists();
@@ -129,10 +127,7 @@ impl LiveTools {
             .iter()
             .all(|source| source.is_settled())
         {
-            self.tool_lists
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .check(&self.registry.catalog());
+            self.tool_lists.lock().check(&self.registry.catalog());
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Replaces the manifest with a new one, as a whole or not at all.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::watch::Sender;
 
 use super::error::Error;

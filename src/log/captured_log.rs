@@ -1,8 +1,9 @@
 //! Captures the log of one test.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 use tracing_subscriber::fmt::MakeWriter;
@@ -38,12 +39,7 @@ pub(crate) fn capture_log() -> CapturedLog {
 impl CapturedLog {
     /// The number of lines with this text.
     pub(crate) fn count_lines(&self, text: &str) -> usize {
-        let bytes = self
-            .lines
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let bytes = self.lines.0.lock().clone();
         String::from_utf8_lossy(&bytes)
             .lines()
             .filter(|line| line.contains(text))
@@ -58,10 +54,7 @@ impl CapturedLog {
 
 impl Write for LineBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -1,9 +1,10 @@
 //! What the transport knows about the sender of a request.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{Caller, Failure, TraceContext};
@@ -57,13 +58,10 @@ impl McpPeer {
 
     /// Takes the failure for which the call was refused, if there is one.
     pub fn take_failure(&self) -> Option<Box<Failure>> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.failure.lock().take()
     }
 
     pub(super) fn record_failure(&self, failure: Box<Failure>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        *self.failure.lock() = Some(failure);
     }
 }

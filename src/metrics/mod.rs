@@ -11,8 +11,9 @@ mod state_gauges;
 mod tool;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 pub use commits::CommitMetrics;
@@ -82,11 +83,7 @@ impl Metrics {
     /// The handles for a tool's stack. `cached`: the stack has a cache. The tool's series exist as
     /// long as one of its stacks. After that they are shown once more with their last numbers.
     pub fn tool_metrics(&self, name: &ToolName, cached: bool) -> ToolMetrics {
-        let mut registered = self
-            .0
-            .registered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut registered = self.0.registered.lock();
         let alive = registered.entry(name.clone()).or_default().clone();
         self.0.tools.for_tool(name, cached, alive)
     }
@@ -121,7 +118,7 @@ impl Metrics {
         } = &*self.0;
         // The lock is held to the end: no value is updated twice, and no tool returns while its
         // series are removed.
-        let mut registered = registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registered = registered.lock();
         levels.set(now);
         process.update();
         let text = TextEncoder::new().encode_to_string(&registry.gather());

@@ -34,7 +34,7 @@ impl OutcomeLabel {
     fn all() -> impl Iterator<Item = Self> {
         [Self::Ok, Self::ToolError]
             .into_iter()
-            .chain(ErrorKind::ALL.into_iter().map(Self::Failed))
+            .chain(ErrorKind::ALL.iter().copied().map(Self::Failed))
     }
 }
 

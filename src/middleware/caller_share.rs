@@ -6,8 +6,9 @@
 //! So a call takes its share first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// The calls of each caller of one tool.
@@ -58,7 +59,7 @@ impl CallerShares {
     }
 
     fn lock_entries(&self) -> MutexGuard<'_, HashMap<Arc<str>, Share>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 
     #[cfg(test)]

@@ -9,10 +9,11 @@
 //! reached, or did not answer in time. Failures that certain arguments cause, and an upstream that
 //! asks for fewer calls, show that the runner is alive.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::Outcome;
@@ -28,7 +29,8 @@ const OPEN_TIME: Duration = Duration::from_secs(5);
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// The state of a circuit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum BreakerState {
     /// All calls pass.
     Closed,
@@ -41,11 +43,7 @@ pub enum BreakerState {
 impl BreakerState {
     /// The name in answers: `closed`, `half_open` or `open`.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::HalfOpen => "half_open",
-            Self::Open => "open",
-        }
+        self.into()
     }
 
     /// The value in metrics: 0 closed, 1 half open, 2 open.
@@ -166,7 +164,7 @@ enum Change {
 
 impl Breaker {
     fn lock_data(&self) -> MutexGuard<'_, CircuitData> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+        self.data.lock()
     }
 
     /// The state now.

@@ -1,7 +1,9 @@
 //! Tests of the stack with a ledger in memory. The clock moves whenever all tasks wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -455,7 +457,7 @@ fn scripted_registry(
     let (lines, runs) = (script.clone(), ran.clone());
     let tool = build(Tool::new("t", "…").effect(Effect::Read)).call(move |_, _| {
         runs.fetch_add(1, Ordering::SeqCst);
-        let next = lines.lock().unwrap().pop().unwrap_or(ToolOutput::Yes);
+        let next = lines.lock().pop().unwrap_or(ToolOutput::Yes);
         async move {
             match next {
                 ToolOutput::Yes => Ok("yes"),
@@ -469,10 +471,7 @@ fn scripted_registry(
 }
 
 async fn open_circuit(registry: &Registry, script: &Mutex<Vec<ToolOutput>>) {
-    script
-        .lock()
-        .unwrap()
-        .extend((0..5).map(|_| backend_down()));
+    script.lock().extend((0..5).map(|_| backend_down()));
     for _ in 0..5 {
         assert_eq!(
             error_kind(registry, "t", None).await,
@@ -525,7 +524,7 @@ async fn circuit_opens_after_five_failures() {
     // The probe fails, and the circuit opens again.
     tokio::time::advance(PART).await;
     assert_eq!(breaker(&registry), ("half_open", 5));
-    script.lock().unwrap().push(backend_down());
+    script.lock().push(backend_down());
     assert_eq!(
         error_kind(&registry, "t", None).await,
         Some(ErrorKind::UpstreamFailed)
@@ -542,10 +541,7 @@ async fn circuit_opens_after_five_failures() {
         (None, ("closed", 0))
     );
     // A closed circuit starts from zero: it takes five failures to open again.
-    script
-        .lock()
-        .unwrap()
-        .extend((0..4).map(|_| backend_down()));
+    script.lock().extend((0..4).map(|_| backend_down()));
     for _ in 0..4 {
         assert_eq!(
             error_kind(&registry, "t", None).await,
@@ -584,7 +580,7 @@ async fn circuit_counts_only_unavailable_runners() {
         // Four failures, then this outcome.
         let mut next = vec![output];
         next.extend((0..4).map(|_| backend_down()));
-        script.lock().unwrap().extend(next);
+        script.lock().extend(next);
         for _ in 0..4 {
             error_kind(&registry, "t", None).await;
         }
@@ -661,7 +657,7 @@ async fn unjudged_probe_lets_next_call_probe() {
     open_circuit(&registry, &script).await;
     tokio::time::advance(5 * SECOND).await;
     // While a probe is in flight, all other calls are refused.
-    script.lock().unwrap().push(ToolOutput::Hangs);
+    script.lock().push(ToolOutput::Hangs);
     let probe = tokio::spawn({
         let registry = registry.clone();
         async move { error_kind(&registry, "t", None).await }
@@ -698,7 +694,7 @@ async fn unjudged_probe_lets_next_call_probe() {
         Some(ErrorKind::Overloaded)
     );
     drop(all_permits);
-    script.lock().unwrap().push(ToolOutput::Hangs);
+    script.lock().push(ToolOutput::Hangs);
     assert_eq!(
         error_kind(&registry, "t", Some(SECOND)).await,
         Some(ErrorKind::DeadlineExceeded)
@@ -730,10 +726,7 @@ async fn stored_result_is_served_while_circuit_open() {
         );
         registry.invoke(&entry, invocation).await
     };
-    script
-        .lock()
-        .unwrap()
-        .extend((0..5).map(|_| backend_down()));
+    script.lock().extend((0..5).map(|_| backend_down()));
     for _ in 0..5 {
         assert!(other().await.is_err());
     }
@@ -811,10 +804,7 @@ async fn arguments_reach_the_tool_uncopied() {
 #[tokio::test(start_paused = true)]
 async fn retried_call_counts_as_one_failure() {
     let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
-    script
-        .lock()
-        .unwrap()
-        .extend((0..12).map(|_| backend_down()));
+    script.lock().extend((0..12).map(|_| backend_down()));
     for _ in 0..4 {
         assert_eq!(
             error_kind(&registry, "t", None).await,
@@ -832,10 +822,7 @@ async fn empty_retry_budget_stops_retries() {
     // The budget is enough for a hundred retries if no tokens return.
     let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
     for _ in 0..60 {
-        script
-            .lock()
-            .unwrap()
-            .extend((0..3).map(|_| rate_limited(true)));
+        script.lock().extend((0..3).map(|_| rate_limited(true)));
         assert_eq!(
             error_kind(&registry, "t", None).await,
             Some(ErrorKind::UpstreamFailed)
@@ -1012,13 +999,12 @@ async fn successes_refill_the_retry_budget() {
     let fails_twice = async || {
         script
             .lock()
-            .unwrap()
             .extend([rate_limited(true), rate_limited(true)]);
         assert_eq!(
             error_kind(&registry, "t", None).await,
             Some(ErrorKind::UpstreamFailed)
         );
-        script.lock().unwrap().clear();
+        script.lock().clear();
     };
     for _ in 0..100 {
         fails_twice().await;
@@ -1099,7 +1085,7 @@ async fn call_with_key(registry: &Registry, key: &str) -> Result<Answer, CallErr
 #[tokio::test(start_paused = true)]
 async fn cancelled_read_releases_its_key() {
     let (registry, script, ran) = scripted_registry(|tool| tool);
-    script.lock().unwrap().push(ToolOutput::Hangs);
+    script.lock().push(ToolOutput::Hangs);
     let running = tokio::spawn({
         let registry = registry.clone();
         async move {
@@ -1133,7 +1119,7 @@ async fn key_stays_if_an_attempt_had_effect() {
         let attempts = u32::try_from(script_lines.len()).unwrap();
         let (registry, script, ran) =
             scripted_registry(|tool| tool.effect(Effect::Idempotent).attempts(attempts));
-        script.lock().unwrap().extend(script_lines);
+        script.lock().extend(script_lines);
         let first = call_with_key(&registry, "k").await.unwrap_err();
         assert_eq!(first.kind(), ErrorKind::UpstreamFailed);
         let runs = ran.load(Ordering::SeqCst);
@@ -1193,7 +1179,7 @@ async fn writes_are_reserved_and_reads_not() {
         (Effect::Read, vec![]),
     ] {
         let (registry, script, _) = scripted_registry(|tool| tool.effect(effect));
-        script.lock().unwrap().push(ToolOutput::Hangs);
+        script.lock().push(ToolOutput::Hangs);
         let running = tokio::spawn({
             let registry = registry.clone();
             async move { call(&registry, "t", None).await.map(drop) }
@@ -1221,7 +1207,6 @@ async fn permanent_failures_are_not_retried() {
     let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));
     script
         .lock()
-        .unwrap()
         .push(ToolOutput::Fails(ToolError::upstream_permanent("no")));
     assert_eq!(
         error_kind(&registry, "t", None).await,
@@ -1229,7 +1214,7 @@ async fn permanent_failures_are_not_retried() {
     );
     assert_eq!(ran.load(Ordering::SeqCst), 1);
     let (registry, script, ran) = scripted_registry(|tool| tool.attempts(2));
-    script.lock().unwrap().push(backend_down());
+    script.lock().push(backend_down());
     assert!(call(&registry, "t", None).await.is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 2);
 }
@@ -1239,7 +1224,6 @@ async fn rejected_calls_count_as_failed() {
     let (registry, script, _) = scripted_registry(|tool| tool);
     script
         .lock()
-        .unwrap()
         .push(ToolOutput::Fails(ToolError::ErrorResult("no".into())));
     assert!(call(&registry, "t", None).await.unwrap().result.is_error);
     assert!(!call(&registry, "t", None).await.unwrap().result.is_error);
@@ -1252,7 +1236,7 @@ async fn rejected_calls_count_as_failed() {
 #[tokio::test(start_paused = true)]
 async fn stored_failures_are_not_retryable() {
     let (registry, script, _) = scripted_registry(|tool| tool.effect(Effect::Write));
-    script.lock().unwrap().push(backend_down());
+    script.lock().push(backend_down());
     let error = call_with_key(&registry, "k").await.unwrap_err();
     assert!(
         matches!(

@@ -1,8 +1,8 @@
 //! An OpenAPI document, and the references within it.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 

@@ -5,7 +5,6 @@
 //! large, all references are kept.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::PoisonError;
 
 use serde_json::{Map, Value, json};
 
@@ -198,12 +197,7 @@ impl<'d> Converter<'d> {
 
     /// Whether the target of a reference contains a reference to itself.
     fn is_recursive(&self, reference: &'d str, target: &'d Value) -> Result<bool, Failure> {
-        let lock = || {
-            self.document
-                .recursive
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let lock = || self.document.recursive.lock();
         if let Some(known) = lock().get(reference) {
             return Ok(*known);
         }

@@ -1,9 +1,10 @@
 //! The registry. Readers never wait: a change swaps in a whole new catalog.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -168,7 +169,7 @@ impl Registry {
     }
 
     fn lock_added(&self) -> MutexGuard<'_, Added> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+        self.added.lock()
     }
 
     fn build_env<'a>(

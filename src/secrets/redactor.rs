@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::finder::{Finder, MIN_CUT_LENGTH};
@@ -69,7 +70,7 @@ impl Redactor {
             .map(str::trim)
             .filter(|secret| secret.len() >= self.min_length.max(1))
             .collect();
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values.lock();
         let lasting = &mut values.lasting;
         if secrets
             .iter()
@@ -87,7 +88,7 @@ impl Redactor {
     /// Replaces temporary values, with effect also on calls in flight. A value that was added twice
     /// must be removed twice.
     pub fn replace_temporary_secrets(&self, removed: &[String], added: &[String]) {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.values.lock();
         for value in removed {
             if let Some(at) = values.temporary.iter().position(|known| known == value) {
                 values.temporary.swap_remove(at);

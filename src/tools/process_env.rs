@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -132,10 +133,7 @@ impl ProcessEnv {
     /// The reaper that all MCP servers share. So all servers are first asked to end, and then the
     /// drop of the last reference waits for all of them.
     pub(in crate::tools) fn orphan_reaper(&self) -> Arc<OrphanReaper> {
-        let mut shared = self
-            .orphan_reaper
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.orphan_reaper.lock();
         shared.upgrade().unwrap_or_else(|| {
             let reaper = Arc::new(OrphanReaper::new());
             *shared = Arc::downgrade(&reaper);

@@ -11,7 +11,10 @@ use super::source::Source;
 use crate::call::{Kind, Origin};
 
 /// The kinds of sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
     /// A source of the embedding program.
@@ -27,12 +30,7 @@ pub enum SourceKind {
 impl SourceKind {
     /// The word for it in answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Python => "python",
-            Self::Mcp => "mcp",
-            Self::Openapi => "openapi",
-        }
+        self.into()
     }
 }
 

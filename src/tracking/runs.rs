@@ -5,11 +5,12 @@
 //! that invents many ids evicts the runs of others. This module guards against loops, not against
 //! malicious callers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use parking_lot::Mutex;
 
 use crate::call::json::hash_parts;
 use crate::call::{Clock, InvocationId};
@@ -139,8 +140,8 @@ impl Run {
 }
 
 /// Locked only briefly, never across an await.
-fn lock_run(run: &Mutex<Run>) -> std::sync::MutexGuard<'_, Run> {
-    run.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_run(run: &Mutex<Run>) -> parking_lot::MutexGuard<'_, Run> {
+    run.lock()
 }
 
 /// The key of a caller's run. The unnamed run differs from every named run, even from an empty

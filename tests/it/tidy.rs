@@ -158,6 +158,51 @@ fn folders_stay_apart() {
     assert_absent("", &["crate::mcp"], &["mcp/", "http/mcp/", "app/"]);
 }
 
+/// The parts of a call's report, each with the files that write to it. `record` reads all of them,
+/// and the table of running calls shows two.
+#[test]
+fn report_parts_have_one_writer() {
+    let readers = ["middleware/record.rs", "tracking/in_flight.rs"];
+    for (part, writers) in [
+        ("entry", &["catalog/new_call.rs"][..]),
+        ("replay", &["middleware/replay.rs"]),
+        ("fitting", &["middleware/validate.rs"]),
+        (
+            "cache",
+            &["middleware/cache/layer.rs", "middleware/page_guard.rs"],
+        ),
+        ("charge", &["middleware/usage_limit.rs"]),
+        ("attempt", &["middleware/attempt.rs", "call/context.rs"]),
+        ("tool", &["middleware/run.rs", "call/context.rs"]),
+    ] {
+        let lock = format!("report.{part}.lock()");
+        for source in sources() {
+            let text: String = source.text.split_whitespace().collect();
+            let path = source.path.as_str();
+            if !text.contains(&lock) || readers.contains(&path) || writers.contains(&path) {
+                continue;
+            }
+            // `usage_limit` and `circuit_breaker` only read one field.
+            let reads = [
+                (
+                    "middleware/usage_limit.rs",
+                    "report.replay.lock().fingerprint.clone()",
+                ),
+                (
+                    "middleware/circuit_breaker.rs",
+                    "report.attempt.lock().shared_failure",
+                ),
+            ];
+            assert!(
+                reads
+                    .iter()
+                    .any(|(file, read)| *file == path && text.contains(read)),
+                "{path} locks the report's part `{part}`"
+            );
+        }
+    }
+}
+
 #[test]
 fn axum_and_sqlx_stay_in_their_modules() {
     assert_absent(

@@ -30,7 +30,7 @@ pub(super) struct CallArgs {
     #[arg(value_name = "KEY=VALUE | JSON")]
     arguments: Vec<String>,
     /// The dialect of the message. By default, it is guessed.
-    #[arg(long, value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::as_str)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(Dialect::names()))]
     dialect: Option<String>,
     /// The agent run to which the calls of the message belong.
     #[arg(long, value_name = "ID")]

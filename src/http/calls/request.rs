@@ -212,7 +212,7 @@ impl CallsRequest {
             "dialect" => {
                 let word = value.as_str().unwrap_or_default();
                 let Some(dialect) = Dialect::from_name(word) else {
-                    let known = Dialect::ALL.map(Dialect::as_str).join(", ");
+                    let known = Dialect::names().join(", ");
                     return Err(ApiError::Malformed(format!(
                         "there is no dialect `{word}`; there are {known}"
                     )));

@@ -5,10 +5,11 @@
 //! closed for another one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{CallError, Caller, Failure};
 use crate::http::auth::authenticate_caller;
@@ -76,7 +77,7 @@ impl Streams {
     }
 
     fn lock_open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.open.lock()
     }
 }
 

@@ -7,10 +7,11 @@
 //! a timer: one task closes overdue connections every half second.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -109,7 +110,7 @@ impl Connection {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Records a complete header block; `has_whole_body` states whether the body is complete too.
@@ -304,7 +305,7 @@ impl Connections {
     }
 
     fn lock_open(&self) -> MutexGuard<'_, OpenConnections> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.open.lock()
     }
 }
 

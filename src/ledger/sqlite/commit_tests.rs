@@ -1,6 +1,6 @@
 //! Tests: the content of one commit, and deletion when the file is full.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ struct CommitSizes(Mutex<Vec<usize>>);
 
 impl LedgerObserver for CommitSizes {
     fn on_commit(&self, rows: usize, _: Duration) {
-        self.0.lock().unwrap().push(rows);
+        self.0.lock().push(rows);
     }
     fn on_commit_failure(&self) {}
     fn on_backlog(&self, _: usize) {}
@@ -39,7 +39,7 @@ async fn largest_commit(send: impl AsyncFn(&dyn Ledger)) -> usize {
         .unwrap();
     send(&*ledger).await;
     ledger.flush().await.unwrap();
-    let sizes = std::mem::take(&mut *sizes.0.lock().unwrap());
+    let sizes = std::mem::take(&mut *sizes.0.lock());
     assert!(sizes.iter().sum::<usize>() >= SENT);
     sizes.into_iter().max().unwrap()
 }

@@ -291,9 +291,7 @@ fn parse_time(millis: i64) -> Result<Timestamp> {
 }
 
 fn parse_kind(word: &str) -> Option<ErrorKind> {
-    ErrorKind::ALL
-        .into_iter()
-        .find(|kind| kind.as_str() == word)
+    word.parse().ok()
 }
 
 fn parse_effect(word: &str) -> Effect {

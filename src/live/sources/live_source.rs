@@ -1,10 +1,11 @@
 //! One source of the running service: its state, and what readers see of it. Reading it never waits
 //! for the source.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::active_listing::ActiveListing;
@@ -17,7 +18,8 @@ use crate::tools::{Operations, SourceKind};
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a source's tools can be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SourceState {
     /// The source has not been listed yet.
     Starting,
@@ -32,12 +34,7 @@ pub enum SourceState {
 impl SourceState {
     /// The name of the state in responses.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Up => "up",
-            Self::Failed => "failed",
-            Self::Down => "down",
-        }
+        self.into()
     }
 }
 
@@ -106,9 +103,7 @@ impl LiveSource {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.lifecycle.lock()
     }
 
     /// Reads the state.
@@ -217,10 +212,7 @@ impl LiveSource {
     }
 
     fn wall_clock_time(&self, moment: Instant, now: Timestamp) -> Timestamp {
-        let mut fault_time = self
-            .fault_time
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut fault_time = self.fault_time.lock();
         match *fault_time {
             Some((known, at)) if known == moment => at,
             _ => {

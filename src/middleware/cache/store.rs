@@ -1,14 +1,15 @@
 //! The stored results of all tools, and the table of the calls in flight.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use moka::Expiry;
 use moka::future::Cache;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::super::Outcome;
@@ -231,10 +232,7 @@ impl ResultCache {
     }
 
     fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
-        self.0
-            .flights
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.flights.lock()
     }
 }
 

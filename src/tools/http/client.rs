@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use reqwest::{ClientBuilder, Request, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
@@ -167,10 +168,7 @@ impl HttpClients {
 
     /// The client with this policy, built on first use.
     pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
-        let mut clients = self
-            .by_policy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.by_policy.lock();
         if let Some(client) = clients.get(&policy) {
             return Ok(client.clone());
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
@@ -202,10 +202,8 @@ impl Connection {
         }
     }
 
-    fn lock_close_reason(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.close_reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock_close_reason(&self) -> parking_lot::MutexGuard<'_, Option<String>> {
+        self.close_reason.lock()
     }
 
     /// Reports a cancelled call to the server. Then checks that a process still answers, and closes

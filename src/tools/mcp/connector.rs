@@ -3,9 +3,10 @@
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
@@ -153,9 +154,7 @@ impl Connector {
     }
 
     fn offered_listing(&self) -> MutexGuard<'_, Option<ServerListing>> {
-        self.offered_listing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.offered_listing.lock()
     }
 
     /// The error for a call of a pinned tool that cannot be called. Another definition also
@@ -247,9 +246,7 @@ impl Connector {
     }
 
     fn was_sessionless(&self) -> MutexGuard<'_, Option<bool>> {
-        self.was_sessionless
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.was_sessionless.lock()
     }
 
     async fn connect_once(

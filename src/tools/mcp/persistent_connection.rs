@@ -1,7 +1,8 @@
 //! Keeps the one connection of a persistent server, and replaces it when it breaks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -189,13 +190,11 @@ impl PersistentConnection {
 
 impl Shared {
     fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
-        self.restart_history
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.restart_history.lock()
     }
 
     fn listing(&self) -> MutexGuard<'_, ServerListing> {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listing.lock()
     }
 
     fn unavailable_error(&self) -> ToolError {

@@ -2,9 +2,9 @@
 //! called only while the server lists the approved definition.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -54,7 +54,7 @@ pub(super) enum PinError {
 
 impl VerifiedListing {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Notes that the server has reported changed tools.

@@ -1,8 +1,9 @@
 //! An MCP server as a source of tools.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::config::{Mode, ServerSettings};
@@ -48,7 +49,7 @@ impl Server {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Lists the tools. A persistent server lists over its existing connection only, because

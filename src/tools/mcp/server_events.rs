@@ -1,10 +1,11 @@
 //! The stream on which a server with sessions sends its own notifications, such as changed tools.
 //! While the stream is not open, such notifications are lost. So each gap counts as a change.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::Sse;
 
@@ -43,7 +44,7 @@ impl ServerEvents {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether this request opens or resumes the notification stream. Broken response streams are

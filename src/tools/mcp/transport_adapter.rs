@@ -11,9 +11,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions,
@@ -74,9 +74,7 @@ impl SharedConnectionState {
     }
 
     fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.listeners.lock()
     }
 
     /// Registers the call for progress of the server. `None`: the call has no listener.

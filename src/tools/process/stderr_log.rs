@@ -1,9 +1,10 @@
 //! Hands the standard error of a long-lived program to the log.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 use tokio::time::{Instant, sleep_until};
@@ -82,13 +83,13 @@ impl StderrLog {
     /// The last lines. Waits until the pipe is closed, but not for long.
     pub(in crate::tools) async fn stderr_tail(&self) -> String {
         let _ = tokio::time::timeout(GRACE, self.pipe_closed.cancelled()).await;
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self.tail.lock();
         Vec::from_iter(tail.iter().map(String::as_str)).join("; ")
     }
 }
 
 fn push_tail_line(tail: &Mutex<VecDeque<String>>, line: String) {
-    let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tail = tail.lock();
     if tail.len() == TAIL_LINES {
         tail.pop_front();
     }

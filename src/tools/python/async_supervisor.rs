@@ -11,9 +11,10 @@
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -266,9 +267,7 @@ impl Drop for PendingCall<'_> {
 
 impl Shared {
     fn restart_history(&self) -> MutexGuard<'_, RestartHistory> {
-        self.restart_history
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.restart_history.lock()
     }
 
     fn unavailable_error(&self) -> ToolError {
@@ -373,7 +372,7 @@ impl Shared {
 
 impl AsyncWorker {
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     /// Registers a call. `None` if this worker takes no more calls.

@@ -23,9 +23,10 @@ mod worker;
 mod worker_pools;
 mod worker_source;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::config::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
 use self::protocol::{Function, Mode, ModuleListing, Role};
@@ -56,7 +57,7 @@ impl Module {
     }
 
     fn pools(&self) -> MutexGuard<'_, WorkerPools> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock()
     }
 
     /// The current text of the module's file.

@@ -1,7 +1,8 @@
 //! Writes what a worker prints to the log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::process::ChildStderr;
 
 use crate::call::{InvocationId, ToolContext, ToolName};
@@ -23,11 +24,7 @@ impl StderrLog {
         let owner = Arc::new(Owner::default());
         let call = owner.clone();
         let reader = process::StderrLog::follow(stderr, redactor, move |line, missed| {
-            let (id, tool) = call
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-                .unzip();
+            let (id, tool) = call.lock().clone().unzip();
             let (id, tool) = (
                 id.as_ref().map(tracing::field::display),
                 tool.as_ref().map(tracing::field::display),
@@ -39,8 +36,7 @@ impl StderrLog {
 
     /// From now on, logs the output under this call.
     pub(super) fn set_call(&self, context: &ToolContext) {
-        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((context.invocation_id, context.tool.clone()));
+        *self.owner.lock() = Some((context.invocation_id, context.tool.clone()));
     }
 
     /// The last lines, after the pipe has closed. Waits only briefly for that.

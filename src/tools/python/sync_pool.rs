@@ -9,9 +9,10 @@
 //! starts further workers, and those that no call needed for a while end. `State::missing_workers`
 //! alone decides how many to start.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -245,7 +246,7 @@ impl SyncPool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Removes the permit of a worker that died. If none is available, a caller already holds it;
@@ -355,7 +356,7 @@ impl SyncPool {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn_on(task, &self.runtime);
     }

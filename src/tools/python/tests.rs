@@ -1336,7 +1336,7 @@ mod log {
 
     impl Write for LogLines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> std::io::Result<()> {
@@ -1354,7 +1354,7 @@ mod log {
     impl LogLines {
         async fn wait_for_line(&self, needle: &str) -> Value {
             wait_until(needle, || {
-                let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                let lines = String::from_utf8(self.0.lock().clone()).unwrap();
                 lines
                     .lines()
                     .find(|line| line.contains(needle))
@@ -1546,7 +1546,7 @@ def answer() -> list:
         let reports = Arc::new(Mutex::new(Vec::new()));
         let second = module(&folder, &mark);
         let collector = reports.clone();
-        let report_status = move |line: String| collector.lock().unwrap().push(line);
+        let report_status = move |line: String| collector.lock().push(line);
         let (one, other) = tokio::join!(first.list(&report_status), second.list(&report_status));
         for listed in [one, other] {
             let listed = listed.unwrap();
@@ -1562,7 +1562,7 @@ def answer() -> list:
                 "{prefix}"
             );
         }
-        let reports = reports.lock().unwrap().clone();
+        let reports = reports.lock().clone();
         let count_of = |what: &str| reports.iter().filter(|line| line.starts_with(what)).count();
         assert_eq!(
             (

@@ -4,9 +4,10 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
@@ -98,10 +99,7 @@ impl Launcher {
     /// known by name, or an imported file, has changed. The tools stay the same until the module is
     /// listed again.
     fn warn_if_changed(&self, functions: &[Function]) {
-        let mut listed = self
-            .listed_functions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self.listed_functions.lock();
         if listed.get_or_insert_with(|| functions.to_vec()) != functions {
             let module = &*self.name;
             tracing::warn!(target: "toolcrib::python", module, "the tools of the module have changed since it was listed: reload to use them");

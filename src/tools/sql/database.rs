@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::statement::Dialect;
 use super::{postgres, sqlite};
@@ -91,7 +93,7 @@ impl Databases {
 
     /// The connections to a SQLite file, for reading or for writing.
     pub(super) fn sqlite_database(&self, file: PathBuf, writes: bool) -> Arc<sqlite::Database> {
-        let mut known = self.sqlite.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.sqlite.lock();
         let database = || Arc::new(sqlite::Database::new(file.clone(), writes));
         known
             .entry((file.clone(), writes))
@@ -106,7 +108,7 @@ impl Databases {
         url: &str,
         server: postgres::ServerAddress,
     ) -> Arc<postgres::Database> {
-        let mut known = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.postgres.lock();
         known
             .entry(url.to_owned())
             .or_insert_with(|| Arc::new(postgres::Database::new(server)))

@@ -7,9 +7,10 @@
 //! statement.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -168,8 +169,8 @@ impl<S> IdleSessions<S> {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, PoolState<S>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, PoolState<S>> {
+        self.state.lock()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Keeps one access token: requests it once for all calls, renews it before it ends, and replaces
 //! it when a server refuses it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
@@ -100,7 +101,7 @@ impl TokenSource {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The token. Waits for a new token only if no usable one is kept.
@@ -273,13 +274,7 @@ impl TokenSource {
 /// The redactor knows tokens only as long as a tool may use them.
 impl Drop for TokenSource {
     fn drop(&mut self) {
-        let secrets = std::mem::take(
-            &mut self
-                .state
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .secrets,
-        );
+        let secrets = std::mem::take(&mut self.state.get_mut().secrets);
         if let Some(redactor) = &*self.redactor.load() {
             redactor.replace_temporary_secrets(&secrets.concat(), &[]);
         }
@@ -311,10 +306,7 @@ mod tests {
     impl RequestToken for Endpoint {
         async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
             let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-            self.seen
-                .lock()
-                .unwrap()
-                .push(refresh_token.map(str::to_owned));
+            self.seen.lock().push(refresh_token.map(str::to_owned));
             sleep(Duration::from_secs(1)).await;
             (self.answer)(number).map(|(seconds, refresh_token)| Grant {
                 header: HeaderValue::from_str(&format!("Bearer access-token-{number}")).unwrap(),
@@ -471,7 +463,7 @@ mod tests {
             advance(Duration::from_secs(100)).await;
         }
         let expected = ["refresh-0", "refresh-1", "refresh-2"].map(|token| Some(token.to_owned()));
-        assert_eq!(*fixture.seen.lock().unwrap(), expected);
+        assert_eq!(*fixture.seen.lock(), expected);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use url::Url;
 
 use super::super::HttpClients;
@@ -63,11 +64,7 @@ impl TokenSources {
         let denied = client.check_url(&url).err().map(|denied| {
             ConfigFault::warning(&["auth", "oauth", "token_url"], denied.to_string())
         });
-        let mut by_settings = self
-            .0
-            .by_settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut by_settings = self.0.by_settings.lock();
         let key = (config.clone(), policy);
         let known = by_settings.get(&key).and_then(Weak::upgrade);
         let source = known.unwrap_or_else(|| {

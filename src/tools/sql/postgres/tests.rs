@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
@@ -62,7 +63,7 @@ fn find_program_folder() -> Option<PathBuf> {
 
 impl TestServer {
     fn shared() -> Option<Arc<Self>> {
-        let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = SERVER.lock();
         if let Some(server) = known.upgrade() {
             return Some(server);
         }
@@ -183,8 +184,7 @@ impl TestServer {
 
     fn restart(&self) {
         let bin = find_program_folder().unwrap();
-        *self.process.lock().unwrap() =
-            Self::spawn_server(&bin, &self.folder.path().join("own"), self.port);
+        *self.process.lock() = Self::spawn_server(&bin, &self.folder.path().join("own"), self.port);
         self.wait_until_ready();
     }
 
@@ -207,7 +207,7 @@ impl TestServer {
 
     /// Stops the server as `pg_ctl stop -m fast` does: it disconnects all clients.
     fn stop(&self) {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = self.process.lock();
         if let Some(pid) = rustix::process::Pid::from_raw(process.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         }

@@ -2,9 +2,10 @@
 //! reports what a statement would do. So no spelling bypasses the check, such as a byte order mark,
 //! a comment, or a preceding `explain`. (Some pragmas act while they are prepared.)
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 use rusqlite::{CachedStatement, Connection};
 
@@ -35,10 +36,7 @@ impl ConnectionCommandGuard {
                 .filter(|_| hook_state.is_active.load(Ordering::Relaxed))
             {
                 Some(word) => {
-                    *hook_state
-                        .refused
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = Some(word);
+                    *hook_state.refused.lock() = Some(word);
                     Authorization::Deny
                 }
                 None => Authorization::Allow,
@@ -55,12 +53,7 @@ impl ConnectionCommandGuard {
         self.state.is_active.store(true, Ordering::Relaxed);
         let prepared = prepare();
         self.state.is_active.store(false, Ordering::Relaxed);
-        let refused = self
-            .state
-            .refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let refused = self.state.refused.lock().take();
         prepared.map_err(
             |error| match refused.filter(|_| faults::is_denied(&error)) {
                 Some(word) => {
