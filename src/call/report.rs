@@ -40,7 +40,7 @@ pub struct CallReport {
     uses_caller_credentials: AtomicBool,
 }
 
-/// What is remarkable about the request.
+/// Warnings about the request.
 #[derive(Debug, Default)]
 pub struct EntryReport {
     /// Warnings for the answer.

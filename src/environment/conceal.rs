@@ -138,6 +138,7 @@ mod linux {
     use std::fs::{self, File};
     use std::io::{self, Read as _, Seek as _, Write as _};
     use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+    use std::path::Path;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
@@ -223,15 +224,7 @@ mod linux {
     /// Reads the copy that the previous start passed on, and closes it so that no child inherits
     /// it.
     fn take_copy() -> Option<Environment> {
-        let entries = fs::read_dir("/proc/self/fd").ok()?;
-        let numbers = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
-        let copies: Vec<RawFd> = numbers.filter(|number| is_copy(*number)).collect();
-        let copies: Vec<OwnedFd> = copies
-            .into_iter()
-            .filter_map(toolcrib_process::take_inherited_fd)
-            .collect();
+        let copies = toolcrib_process::take_inherited_files(Path::new(MEMFD_LINK));
         let mut bytes = Vec::new();
         let mut file = File::from(copies.into_iter().next()?);
         file.rewind()

@@ -112,7 +112,7 @@ impl Handler {
         ListSnapshot::new(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 
-    /// Makes the call, and forwards its progress if the client asked for it. Stops waiting if the
+    /// Makes the call, and forwards its progress if the client requested it. Stops waiting if the
     /// client disconnects or cancels.
     async fn run_call(
         &self,

@@ -35,7 +35,7 @@ pub(super) fn read_meta(
                 idempotency_key = key;
                 true
             }),
-            // Other interfaces spell them so.
+            // Only the spellings of `_meta` are known here.
             "run_id" | "tool_use_id" => Ok(false),
             _ => options.read_field(field, key, value.clone()),
         };

@@ -1,5 +1,5 @@
 //! Answers a call whose idempotency key was used before: with the answer of the earlier call, or
-//! with the reason why there is none.
+//! with the reason why that call has no answer.
 //!
 //! This layer is above validation and limits, so a repeated call gets the same answer, whatever
 //! units were used or settings changed since. It only reads. `usage_limit.rs` claims the key later,

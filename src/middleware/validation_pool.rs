@@ -1,8 +1,8 @@
 //! Decides where values are validated: small ones in place, large ones in a bounded pool of
 //! blocking threads.
 //!
-//! A running validation cannot be interrupted; it can only be told to end. So it holds its slot
-//! until it has ended, even if its call is over by then.
+//! A running validation cannot be interrupted, only signalled to end. So it holds its slot until
+//! it has ended, even if its call is over by then.
 
 use std::num::NonZero;
 use std::sync::Arc;

@@ -98,28 +98,31 @@ const LAYERS: [&[&str]; 13] = [
 ];
 
 /// The folders of `src/` that a file names in its code.
-fn imported_folders(text: &str) -> BTreeSet<&str> {
-    let code = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
+fn imported_folders(text: &str) -> BTreeSet<String> {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let code: Vec<&str> = text.lines().filter(is_code).collect();
     let mut folders = BTreeSet::new();
-    for line in code {
-        for rest in line.split("crate::").skip(1) {
-            // `crate::{a, b::C}` names several.
-            let group = rest.strip_prefix('{').unwrap_or(rest);
-            let names = if group.len() < rest.len() {
-                group.split(", ")
-            } else {
-                rest.split("\0")
-            };
-            folders.extend(names.filter_map(|name| {
-                name.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
-                    .next()
-                    .filter(|name| !name.is_empty())
-            }));
-        }
+    for rest in code.join("\n").split("crate::").skip(1) {
+        // `crate::{a, b::C}` names several, maybe over several lines.
+        let statement = rest.split(';').next().unwrap();
+        let names: Vec<&str> = match statement.strip_prefix('{') {
+            Some(group) => group.split(',').collect(),
+            None => vec![statement],
+        };
+        folders.extend(names.into_iter().filter_map(|name| {
+            let is_name = |c: &char| c.is_ascii_lowercase() || *c == '_';
+            let name: String = name.trim_start().chars().take_while(is_name).collect();
+            Some(name).filter(|name| !name.is_empty())
+        }));
     }
     folders
+}
+
+#[test]
+fn imports_over_several_lines_are_found() {
+    let text = "// crate::cli\nuse crate::{\n    http,\n    live::Error,\n};\nlet x = crate::call::json();";
+    let folders: Vec<String> = imported_folders(text).into_iter().collect();
+    assert_eq!(folders, ["call", "http", "live"]);
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn folders_import_only_lower_layers() {
         }
         let layer = layer_of(own).unwrap_or_else(|| panic!("{own} is in no layer"));
         for other in imported_folders(&source.text) {
-            let below = layer_of(other).is_none_or(|other| other < layer);
+            let below = layer_of(&other).is_none_or(|other| other < layer);
             assert!(other == own || below, "{} imports {other}", source.path);
         }
     }
@@ -147,7 +150,7 @@ fn folders_stay_apart() {
         if ["dialect", "expression", "openapi"].contains(&own) {
             let others: Vec<_> = imported_folders(&source.text)
                 .into_iter()
-                .filter(|folder| ![own, "call"].contains(folder))
+                .filter(|folder| ![own, "call"].contains(&folder.as_str()))
                 .collect();
             assert!(others.is_empty(), "{} imports {others:?}", source.path);
         }

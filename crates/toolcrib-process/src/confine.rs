@@ -22,8 +22,13 @@
     reason = "see the module; the reason stands beside each use"
 )]
 
+#[cfg(target_os = "linux")]
+use std::fs;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Mode;
@@ -121,13 +126,27 @@ fn open_file_limit() -> Rlimit {
     }
 }
 
-/// Takes ownership of an inherited open file by its number. Use it only for a file that no other
-/// code of the process knows. `None` for the standard streams.
-pub fn take_inherited_fd(number: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the caller has found the number in this process's list of open files, under a name
-    // that only this crate uses. No code that opens or closes files has started yet. So the file is
-    // open, and no other code closes it.
-    (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })
+/// Takes ownership of the inherited files whose link in `/proc/self/fd` is `link`, without the
+/// standard streams. Call it in `main`, before any thread, with a link that only the program that
+/// started this process gave to a file.
+#[cfg(target_os = "linux")]
+pub fn take_inherited_files(link: &Path) -> Vec<OwnedFd> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    let numbers: Vec<RawFd> = entries
+        .flatten()
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|file| file == link))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2)
+        .collect();
+    let take = |number| {
+        // SAFETY: the kernel has just listed the number as open, under a name that no code of this
+        // process uses. No code that opens or closes files has started yet, so no other code closes
+        // it.
+        unsafe { OwnedFd::from_raw_fd(number) }
+    };
+    numbers.into_iter().map(take).collect()
 }
 
 #[cfg(target_os = "linux")]

@@ -14,7 +14,9 @@ mod orphan_reaper;
 mod process_tree;
 mod program;
 
-pub use self::confine::{confine_process, take_inherited_fd};
+pub use self::confine::confine_process;
+#[cfg(target_os = "linux")]
+pub use self::confine::take_inherited_files;
 pub use self::orphan_reaper::{OrphanReaper, ProcessMarker};
 pub use self::process_tree::ProcessTree;
 pub use self::program::{is_executable_file, which};

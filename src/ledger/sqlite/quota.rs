@@ -402,13 +402,13 @@ mod tests {
     fn counter_cache_returns_known_counters() {
         let mut counters = CounterCache::default();
         let mut script = Script::default();
-        let asked = |limits: &[Per]| {
+        let calls_with = |limits: &[Per]| {
             vec![(
                 row("t", "a", now()),
                 limits.iter().map(|per| charge(9, *per)).collect(),
             )]
         };
-        let reserves = asked(&[Per::Day]);
+        let reserves = calls_with(&[Per::Day]);
         assert!(counters.cached_counters(&reserves, &mut script).is_none());
         let mut decided = batch_counters(0..0);
         assert!(decided.admit(&reserves[0].0, &reserves[0].1).0.is_ok());
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(known, Some(1));
         assert!(
             counters
-                .cached_counters(&asked(&[Per::Day, Per::Minute]), &mut script)
+                .cached_counters(&calls_with(&[Per::Day, Per::Minute]), &mut script)
                 .is_none(),
             "one is not known"
         );

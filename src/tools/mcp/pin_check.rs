@@ -14,7 +14,7 @@ use crate::tools::DefinitionFingerprint;
 
 /// Most listings for one call of a server that reports changes all the time.
 const MAX_LISTINGS: usize = 3;
-/// After a failed listing, the server is not asked again for this long. Calls meanwhile fail with
+/// After a failed listing, the tools are not listed again for this long. Calls meanwhile fail with
 /// the reason.
 const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
