@@ -138,9 +138,9 @@ mod linux {
     use std::fs::{self, File};
     use std::io::{self, Read as _, Seek as _, Write as _};
     use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-    use std::path::Path;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::os::unix::process::CommandExt as _;
+    use std::path::Path;
     use std::process::Command;
 
     use rustix::fs::{MemfdFlags, memfd_create};
