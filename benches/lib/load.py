@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from lib.service import fail, print_status
 
+TURN_S, END_S = 0.03, 30
 UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits: wrk is missing. tests/run distinguishes this from a failure.
 BODY = '{"arguments": {"expression": "2 + 3 * 4"}}'
 
@@ -52,36 +54,71 @@ def command(server, path, connections, seconds, folder, lua="", body=BODY, heade
     return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script, server.url + path]
 
 
-def measure(server, path, connections, seconds, folder, cache=None, lua="", body=BODY, headers=None):
+def measure(server, path, connections, seconds, folder, cache=None, lua="", body=BODY, headers=None, is_right=None):
     """One load: requests per second, latencies, CPU of the server, its rows included. `cache` is the value that meta.cache must have
-    before and after: a tool that returns error results would still be a fast 200. `lua` may define each request."""
-    check(server, path, cache, body, headers)
+    before and after: a tool that returns error results would still be a fast 200. `is_right` checks another answer, as JSON. `lua` may
+    define each request."""
+    check(server, path, cache, body, headers, is_right)
     cpu = server.cpu_seconds()
     done = subprocess.run(command(server, path, connections, seconds, folder, lua, body, headers),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60)
     sample = result_of(done.stdout, done.stderr, done.returncode, path)
     server.wait_until_idle()
     sample["cpu_us"] = (server.cpu_seconds() - cpu) * 1e6 / sample["requests"]
-    check(server, path, cache, body, headers)
+    check(server, path, cache, body, headers, is_right)
     return sample
 
 
+def measure_in_turns(servers, path, connections, seconds, folder, cache=None, body=BODY, headers=None):
+    """{name: sample} of equal loads on servers of these names. Only one of them works at a time, for TURN_S: a machine that is slower
+    for a while is slower for all of them. There are no latencies, since a load that waits for its turn would count that, too."""
+    for server in servers.values():
+        check(server, path, cache, body, headers)
+    cpu = {name: server.cpu_seconds() for name, server in servers.items()}
+    worked = dict.fromkeys(servers, 0)
+    with contextlib.ExitStack() as stack:
+        loads = {name: stack.enter_context(running(server, path, connections, folder, body, headers)) for name, server in servers.items()}
+        for load in loads.values():
+            load.child.send_signal(signal.SIGSTOP)
+        for turn in range(round(seconds / TURN_S)):
+            for name in list(loads)[:: 1 if turn % 2 else -1]:
+                began = time.perf_counter()
+                loads[name].child.send_signal(signal.SIGCONT)
+                time.sleep(TURN_S)
+                loads[name].child.send_signal(signal.SIGSTOP)
+                worked[name] += time.perf_counter() - began
+    samples = {}
+    for name, server in servers.items():
+        sample = loads[name].result()
+        server.wait_until_idle()
+        used = server.cpu_seconds() - cpu[name]
+        samples[name] = sample | {"requests_per_s": sample["requests"] / worked[name], "cpu_us": used * 1e6 / sample["requests"]}
+        check(server, path, cache, body, headers)
+    return samples
+
+
 @contextlib.contextmanager
-def running(server, path, connections, folder):
+def running(server, path, connections, folder, body=BODY, headers=None):
     """Load for the length of a `with`; `.result()` of what it gives is known behind it."""
-    child = subprocess.Popen(command(server, path, connections, 3600, folder), stdin=subprocess.DEVNULL,
+    child = subprocess.Popen(command(server, path, connections, 3600, folder, body=body, headers=headers), stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    load = Background(path)
+    load = Background(path, child)
     try:
         yield load
     finally:
-        child.send_signal(signal.SIGINT)  # wrk then reports as at its end
-        load.output = child.communicate(timeout=60)[0]
+        child.send_signal(signal.SIGCONT)
+        # wrk then reports as at its end. Each of its threads may get the signal, and only one of them waits for it.
+        until = time.monotonic() + END_S
+        while child.poll() is None and time.monotonic() < until:
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        child.kill()
+        load.output = child.communicate()[0]
 
 
 class Background:
-    def __init__(self, path):
-        self.path, self.output = path, ""
+    def __init__(self, path, child):
+        self.path, self.child, self.output = path, child, ""
 
     def result(self):
         return result_of(self.output, "", 0, self.path)
@@ -97,14 +134,18 @@ def result_of(output, errors, status, path):
     return result | {"requests_per_s": result["requests"] * 1e6 / result["us"]}
 
 
-def check(server, path, cache, body=BODY, headers=None):
+def check(server, path, cache, body=BODY, headers=None, is_right=None):
     answer = last_json(server.ask("POST", path, body, headers=headers))
+    if is_right and not is_right(answer):
+        fail(f"{path} at {server.name} gives a wrong answer: {json.dumps(answer)}")
+    if not cache:
+        return
     if "results" in answer:
         answer = answer["results"][0]
     elif "jsonrpc" in answer:
         answer = answer.get("result") or fail(f"{path} answered {answer}")
         answer = {"is_error": answer.get("isError", False), "meta": {"cache": answer["_meta"].get("toolcrib/cache")}}
-    if cache and (answer["is_error"] or answer["meta"]["cache"] != cache):
+    if answer["is_error"] or answer["meta"]["cache"] != cache:
         fail(f"{path} should answer with meta.cache {cache}, not: {json.dumps(answer)}")
 
 

@@ -41,10 +41,10 @@ def mcp(options, programs, folder):
             for connections in options.connections for case in cases]
 
 
-def stateless():
-    """Every request is complete in itself."""
-    body = json.dumps(CALL | {"params": CALL["params"] | {"_meta": META}})
-    return "/mcp", body, ACCEPT | {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "sum_cached"}
+def stateless(tool="sum_cached", arguments=CALL["params"]["arguments"]):
+    """Path, body and headers of a call by the newest version. Every request is complete in itself."""
+    body = json.dumps(CALL | {"params": {"name": tool, "arguments": arguments, "_meta": META}})
+    return "/mcp", body, ACCEPT | {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": tool}
 
 
 def session(server):

@@ -26,6 +26,30 @@ def build(name, *features):
     return TARGET / os.environ.get("CARGO_BUILD_TARGET", "") / "release" / name
 
 
+def is_installed(wanted, folder, commands, options):
+    """Runs `commands` once, so that `folder`, which is below TARGET, has what `wanted` says. False if they fail and this is only a
+    smoke test."""
+    # Scripts of a virtual environment hold its full path.
+    mark, content = folder / "wanted", f"{folder} {wanted}\n"
+    if mark.exists() and mark.read_text() == content:
+        return True
+    print_status(f"installing {wanted} under {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in commands:
+        try:
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            done = subprocess.CompletedProcess(command, 1, "", str(error))
+        if done.returncode:
+            problem = f"{wanted} cannot be installed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
+            if not options.smoke:
+                fail(problem)
+            print_status(f"left out: {problem}")
+            return False
+    mark.write_text(content)
+    return True
+
+
 def end_on_sigterm():
     """`kill` ends a run as Ctrl-C does: through the `finally` that stops the servers and removes the files."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

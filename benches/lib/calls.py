@@ -1,0 +1,30 @@
+"""The kinds of calls whose cost is watched: by benches/guard, and by benches/compare."""
+
+import contextlib
+import sqlite3
+
+from lib import load, mcp, parts
+
+ADD_SQL = """\
+  add_sql:
+    kind: sql
+    description: Adds two numbers.
+    parameters: {a: {type: integer, description: One.}, b: {type: integer, description: Other.}}
+    database: sqlite://work.db
+    statement: select :a + :b as sum
+"""
+MANIFEST = parts.MANIFEST + ADD_SQL
+# case -> (path, body, headers, value of meta.cache once warm)
+CASES = {
+    "cached": ("/tools/sum_cached/invoke", load.BODY, {}, "hit"),
+    "native": ("/tools/sum_uncached/invoke", load.BODY, {}, "off"),
+    "limited": ("/tools/sum_limited/invoke", load.BODY, {}, "off"),
+    "sql": ("/tools/add_sql/invoke", '{"arguments": {"a": 40, "b": 2}}', {}, "off"),
+    "mcp": (*mcp.stateless(), "hit"),
+}
+
+
+def make_database(folder):
+    """What add_sql opens."""
+    with contextlib.closing(sqlite3.connect(folder / "work.db")) as db:
+        db.execute("create table work (id integer primary key)")
