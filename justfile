@@ -18,6 +18,10 @@ faults *ARGS:
 bench *ARGS:
     benches/run {{ARGS}}
 
+# The CPU instructions of each kind of call, compared with benches/baseline.json. `just guard --update "the reason"` renews it.
+guard *ARGS:
+    benches/guard {{ARGS}}
+
 # The reference pages that are made from code, then the book in target/book.
 docs:
     cargo build

@@ -46,7 +46,6 @@ pub mod app;
 pub mod call;
 pub mod catalog;
 pub mod cli;
-pub mod dialect;
 pub mod environment;
 pub mod expression;
 pub mod formats;
@@ -76,6 +75,7 @@ pub use call::{
 };
 pub use formats::Format;
 pub use registry::{MAX_REGISTERED, Registry};
+pub use toolcrib_dialect as dialect;
 /// Makes a tool from a function.
 ///
 /// The function does not change. The attribute adds `NAME::tool()`, which returns the function as a

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         return code;
     }
     if starts_programs {
+        // The ledger's files get the same umask: only the service's user may read them.
         confine_process();
     }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

@@ -38,8 +38,8 @@ use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
 
 /// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each
-/// call.
-pub type ToolService = BoxCloneSyncService<Invocation, Answer, CallError>;
+/// call. The invocation is in a box, because each layer moves it into a future.
+pub type ToolService = BoxCloneSyncService<Box<Invocation>, Answer, CallError>;
 
 /// The parts that all stacks share.
 #[derive(Clone)]

@@ -11,14 +11,16 @@
 //!
 //! Images, sound and files are never cut, and come with the first page.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::Value;
+use toolcrib_dialect::Content;
 
 use super::page::{Detail, Overflow, Page, RestHint, Unit};
-use super::result::{Content, ToolResult};
+use super::result::ToolResult;
 use super::units::OmissionNote;
 
 /// Default number of items in a preview, and on a page (the contract's numbers).
@@ -131,8 +133,9 @@ fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
 struct List<'r> {
     location: ListLocation,
     items: &'r [Value],
-    /// For each block the JSON value that it holds, if it holds the same list.
-    block_values: Vec<Option<Value>>,
+    /// For each block the JSON value that it holds, if it holds the same list. Mostly that is the
+    /// structured content itself.
+    block_values: Vec<Option<Cow<'r, Value>>>,
 }
 
 /// The location of the list in a value.
@@ -166,11 +169,20 @@ impl ListLocation {
         }
     }
 
-    /// The JSON value of a block, if it has a list of the same length in the same location.
-    fn parse_block(&self, block: &Content, items: &[Value]) -> Option<Value> {
+    /// The JSON value of a block, if it has a list of the same length in the same location. A text
+    /// that is written as `structured` is not parsed.
+    fn parse_block<'r>(
+        &self,
+        block: &Content,
+        structured: &'r Value,
+        items: &[Value],
+    ) -> Option<Cow<'r, Value>> {
         let Content::Text { text } = block else {
             return None;
         };
+        if is_text_of(text, structured) {
+            return Some(Cow::Borrowed(structured));
+        }
         let value: Value = text
             .trim_start()
             .starts_with(['{', '['])
@@ -178,7 +190,7 @@ impl ListLocation {
             .flatten()?;
         self.items(&value)
             .is_some_and(|block_value| block_value.len() == items.len())
-            .then_some(value)
+            .then_some(Cow::Owned(value))
     }
 }
 
@@ -199,7 +211,7 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
     let block_values: Vec<_> = result
         .content
         .iter()
-        .map(|block| location.parse_block(block, items))
+        .map(|block| location.parse_block(block, value, items))
         .collect();
     let other_chars = result
         .content
@@ -247,11 +259,15 @@ fn cut_items(
         return None;
     }
     let part = offset..offset + shown;
+    let structured_content = location.with_items(value, &items[part.clone()]);
     let blocks = result
         .content
         .iter()
         .zip(block_values)
         .filter_map(|(block, block_value)| match (block, block_value) {
+            (Content::Text { .. }, Some(Cow::Borrowed(_))) => {
+                Some(Content::text(structured_content.to_string()))
+            }
             (Content::Text { text }, Some(block_value)) => Some(Content::text(format_like(
                 text,
                 &location.with_items(block_value, &location.items(block_value)?[part.clone()]),
@@ -259,10 +275,9 @@ fn cut_items(
             (Content::Text { .. }, None) => Some(block.clone()),
             _ => (!page.is_further()).then(|| block.clone()),
         });
-    let structured_content = Some(location.with_items(value, &items[part.clone()]));
     let result = ToolResult {
         content: blocks.collect(),
-        structured_content,
+        structured_content: Some(structured_content),
         ..result.without_content()
     };
     let next_offset = offset_after(page, offset + shown, total);
@@ -357,6 +372,24 @@ fn slice_characters<'t>(
 
 fn offset_after(page: Page, end: usize, total: usize) -> Option<usize> {
     (page.detail == Detail::Full && end < total).then_some(end)
+}
+
+/// Whether `text` is the JSON of `value` on one line, without building that JSON.
+fn is_text_of(text: &str, value: &Value) -> bool {
+    /// The part of a text that is not yet compared.
+    struct Rest<'t>(&'t [u8]);
+    impl io::Write for Rest<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let rest = self.0.strip_prefix(bytes);
+            self.0 = rest.ok_or(io::ErrorKind::InvalidData)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text.as_bytes());
+    serde_json::to_writer(&mut rest, value).is_ok() && rest.0.is_empty()
 }
 
 /// The number of characters in the JSON of a value, without building the text.
@@ -543,6 +576,23 @@ mod tests {
             2,
             "the picture came with the first"
         );
+    }
+
+    #[test]
+    fn text_of_a_value_is_recognized() {
+        let value = json!({"rows": [1, 2.5, "é\n"], "more": null});
+        let text = value.to_string();
+        assert!(is_text_of(&text, &value));
+        let pretty = serde_json::to_string_pretty(&value).unwrap();
+        for other in [
+            "",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text} "),
+            &pretty,
+        ] {
+            assert!(!is_text_of(other, &value), "{other}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use toolcrib_dialect::UnreadableArguments;
 
 use super::capture::Digest;
 use super::error_kind::ErrorKind;
@@ -18,7 +19,6 @@ use super::invocation_id::InvocationId;
 use super::limit::Per;
 use super::policy::Effect;
 use super::units::Count;
-use super::unreadable_arguments::UnreadableArguments;
 use super::upstream_cause::UpstreamCause;
 use super::violation::Violation;
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use toolcrib_dialect::UnreadableArguments;
 
 use super::call_chain::CallChain;
 use super::caller::Caller;
@@ -20,7 +21,6 @@ use super::page::{Page, PageArguments};
 use super::progress::{ProgressSink, RedactFn, Reporter};
 use super::report::CallReport;
 use super::trace::TraceContext;
-use super::unreadable_arguments::UnreadableArguments;
 
 /// How a call uses the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]

@@ -1,70 +1,8 @@
-//! Reads JSON from outside, and makes digests.
+//! Helpers for JSON values, and digests.
 
-use std::fmt;
-
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
-
-/// A JSON object.
-pub type JsonObject = Map<String, Value>;
-
-/// Reads one JSON text, and refuses duplicate keys at any depth.
-///
-/// Two parsers of `{"a":1,"a":2}` may see different values, so a check of one value says nothing
-/// about the other. Nesting is bounded by serde_json (128 levels).
-///
-/// # Errors
-/// A sentence that says what is wrong, with line and column.
-pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
-    if let Some(number) = oversized_integer(text) {
-        let shown = String::from_utf8_lossy(&number[..number.len().min(40)]);
-        let message = format!(
-            "the integer {shown} does not fit 64 bits and would be changed; send it as a text"
-        );
-        return Err(serde::de::Error::custom(message));
-    }
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    let Strict(value) = Strict::deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
-}
-
-/// The first integer that does not fit 64 bits. A parser would convert it to a double. Then two
-/// different numbers could become equal, and the tool would get a third one.
-fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
-    let (mut at, mut in_text) = (0, false);
-    while let Some(&byte) = text.get(at) {
-        match byte {
-            b'\\' if in_text => at += 1,
-            b'"' => in_text = !in_text,
-            b'-' | b'0'..=b'9' if !in_text => {
-                let rest = &text[at..];
-                let part =
-                    |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
-                let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
-                let number_text = std::str::from_utf8(number).unwrap_or_default();
-                let is_integer = number_text
-                    .bytes()
-                    .enumerate()
-                    .all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
-                // Up to eighteen characters always fit 64 bits, so shorter numbers are not parsed.
-                if number.len() > 18
-                    && is_integer
-                    && number_text.parse::<i64>().is_err()
-                    && number_text.parse::<u64>().is_err()
-                {
-                    return Some(number);
-                }
-                at += number.len();
-                continue;
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
+pub use toolcrib_dialect::{JsonObject, parse_strict, type_name};
 
 /// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have
 /// different hashes.
@@ -86,19 +24,6 @@ pub fn plain_text(value: &Value) -> String {
     }
 }
 
-/// The JSON type of a value, as JSON Schema names it.
-pub fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_i64() || n.is_u64() => "integer",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// Escapes one reference token of a JSON Pointer (RFC 6901).
 pub fn escape_pointer_token(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
@@ -112,123 +37,9 @@ pub fn parse_pointer(pointer: &str) -> impl Iterator<Item = String> {
         .map(|token| token.replace("~1", "/").replace("~0", "~"))
 }
 
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictSeed.deserialize(deserializer).map(Strict)
-    }
-}
-
-struct StrictSeed;
-
-impl<'de> DeserializeSeed<'de> for StrictSeed {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StrictSeed {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
-        Ok(Value::Bool(v))
-    }
-    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
-        Number::from_f64(v)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom("number out of range"))
-    }
-    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
-        Ok(Value::String(v.to_owned()))
-    }
-    fn visit_string<E>(self, v: String) -> Result<Value, E> {
-        Ok(Value::String(v))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(StrictSeed)? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(StrictSeed)?;
-            if object.contains_key(&key) {
-                return Err(serde::de::Error::custom(format_args!(
-                    "duplicate key `{key}`"
-                )));
-            }
-            object.insert(key, value);
-        }
-        Ok(Value::Object(object))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn duplicate_keys_are_rejected_at_any_depth() {
-        for text in [r#"{"a":1,"a":1}"#, r#"[{"x":{"b":1,"c":2,"b":3}}]"#] {
-            let error = parse_strict(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("duplicate key"), "{error}");
-        }
-    }
-
-    #[test]
-    fn deep_nesting_is_an_error() {
-        let text = "[".repeat(100_000);
-        assert!(
-            parse_strict(text.as_bytes())
-                .unwrap_err()
-                .to_string()
-                .contains("recursion limit")
-        );
-    }
-
-    #[test]
-    fn integers_beyond_64_bits_are_rejected() {
-        for bad in [
-            "18446744073709551616",
-            r#"{"a":[1,-9223372036854775809]}"#,
-            r#"{"\\":1,"x":12345678901234567890123}"#,
-        ] {
-            assert!(
-                parse_strict(bad.as_bytes())
-                    .unwrap_err()
-                    .to_string()
-                    .contains("64 bits"),
-                "{bad}"
-            );
-        }
-        for good in [
-            "18446744073709551615",
-            "-9223372036854775808",
-            "1e30",
-            "0.12345678901234567890123",
-            r#""99999999999999999999""#,
-        ] {
-            assert!(parse_strict(good.as_bytes()).is_ok(), "{good}");
-        }
-    }
 
     #[test]
     fn hash_depends_on_part_boundaries() {
@@ -236,10 +47,5 @@ mod tests {
             hash_parts([b"ab".as_slice(), b"c"]),
             hash_parts([b"a".as_slice(), b"bc"])
         );
-    }
-
-    #[test]
-    fn trailing_text_is_rejected() {
-        assert!(parse_strict(b"{} {}").is_err());
     }
 }

@@ -1,9 +1,6 @@
 //! Media types, such as `application/json; charset=utf-8` (RFC 9110, 8.3.1).
 
-/// The type without its parameters, as written. Upper and lower case mean the same.
-pub fn media_type_essence(media_type: &str) -> &str {
-    media_type.split(';').next().unwrap_or_default().trim()
-}
+pub use toolcrib_dialect::media_type_essence;
 
 /// Whether an essence is JSON, or a format that is written in JSON (RFC 6839, 3.1).
 pub fn is_json_essence(essence: &str) -> bool {

@@ -40,7 +40,6 @@ mod tool_error;
 mod trace;
 mod truncated;
 pub mod units;
-mod unreadable_arguments;
 mod upstream_cause;
 mod violation;
 
@@ -81,13 +80,13 @@ pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{AttemptReport, CacheReport, CallReport, ChargeReport, ReplayedFrom};
-pub use result::{
-    Answer, Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ToolResult,
-};
+pub use result::{Answer, ToolResult};
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use tool_error::ToolError;
+pub use toolcrib_dialect::{
+    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, UnreadableArguments,
+};
 pub use trace::TraceContext;
 pub use truncated::Truncated;
-pub use unreadable_arguments::UnreadableArguments;
 pub use upstream_cause::{UpstreamCause, UpstreamReason};
 pub use violation::{Coercion, Violation};

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
+use toolcrib_dialect::Content;
 
 use super::call_chain::CallChain;
 use super::context::ToolContext;
 use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
 use super::invocation::{CallSignals, Invocation};
-use super::result::{Content, ToolResult};
+use super::result::ToolResult;
 
 /// Default for the number of levels of nested calls below a client's call.
 pub const DEFAULT_MAX_DEPTH: u32 = 3;
@@ -129,9 +130,9 @@ impl ToolContext {
     /// Makes a call one that this call's tool makes; `None` if it would be too deep.
     pub(crate) fn adopt_call(
         &self,
-        mut invocation: Invocation,
+        mut invocation: Box<Invocation>,
         call: &NestedCall,
-    ) -> Option<Invocation> {
+    ) -> Option<Box<Invocation>> {
         let levels = self.allowed_depth(call.max_depth).checked_sub(1)?;
         invocation.run.id = self.run_id.clone();
         invocation.correlation.tool_use_id = call.tool_use_id.clone();
@@ -212,10 +213,13 @@ mod tests {
         invocation
     }
 
-    fn child_invocation(context: &ToolContext, nested_call: &NestedCall) -> Option<Invocation> {
+    fn child_invocation(
+        context: &ToolContext,
+        nested_call: &NestedCall,
+    ) -> Option<Box<Invocation>> {
         let (tool, caller) = (ToolName::parse("b").unwrap(), context.caller.clone());
         let invocation = Invocation::new(tool, JsonObject::new(), caller, Timestamp::UNIX_EPOCH);
-        context.adopt_call(invocation, nested_call)
+        context.adopt_call(Box::new(invocation), nested_call)
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,8 +264,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn depth_counts_down_from_the_lowest_bound() {
-        let depth = |mut invocation: Invocation, tool_depth: Option<u32>| {
-            let mut depth = 0;
+        let depth = |invocation: Invocation, tool_depth: Option<u32>| {
+            let (mut invocation, mut depth) = (Box::new(invocation), 0);
             while let Some(next) =
                 child_invocation(&context(&invocation, 10), &nested_call(tool_depth, 10))
             {

@@ -15,7 +15,7 @@ use super::violation::Coercion;
 /// The report of one call. All its layers and attempts share it, because a call that is cancelled
 /// returns nothing from its layers.
 ///
-/// Each part has one writer. The layer `record` reads the parts at the end of the call, and makes
+/// Each part names its writers. The layer `record` reads the parts at the end of the call, and makes
 /// the answer's `meta` and the row in the ledger of them.
 #[derive(Debug, Default)]
 pub struct CallReport {
@@ -31,7 +31,8 @@ pub struct CallReport {
     pub charge: Mutex<ChargeReport>,
     /// The writer is `attempt`. While an attempt runs, the tool's context sets its flags.
     pub attempt: Mutex<AttemptReport>,
-    /// The writer is the tool, by its context. `run` cleans what the tool wrote.
+    /// The writers are the tool, by its context, and `run`: it cleans what the tool wrote, and adds
+    /// warnings of its own.
     pub tool: Mutex<ToolReport>,
     /// Held while a reservation commits. A cancellation waits for it, so the charged units are
     /// known and can be refunded.

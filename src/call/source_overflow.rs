@@ -1,8 +1,10 @@
 //! What an answer says about a part of the output that a runner left out, or that a page left out.
 
+use toolcrib_dialect::Content;
+
 use super::incomplete::Incomplete;
 use super::page::{Overflow, RestHint, Unit};
-use super::result::{Content, ToolResult};
+use super::result::ToolResult;
 
 impl ToolResult {
     /// The same result, marked as incomplete.

@@ -20,5 +20,5 @@ pub(crate) use self::build::BuildEnv;
 pub use self::definition_hash::definition_hash;
 pub use self::entry::Entry;
 pub use self::new_call::NewCall;
-pub use self::resolve::{NameMatch, ResolveError, UnlistedSource};
-pub use self::tool_catalog::Catalog;
+pub use self::resolve::{NameMatch, ResolveError};
+pub use self::tool_catalog::{Catalog, UnlistedSource};

@@ -61,13 +61,18 @@ impl<'a> NewCall<'a> {
 impl Entry {
     /// Makes the invocation of a call of this tool. A key that the tool does not take is left out,
     /// with a warning.
-    pub fn new_invocation(&self, call: NewCall<'_>) -> Invocation {
+    pub fn new_invocation(&self, call: NewCall<'_>) -> Box<Invocation> {
         let (arguments, unreadable) = match call.arguments {
             Ok(arguments) => (arguments, None),
             Err(unreadable) => (JsonObject::new(), Some(Arc::new(unreadable))),
         };
         let tool = self.name_shown_to(&call.caller, call.requested_name);
-        let mut invocation = Invocation::new(tool, arguments, call.caller, call.started_at);
+        let mut invocation = Box::new(Invocation::new(
+            tool,
+            arguments,
+            call.caller,
+            call.started_at,
+        ));
         invocation.input.unreadable = unreadable;
         invocation.input.context = call.options.context;
         invocation.run.id = call.options.run_id;

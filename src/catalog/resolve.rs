@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Catalog, Entry};
+use super::{Catalog, Entry, UnlistedSource};
 use crate::call::{Caller, Effect, NameMatching, ToolName};
 use crate::text::names::strip_known_prefix;
-use crate::tools::UnavailableReason;
 
 /// Maximum number of suggested names.
 const MAX_SUGGESTIONS: usize = 3;
@@ -48,15 +47,6 @@ pub enum ResolveError {
         /// When a further call may succeed, if known.
         retry_after: Option<Duration>,
     },
-}
-
-/// A source that is unavailable, so that not all names of its tools are known.
-#[derive(Clone)]
-pub struct UnlistedSource {
-    /// The prefix of all its tools' names.
-    pub prefix: String,
-    /// Why the source is unavailable.
-    pub reason: Arc<UnavailableReason>,
 }
 
 impl Catalog {

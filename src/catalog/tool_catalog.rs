@@ -6,13 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::entry::Entry;
-use super::resolve::UnlistedSource;
 use crate::access::callers::{Callers, Grants};
 use crate::call::{CallSettings, Caller, Definition, Limit, Origin, ToolName};
 use crate::formats::{self, Format, NameRules};
 use crate::text::changes::Changes;
 use crate::text::names::Spellings;
-use crate::tools::{BuildError, Tool};
+use crate::tools::{BuildError, Tool, UnavailableReason};
 
 /// The tools and callers at one moment. `registry.rs` holds the current one.
 #[derive(Clone, Default)]
@@ -29,6 +28,15 @@ pub struct Catalog {
     /// Names and aliases of all tools that this catalog will have, also of those that are not
     /// inserted yet.
     declared_names: Arc<HashSet<ToolName>>,
+}
+
+/// A source that is unavailable, so that not all names of its tools are known.
+#[derive(Clone)]
+pub struct UnlistedSource {
+    /// The prefix of all its tools' names.
+    pub prefix: String,
+    /// Why the source is unavailable.
+    pub reason: Arc<UnavailableReason>,
 }
 
 impl Catalog {

@@ -1,6 +1,6 @@
 //! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1
-//! anything else. `arguments.rs` lists the commands, and each command has a file or folder of its
-//! own. They share:
+//! anything else. `arguments.rs` lists the commands, and `dispatch.rs` runs them. Each command has
+//! a file or folder of its own. They share:
 //! - `manifest_file.rs` and `ledger_source.rs`: which manifest and which ledger a command reads.
 //! - `client.rs`, `server_address.rs`, `server_answer.rs`: requests to a running server.
 //! - `output.rs`, `table.rs`, `durations.rs`: tables for people, JSON for programs.
@@ -13,6 +13,7 @@ mod call;
 mod check;
 mod client;
 mod completions;
+mod dispatch;
 mod durations;
 mod failure;
 mod findings;
@@ -41,11 +42,9 @@ use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 
-use self::arguments::Command;
 use self::failure::{EXIT_USAGE, Failure};
-use self::output::{print_json, print_note};
+use self::output::print_note;
 use crate::environment::Environment;
-use crate::log::LogWriter;
 
 /// Whether a program with these arguments would start other programs. Its environment should then
 /// be concealed from them: see [`conceal`](crate::environment::conceal).
@@ -105,7 +104,7 @@ pub async fn run(
             .unwrap_or_default();
         tracing::error!(place, "panicked");
     }));
-    let result = run_command(cli.command, &environment, &log).await;
+    let result = dispatch::run_command(cli.command, &environment, &log).await;
     log.flush().await;
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -114,40 +113,6 @@ pub async fn run(
         Err(Failure::Reported) => ExitCode::from(EXIT_USAGE),
         Err(Failure::NegativeResult) => ExitCode::FAILURE,
     }
-}
-
-async fn run_command(
-    command: Command,
-    environment: &Environment,
-    log: &LogWriter,
-) -> Result<(), Failure> {
-    match command {
-        Command::Init => init::run()?,
-        Command::Serve(args) => serve::run(args, environment, log).await?,
-        Command::Check(args) => check::run(&args, environment).await?,
-        Command::Tools(args) => tools::run(args, environment).await?,
-        Command::Call(args) => call::run(args, environment).await?,
-        Command::Usage(args) => usage::run(args, environment).await?,
-        Command::Invocations(args) => invocations::run(args, environment).await?,
-        Command::Sources(args) => sources::run(args, environment).await?,
-        Command::Cancel(args) => operate::cancel(args, environment).await?,
-        Command::Enable(args) => operate::switch(args, true, environment).await?,
-        Command::Disable(args) => operate::switch(args, false, environment).await?,
-        Command::Purge(args) => operate::purge(args, environment).await?,
-        Command::Key(command) => key::run(command)?,
-        Command::Pin(args) => pin::run(args, environment).await?,
-        Command::Backup(args) => backup::run(args, environment).await?,
-        Command::Openapi { manifest } => openapi::run(manifest.as_deref(), environment).await?,
-        Command::Import(command) => import::run(command)?,
-        Command::Schema => print_json(&crate::manifest::json_schema()),
-        Command::Completions { shell } => completions::print_script(shell),
-        Command::Healthcheck {
-            server,
-            listen,
-            live,
-        } => client::check_health(server, listen, live).await?,
-    }
-    Ok(())
 }
 
 fn exit_with(message: &str, code: u8) -> ExitCode {

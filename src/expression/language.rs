@@ -4,9 +4,10 @@ use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, UnaryOpKind};
 use minijinja::machinery::parse_expr;
 
-use super::VARIABLES;
 use super::filters::{FILTERS, NUMERIC, TESTS};
 
+/// The variables that an expression may use.
+const VARIABLES: [&str; 2] = ["args", "result"];
 /// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
 const MAX_SLICES: usize = 4;
 

@@ -17,8 +17,6 @@ use minijinja::{Environment, UndefinedBehavior, context};
 
 use crate::call::{CacheWhen, JsonObject, ToolResult};
 
-/// The variables that an expression may use.
-const VARIABLES: [&str; 2] = ["args", "result"];
 /// The longest expression, in bytes. It is a condition, not a program.
 const MAX_EXPRESSION_LEN: usize = 4096;
 /// Instructions of one evaluation, in case the language ever gets loops. The longest expression

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::call::{JsonObject, NameMatching, ToolName};
+use crate::call::{Effect, JsonObject, NameMatching, ToolName};
 
 fn definition(name: &str, input_schema: Value) -> Definition {
     Definition {

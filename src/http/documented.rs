@@ -85,6 +85,28 @@ pub(super) struct InvokeRequest {
     page: Option<Page>,
 }
 
+/// The two forms of `arguments`.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(
+    dead_code,
+    reason = "parse_arguments reads both, with better messages for other values"
+)]
+pub(super) enum Arguments {
+    /// The arguments by name.
+    Object(HashMap<String, Value>),
+    /// The JSON text of an object.
+    Text(String),
+}
+
+/// Facts about a call that the caller knows beside the arguments, by name.
+#[derive(ToSchema)]
+#[expect(
+    dead_code,
+    reason = "gives the shape a name of its own, for generated clients"
+)]
+pub(super) struct Context(HashMap<String, Value>);
+
 /// An error of JSON-RPC 2.0.
 #[derive(ToSchema)]
 #[expect(
@@ -346,25 +368,3 @@ mod tests {
         }
     }
 }
-
-/// The two forms of `arguments`.
-#[derive(utoipa::ToSchema)]
-#[serde(untagged)]
-#[expect(
-    dead_code,
-    reason = "parse_arguments reads both, with better messages for other values"
-)]
-pub(super) enum Arguments {
-    /// The arguments by name.
-    Object(HashMap<String, Value>),
-    /// The JSON text of an object.
-    Text(String),
-}
-
-/// Facts about a call that the caller knows beside the arguments, by name.
-#[derive(utoipa::ToSchema)]
-#[expect(
-    dead_code,
-    reason = "gives the shape a name of its own, for generated clients"
-)]
-pub(super) struct Context(HashMap<String, Value>);

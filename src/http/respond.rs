@@ -84,7 +84,7 @@ pub(super) async fn call_and_respond(
     mode: ResponseMode,
     registry: Arc<Registry>,
     entry: Arc<Entry>,
-    invocation: Invocation,
+    invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> Response {
     let call = AcceptedCall {
@@ -157,7 +157,7 @@ fn would_lose_result(registry: &Registry, entry: &Entry, invocation: &Invocation
 
 async fn respond_with_events(
     call: AcceptedCall,
-    mut invocation: Invocation,
+    mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> Response {
     let tool_started = CancellationToken::new();
@@ -197,7 +197,7 @@ async fn respond_with_events(
 async fn respond_async(
     wait: Duration,
     call: AcceptedCall,
-    mut invocation: Invocation,
+    mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> Response {
     let (id, tool_use_id) = (call.id, invocation.correlation.tool_use_id.clone());
@@ -254,7 +254,7 @@ async fn respond_async(
 fn spawn_call(
     registry: Arc<Registry>,
     entry: Arc<Entry>,
-    invocation: Invocation,
+    invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> JoinHandle<InvokeResult> {
     tokio::spawn(async move {

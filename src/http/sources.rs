@@ -30,8 +30,8 @@ pub(super) struct SourceView {
     /// The kind of the source.
     pub kind: SourceKind,
     /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed,
-    /// and will be started again. `down`: listed, but the process or server that runs its tools is
-    /// not available now.
+    /// or lost its names. `down`: listed, but the process or server that runs its tools is not
+    /// available now.
     pub state: &'static str,
     /// Tools that are served.
     pub tools: usize,

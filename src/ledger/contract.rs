@@ -284,6 +284,121 @@ async fn refund_returns_one_unit_of_its_window(ledger: &dyn Ledger) {
     );
 }
 
+/// Makes a limited read: takes its units, and writes its row.
+pub(super) async fn limited_read(
+    ledger: &dyn Ledger,
+    at: Timestamp,
+    charges: Vec<Charge>,
+) -> Result<u64, ReserveError> {
+    let read = Row {
+        effect: Effect::Read,
+        ..row("t", "a", at)
+    };
+    let charged = ledger.take_units(read.id, at, charges).await?.charged;
+    let end = ended_row(&read, State::Succeeded);
+    ledger.settle(end, vec![]).await.unwrap();
+    Ok(charged[0].used)
+}
+
+async fn used_units(ledger: &dyn Ledger, charge: Charge, at: Timestamp) -> u64 {
+    ledger.units_used(&[charge], at).await.unwrap()[0].used
+}
+
+async fn reads_without_rows_use_each_unit_once(ledger: &dyn Ledger) {
+    let charges = |limit| vec![charge(limit, Per::Minute), charge(100, Per::Lifetime)];
+    for used in 1..=20 {
+        let read = limited_read(ledger, now(), charges(20)).await;
+        assert_eq!(read.unwrap(), used);
+        assert_eq!(
+            used_units(ledger, charge(20, Per::Minute), now()).await,
+            used
+        );
+    }
+    let Err(ReserveError::LimitReached(full)) = limited_read(ledger, now(), charges(20)).await
+    else {
+        panic!("call 21 of 20")
+    };
+    assert_eq!((full.used, full.charge.per), (20, Per::Minute));
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    // The next window is empty, and the limit without a window goes on.
+    let later = now() + 1.minute();
+    assert_eq!(limited_read(ledger, later, charges(20)).await.unwrap(), 1);
+    assert_eq!(
+        used_units(ledger, charge(100, Per::Lifetime), later).await,
+        21
+    );
+    // A lowered limit counts the units that were used before.
+    assert!(limited_read(ledger, later, charges(1)).await.is_err());
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    let listed = ledger
+        .list_calls(&Query {
+            limit: 500,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(listed.len(), 21);
+    assert_eq!(ledger.usage_totals(None).await.unwrap()[0].calls, 21);
+}
+
+async fn reads_without_rows_share_counters_with_reserved_calls(ledger: &dyn Ledger) {
+    let day = || vec![charge(30, Per::Day)];
+    for _ in 0..10 {
+        limited_read(ledger, now(), day()).await.unwrap();
+        limited_read(ledger, now(), day()).await.unwrap();
+        ledger.reserve(row("t", "a", now()), day()).await.unwrap();
+    }
+    assert!(ledger.reserve(row("t", "a", now()), day()).await.is_err());
+    assert!(limited_read(ledger, now(), day()).await.is_err());
+    assert_eq!(used_units(ledger, charge(30, Per::Day), now()).await, 30);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+async fn refund_of_a_read_without_a_row_returns_its_unit(ledger: &dyn Ledger) {
+    let run = Charge {
+        run: "r".into(),
+        ..charge(2, Per::Run)
+    };
+    let charges = || vec![charge(9, Per::Hour), run.clone()];
+    for _ in 0..5 {
+        let read = row("t", "a", now());
+        let taken = ledger.take_units(read.id, now(), charges()).await.unwrap();
+        let end = ended_row(&read, State::Cancelled);
+        ledger.settle(end, taken.charged).await.unwrap();
+    }
+    assert_eq!(used_units(ledger, charge(9, Per::Hour), now()).await, 0);
+    limited_read(ledger, now(), charges()).await.unwrap();
+    // A reset forgets the units of running calls too.
+    let read = row("t", "a", now());
+    ledger.take_units(read.id, now(), charges()).await.unwrap();
+    assert!(limited_read(ledger, now(), charges()).await.is_err());
+    ledger.reset_counters("t", None).await.unwrap();
+    let end = ended_row(&read, State::Succeeded);
+    ledger.settle(end, vec![]).await.unwrap();
+    assert_eq!(used_units(ledger, charge(9, Per::Hour), now()).await, 0);
+    assert_eq!(limited_read(ledger, now(), charges()).await.unwrap(), 1);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+async fn a_thousand_concurrent_reads_get_the_limit(ledger: Arc<dyn Ledger>) {
+    let tasks: Vec<_> = (0..1000)
+        .map(|_| {
+            let ledger = ledger.clone();
+            tokio::spawn(async move {
+                limited_read(&*ledger, now(), vec![charge(100, Per::Day)])
+                    .await
+                    .is_ok()
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += u32::from(task.await.unwrap());
+    }
+    assert_eq!(admitted, 100);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
 async fn a_thousand_concurrent_calls_get_the_limit(ledger: Arc<dyn Ledger>) {
     let tasks: Vec<_> = (0..1000)
         .map(|_| {
@@ -792,12 +907,20 @@ macro_rules! contract {
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,
             trim_deletes_unprotected_calls_oldest_first,
+            reads_without_rows_use_each_unit_once, reads_without_rows_share_counters_with_reserved_calls,
+            refund_of_a_read_without_a_row_returns_its_unit,
             switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);
 
         #[tokio::test(flavor = "multi_thread")]
         async fn a_thousand_concurrent_calls_get_the_limit() {
             let (ledger, _guard) = $open.await;
             super::a_thousand_concurrent_calls_get_the_limit(ledger).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn a_thousand_concurrent_reads_get_the_limit() {
+            let (ledger, _guard) = $open.await;
+            super::a_thousand_concurrent_reads_get_the_limit(ledger).await;
         }
     };
     (@ $open:expr, $($test:ident),*) => {

@@ -22,6 +22,15 @@ pub trait Ledger: Send + Sync + 'static {
     /// nothing at all. The commit is done when this returns.
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
 
+    /// Counts the units of a call without its row, or nothing at all. [`Ledger::settle`] writes the
+    /// row. The units stay counted whatever happens to the process.
+    async fn take_units(
+        &self,
+        invocation: InvocationId,
+        started_at: Timestamp,
+        charges: Vec<Charge>,
+    ) -> Result<Reservation, ReserveError>;
+
     /// Writes the whole row of a call that has ended and was not reserved. The commit is done when
     /// this returns.
     async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
@@ -30,7 +39,7 @@ pub trait Ledger: Send + Sync + 'static {
     /// row is committed, or when it cannot be.
     fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit);
 
-    /// Writes the end of a reserved call. Only the first end counts; a later end changes nothing.
+    /// Writes the end of a reserved call, or the row of a call that has taken units. Only the first end counts; a later end changes nothing.
     /// `refunds` gives units back. The commit is done when this returns.
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
 

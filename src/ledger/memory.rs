@@ -29,6 +29,8 @@ struct Tables {
     switches: BTreeMap<String, bool>,
     totals: BTreeMap<(Arc<str>, Arc<str>), (UsageRow, Latencies)>,
     registered: BTreeMap<String, RegisteredTool>,
+    /// Calls that have taken units and have no row yet.
+    unit_holders: HashSet<InvocationId>,
     /// `trim` keeps these calls.
     committed_before_run: HashSet<InvocationId>,
     refusals: Refusals<()>,
@@ -68,6 +70,32 @@ impl Tables {
             self.count_end(row);
             self.rows.insert(row.id, row.clone());
         }
+    }
+
+    /// Counts one unit for each charge, or nothing.
+    fn charge(&mut self, at: Timestamp, charges: &[Charge]) -> Result<Vec<Charged>, ReserveError> {
+        let charge_now = |charge: &Charge| {
+            Charged::from_counter(
+                charge.clone(),
+                self.quota.get(&quota_key(charge)).copied(),
+                at,
+            )
+        };
+        let mut charged: Vec<Charged> = charges.iter().map(charge_now).collect();
+        if let Some(full) = charged
+            .iter()
+            .find(|charged| charged.used >= charged.charge.limit)
+        {
+            return Err(ReserveError::LimitReached(full.clone()));
+        }
+        for charged_limit in &mut charged {
+            charged_limit.used += 1;
+            self.quota.insert(
+                quota_key(&charged_limit.charge),
+                (charged_limit.window_start, charged_limit.used),
+            );
+        }
+        Ok(charged)
     }
 
     fn key_holder(&self, caller: &str, tool: &str, key: &str, now: Timestamp) -> Option<&Row> {
@@ -134,30 +162,22 @@ impl Ledger for MemoryLedger {
         {
             return Err(ReserveError::KeyClaimed(holder.id));
         }
-        let charge_now = |charge: &Charge| {
-            Charged::from_counter(
-                charge.clone(),
-                tables.quota.get(&quota_key(charge)).copied(),
-                row.started_at,
-            )
-        };
-        let mut charged: Vec<Charged> = charges.iter().map(charge_now).collect();
-        if let Some(full) = charged
-            .iter()
-            .find(|charged| charged.used >= charged.charge.limit)
-        {
-            return Err(ReserveError::LimitReached(full.clone()));
-        }
-        for charged_limit in &mut charged {
-            charged_limit.used += 1;
-            tables.quota.insert(
-                quota_key(&charged_limit.charge),
-                (charged_limit.window_start, charged_limit.used),
-            );
-        }
+        let charged = tables.charge(row.started_at, &charges)?;
         tables.count_start(&row);
         tables.committed_before_run.insert(row.id);
         tables.rows.insert(row.id, row);
+        Ok(Reservation { charged })
+    }
+
+    async fn take_units(
+        &self,
+        invocation: InvocationId,
+        started_at: Timestamp,
+        charges: Vec<Charge>,
+    ) -> Result<Reservation, ReserveError> {
+        let mut tables = self.open_tables()?;
+        let charged = tables.charge(started_at, &charges)?;
+        tables.unit_holders.insert(invocation);
         Ok(Reservation { charged })
     }
 
@@ -182,7 +202,9 @@ impl Ledger for MemoryLedger {
                 *used = used.saturating_sub(1);
             }
         }
-        if tables
+        if tables.unit_holders.remove(&row.id) {
+            tables.record(&row);
+        } else if tables
             .rows
             .get(&row.id)
             .is_some_and(|stored| stored.state == State::Reserved)

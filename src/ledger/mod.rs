@@ -6,6 +6,7 @@
 mod contract;
 mod end;
 mod engine;
+mod error;
 mod latency;
 mod maintenance;
 #[cfg(test)]
@@ -14,17 +15,19 @@ mod observer;
 mod open;
 mod record;
 mod refusals;
+mod settings;
 mod sqlite;
 
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
+pub use error::Error;
 pub use maintenance::{run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
-    Durability, Error, MIN_SIZE_BOUND, Settings, is_in_memory_url, ledger_folder, open,
-    open_read_only, open_temporary, open_with_observer,
+    is_in_memory_url, ledger_folder, open, open_read_only, open_temporary, open_with_observer,
 };
 pub use record::{
     AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError,
     Row, State, StoredResult, Switch, UsageRow,
 };
+pub use settings::{Durability, MIN_SIZE_BOUND, Settings};

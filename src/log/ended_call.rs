@@ -5,11 +5,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use tracing::Level;
 
-use super::TARGET;
 use crate::call::{
     CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext,
 };
 use crate::ledger::{Row, State};
+
+/// The target of the lines, for filters.
+pub const TARGET: &str = "toolcrib::call";
 
 /// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in
 /// memory.

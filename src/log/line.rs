@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tracing::Level;
 
-use super::TARGET;
 use super::ended_call::EndedCall;
+use super::ended_call::TARGET;
 use crate::call::{CacheStatus, InvocationId};
 
 /// The format of log lines.

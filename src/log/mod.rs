@@ -16,14 +16,12 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use ended_call::EndedCall;
+pub use ended_call::TARGET;
 pub use line::Format;
 pub use writer::LogWriter;
 
 use crate::call::Invocation;
 use crate::ledger::Row;
-
-/// The target of the lines, for filters.
-pub const TARGET: &str = "toolcrib::call";
 
 /// The destination of the log line of each call. Clones share it.
 #[derive(Clone)]

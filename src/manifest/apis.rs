@@ -12,8 +12,8 @@ use url::Url;
 
 use super::caller_references::{has_caller_references, refuse_shared_caches};
 use super::decode::{field_names, join_path};
-use super::load::{OPENAPI, ParsedTool};
 use super::node::Node;
+use super::parsed::{OPENAPI, ParsedTool};
 use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;

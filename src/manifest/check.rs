@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::finding::{Finding, Severity};
-use super::load::{self, Host, Loaded, ParsedManifest};
+use super::load::{self, Host, Loaded};
 use super::missing_secrets::drop_findings_about_placeholders;
 use super::node::{Data, Node};
+use super::parsed::ParsedManifest;
 use super::references::ManifestInput;
 use super::rule::Rule;
 use super::{Manifest, lint};

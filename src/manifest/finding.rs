@@ -38,6 +38,13 @@ impl Location {
     }
 }
 
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column } = self;
+        write!(f, "{}:{line}:{column}", file.display())
+    }
+}
+
 /// The severity of a finding, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -100,13 +107,7 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.location.line > 0 {
-            write!(
-                f,
-                "{}:{}:{}: ",
-                self.location.file.display(),
-                self.location.line,
-                self.location.column
-            )?;
+            write!(f, "{}: ", self.location)?;
         }
         match self.severity {
             Severity::Error => {}

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::decode::Findings;
+use super::file::{parent_folder, parse_file};
 use super::finding::{Finding, Severity};
-use super::load::{parent_folder, parse_file};
 use super::node::{Data, Node};
 use super::references::{ManifestInput, References};
 use super::sections::Ledger;

@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 
 use super::callers;
 use super::decode::{Findings, field_names, join_path};
-use super::finding::{Finding, Location, Severity};
+use super::file::{parent_folder, parse_file};
+use super::finding::{Finding, Severity};
 use super::ledger_section::check_ledger;
 use super::listen::complete_address;
 use super::lock;
 use super::misplaced_keys::correct_indentation;
 use super::name_conflicts;
-use super::node::{Key, Node};
+use super::node::Node;
+use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::policy;
 use super::references::{ManifestInput, References};
 use super::rule::Rule;
 use super::sections::{Cache, Ledger, PolicyEntry, Server};
 use super::self_reference::self_references;
+use super::taken_names::TakenNames;
 use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
@@ -24,7 +27,6 @@ use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::ledger;
 use crate::manifest::ServerSettings;
-use crate::manifest::pins::Pins;
 use crate::secrets::Redactor;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
@@ -120,34 +122,9 @@ pub(super) struct Loaded {
     pub(super) parsed: ParsedManifest,
 }
 
-/// The content of the files, as far as it could be read.
-#[derive(Default)]
-pub(super) struct ParsedManifest {
-    pub(super) root: Option<Node>,
-    pub(super) tools: Vec<ParsedTool>,
-    /// Entries of `python_modules:` and `mcp_servers:`.
-    pub(super) sources: Vec<ParsedSource>,
-    /// The approved definitions of servers' tools.
-    pub(super) pins: Option<Pins>,
-}
-
-/// One entry of a section that declares sources of tools.
-pub(super) struct ParsedSource {
-    /// The key of its section.
-    pub(super) section: &'static str,
-    pub(super) name: String,
-    pub(super) entry: Node,
-    /// The folder at which relative paths start.
-    pub(super) base: PathBuf,
-}
-
 /// Reads one entry of such a section. Returns the source, and the entries of its tools.
 type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)>;
 
-/// The section of sources that can be pinned.
-pub(super) const MCP_SERVERS: &str = "mcp_servers";
-/// The section of OpenAPI documents.
-pub(super) const OPENAPI: &str = "openapi";
 /// The sections that declare sources: the key, the plural for messages, and the function that reads
 /// an entry.
 const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
@@ -162,18 +139,6 @@ const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
     }),
 ];
 
-/// One entry of `tools:`, at the top or in a source, and the tool made from it.
-pub(super) struct ParsedTool {
-    /// The name and its position.
-    pub(super) key: Key,
-    /// The path from the root.
-    pub(super) path: String,
-    pub(super) entry: Node,
-    pub(super) tool: Option<Tool>,
-    /// The folder at which relative paths start.
-    pub(super) base: PathBuf,
-}
-
 /// Reads the file and everything that it includes.
 pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<'_>) -> Loaded {
     let no_natives = HashMap::new();
@@ -185,8 +150,7 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         warns_of_documents: host.warns_of_documents,
         findings: Findings::default(),
         secrets: BTreeSet::new(),
-        tool_names: HashMap::new(),
-        source_names: HashMap::new(),
+        names: TakenNames::default(),
         parsed: ParsedManifest::default(),
         clients: HttpClients::new(host.own_ports.clone()).with_token_sources(&host.token_sources),
         databases: match Databases::new(|name| input.env_var(name)) {
@@ -242,44 +206,11 @@ struct Loader<'a> {
     warns_of_documents: bool,
     findings: Findings,
     secrets: BTreeSet<String>,
-    /// The position where each tool name first occurred.
-    tool_names: HashMap<String, Location>,
-    /// The position where each source's name first occurred.
-    source_names: HashMap<String, Location>,
+    names: TakenNames,
     parsed: ParsedManifest,
     clients: HttpClients,
     databases: Databases,
     callers: Vec<CallerSettings>,
-}
-
-/// Reads a file whose root is a map. Reports why it cannot be read.
-pub(super) fn parse_file(
-    path: &Path,
-    input: &dyn ManifestInput,
-    findings: &mut Findings,
-) -> Option<Node> {
-    let location = || Location {
-        file: path.into(),
-        line: 1,
-        column: 1,
-    };
-    let text = match input.read_text(path) {
-        Ok(text) => text,
-        Err(error) => {
-            let unreadable = Finding::error(location(), "", format!("cannot be read: {error}"));
-            findings.0.push(unreadable.with_rule(Rule::Unreadable));
-            return None;
-        }
-    };
-    let node = Node::parse(path, &text, &mut findings.0)?;
-    if node.entries().is_none() {
-        let message = "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
-        findings
-            .0
-            .push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
-        return None;
-    }
-    Some(node)
 }
 
 impl Loader<'_> {
@@ -429,12 +360,7 @@ impl Loader<'_> {
             });
         }
         self.warn_without_tools(&root, &manifest);
-        name_conflicts::report_conflicts(
-            &manifest,
-            &self.source_names,
-            &self.tool_names,
-            &mut self.findings.0,
-        );
+        name_conflicts::report_conflicts(&manifest, &self.names, &mut self.findings.0);
         manifest.defaults = Defaults(defaults);
         Some(manifest)
     }
@@ -496,7 +422,8 @@ impl Loader<'_> {
         };
         for (key, entry) in entries {
             let entry_path = format!("tools.{}", key.text);
-            if !self.claim_name(key, &entry_path) {
+            if let Err(taken) = self.names.take_tool(key, &entry_path) {
+                self.findings.0.push(taken);
                 continue;
             }
             let corrected = correct_indentation(entry, &entry_path, &mut self.findings);
@@ -513,7 +440,9 @@ impl Loader<'_> {
                 tool: tool.clone(),
                 base,
             };
-            self.claim_aliases(&parsed_tool);
+            self.findings
+                .0
+                .extend(self.names.take_aliases(&parsed_tool));
             let (key, entry) = (parsed_tool.key.clone(), parsed_tool.entry.clone());
             self.parsed.tools.push(parsed_tool);
             let Some(tool) = tool else { continue };
@@ -545,48 +474,6 @@ impl Loader<'_> {
         }
     }
 
-    /// Claims a name for a tool. Returns false and reports an error if the name is taken.
-    fn claim_name(&mut self, key: &Key, entry_path: &str) -> bool {
-        if let Some(first) = self.tool_names.get(&key.text) {
-            let message = format!(
-                "the name is taken: {}:{}:{}",
-                first.file.display(),
-                first.line,
-                first.column
-            );
-            let taken = Finding::error(key.location.clone(), entry_path, message);
-            self.findings.0.push(taken.with_rule(Rule::DuplicateName));
-            return false;
-        }
-        self.tool_names
-            .insert(key.text.clone(), key.location.clone());
-        true
-    }
-
-    fn claim_aliases(&mut self, parsed_tool: &ParsedTool) {
-        let ParsedTool {
-            key,
-            path: entry_path,
-            tool,
-            ..
-        } = parsed_tool;
-        for alias in tool.iter().flat_map(|tool| &tool.definition.aliases) {
-            if let Some(first) = self
-                .tool_names
-                .insert(alias.to_string(), key.location.clone())
-            {
-                let location = format!("{}:{}:{}", first.file.display(), first.line, first.column);
-                let message = format!("the alias `{alias}` is taken: {location}");
-                let taken = Finding::error(
-                    key.location.clone(),
-                    format!("{entry_path}.aliases"),
-                    message,
-                );
-                self.findings.0.push(taken.with_rule(Rule::DuplicateName));
-            }
-        }
-    }
-
     fn read_sources(
         &mut self,
         root: &Node,
@@ -603,18 +490,10 @@ impl Loader<'_> {
             };
             for (key, entry) in entries {
                 let (name, entry_path) = (key.text.clone(), format!("{section}.{}", key.text));
-                if let Some(first) = self.source_names.get(&name) {
-                    let message = format!(
-                        "the name is taken: {}:{}:{}",
-                        first.file.display(),
-                        first.line,
-                        first.column
-                    );
-                    let taken = Finding::error(key.location.clone(), entry_path, message);
-                    self.findings.0.push(taken.with_rule(Rule::DuplicateName));
+                if let Err(taken) = self.names.take_source(key, &entry_path) {
+                    self.findings.0.push(taken);
                     continue;
                 }
-                self.source_names.insert(name.clone(), key.location.clone());
                 let (entry, base) = (entry.clone(), base.to_owned());
                 let read = read(&mut self.tool_reader(&base, defaults), &name, &entry);
                 self.parsed.sources.push(ParsedSource {
@@ -627,8 +506,9 @@ impl Loader<'_> {
                     continue;
                 };
                 for tool in &tools {
-                    self.claim_name(&tool.key, &tool.path);
-                    self.claim_aliases(tool);
+                    let taken = self.names.take_tool(&tool.key, &tool.path).err();
+                    self.findings.0.extend(taken);
+                    self.findings.0.extend(self.names.take_aliases(tool));
                 }
                 self.parsed.tools.extend(tools);
                 manifest.sources.push(declared);
@@ -698,13 +578,5 @@ impl Loader<'_> {
                 self.read_sources(&included, &parent_folder(&file), defaults, manifest);
             }
         }
-    }
-}
-
-/// The folder at which relative paths of a file start.
-pub(super) fn parent_folder(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(folder) if folder != Path::new("") => folder.to_path_buf(),
-        _ => PathBuf::from("."),
     }
 }

@@ -2,13 +2,17 @@
 //!
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
-//! - `node.rs` reads YAML with positions; `yaml_syntax.rs` explains why a text is not YAML.
+//! - `node.rs` reads YAML with positions, and `file.rs` one file; `yaml_syntax.rs` explains why a
+//!   text is not YAML.
+//! - `load.rs` reads all files. `parsed.rs` is their content, and `taken_names.rs` finds names that
+//!   occur twice.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text
 //!   would be read as a template. `missing_secrets.rs` is for missing values,
 //!   `caller_references.rs` for credentials of callers.
-//! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries.
+//! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries, and
+//!   `tool_schemas.rs` reads their schemas.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
-//!   parts that they share.
+//!   parts that they share, and `server_checks.rs` the checks of a server's keys.
 //! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address
 //!   of the ledger.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs`
@@ -32,6 +36,7 @@ mod context;
 mod decode;
 mod defaults;
 mod examples;
+mod file;
 mod finding;
 mod ledger_address;
 mod ledger_section;
@@ -45,6 +50,7 @@ mod modules;
 mod name_conflicts;
 mod node;
 mod parameters;
+mod parsed;
 pub mod pins;
 mod policy;
 mod reference_context;
@@ -54,6 +60,7 @@ mod rule;
 mod schema;
 mod sections;
 mod self_reference;
+mod server_checks;
 mod server_settings;
 mod servers;
 mod short_forms;
@@ -62,10 +69,12 @@ mod slip_tests;
 mod source;
 mod source_tools;
 mod summary;
+mod taken_names;
 #[cfg(test)]
 mod testing;
 mod tool;
 mod tool_lists;
+mod tool_schemas;
 mod variables;
 mod yaml_syntax;
 

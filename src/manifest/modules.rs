@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::decode::{field_names, join_path};
-use super::load::ParsedTool;
 use super::node::Node;
+use super::parsed::ParsedTool;
 use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;

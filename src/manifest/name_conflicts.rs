@@ -1,28 +1,25 @@
 //! Finds names that tools of two servers could share, as far as this is known before any server
 //! starts. Also finds names that a server's pinned tool shares with another tool.
 
-use std::collections::HashMap;
-
 use super::decode::join_path;
 use super::finding::{Finding, Location};
-use super::load::MCP_SERVERS;
+use super::parsed::MCP_SERVERS;
 use super::rule::Rule;
+use super::taken_names::TakenNames;
 use super::{DeclaredSource, Manifest};
 use crate::call::Kind;
 
-/// Reports conflicts of servers' names. `servers` contains the positions of their keys, `tools` the
-/// positions of all tool names in the manifest.
+/// Reports conflicts of servers' names. `names` are all names in the manifest.
 pub(super) fn report_conflicts(
     manifest: &Manifest,
-    servers: &HashMap<String, Location>,
-    tools: &HashMap<String, Location>,
+    names: &TakenNames,
     findings: &mut Vec<Finding>,
 ) {
     let declared: Vec<(&DeclaredSource, &Location)> = manifest
         .sources
         .iter()
         .filter(|source| source.settings.kind() == Kind::Mcp)
-        .filter_map(|source| Some((source, servers.get(source.name())?)))
+        .filter_map(|source| Some((source, names.sources.get(source.name())?)))
         .collect();
     for (at, (server, location)) in declared.iter().enumerate() {
         let entry_path = join_path(MCP_SERVERS, &[server.name().to_owned()]);
@@ -42,7 +39,7 @@ pub(super) fn report_conflicts(
                  belongs to `{of}`, and the other server's tools with such a name are left out unless `tools` names \
                  them",
                 other.name(),
-                format_location(first)
+                first
             );
             findings.push(
                 Finding::warning((*location).clone(), &entry_path, message)
@@ -56,11 +53,10 @@ pub(super) fn report_conflicts(
             .filter(|own| !rules.tools.contains_key(*own))
         {
             let name = format!("{prefix}{own}");
-            if let Some(taken) = tools.get(&name) {
+            if let Some(taken) = names.tools.get(&name) {
                 let message = format!(
-                    "its tool `{own}` is pinned, and `{name}` is another tool's name: {}; it is left out until the server has \
-                     another name, or `exclude` names the tool",
-                    format_location(taken)
+                    "its tool `{own}` is pinned, and `{name}` is another tool's name: {taken}; it is left out until the server has \
+                     another name, or `exclude` names the tool"
                 );
                 findings.push(
                     Finding::warning((*location).clone(), &entry_path, message)
@@ -69,13 +65,4 @@ pub(super) fn report_conflicts(
             }
         }
     }
-}
-
-fn format_location(location: &Location) -> String {
-    format!(
-        "{}:{}:{}",
-        location.file.display(),
-        location.line,
-        location.column
-    )
 }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names, join_path};
-use super::load::ParsedTool;
 use super::node::{Key, Node};
+use super::parsed::ParsedTool;
 use super::policy::PolicyPattern;
 use super::reference_context::EntryKind;
 use super::references::{OmittedValue, References, UnsetVariable};

@@ -9,11 +9,10 @@ use serde_json::Value;
 
 use super::caller_references::refuse_shared_cache;
 use super::context::add_context_to_cache_key;
-use super::decode::{Findings, field_names, join_path};
+use super::decode::{Findings, field_names};
 use super::examples::check_examples;
 use super::finding::Finding;
 use super::node::Node;
-use super::parameters;
 use super::reference_context::EntryKind;
 use super::references::{ManifestInput, explain_omitted_values, refuse_references};
 use super::rule::Rule;
@@ -21,9 +20,9 @@ use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
 use super::variables::Variables;
 use crate::access::callers::CallerSettings;
 use crate::call::canonical::canonical_json;
-use crate::call::json::{escape_pointer_token, hash_parts, parse_pointer};
+use crate::call::json::hash_parts;
 use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, Policy, ToolName};
-use crate::schema::{PageFields, Schema, SchemaFault};
+use crate::schema::PageFields;
 use crate::settings::to_flow;
 use crate::text::sanitize;
 use crate::text::suggest;
@@ -286,86 +285,6 @@ impl ToolReader<'_> {
             .decode(&node.filtered(|key| keys.contains(&key)), entry_path)
     }
 
-    fn read_input_schema(&mut self, node: &Node, entry_path: &str) -> Option<Value> {
-        let schema = match (node.get("parameters"), node.get("input_schema")) {
-            (Some(_), Some(_)) => {
-                let key = ["input_schema".to_owned()];
-                self.findings.error(
-                    node,
-                    &key,
-                    entry_path,
-                    "parameters and input_schema say the same thing: keep one",
-                );
-                return None;
-            }
-            (Some(shorthand), None) => parameters::compile_parameters(
-                shorthand,
-                &join_path(entry_path, &["parameters".into()]),
-                self.findings,
-            )?,
-            (None, Some(full)) => full.to_json(),
-            (None, None) => return None,
-        };
-        let (key, skip) = if node.get("parameters").is_some() {
-            ("parameters", 1)
-        } else {
-            ("input_schema", 0)
-        };
-        match Schema::compile_input(Arc::new(schema.clone())) {
-            Err(fault) => self.report_schema_faults(node, entry_path, key, skip, &schema, fault),
-            Ok(compiled) => {
-                for (name, message) in compiled.misfit_defaults() {
-                    let pointer = format!("/properties/{}/default", escape_pointer_token(&name));
-                    self.report_schema_fault(
-                        node,
-                        entry_path,
-                        key,
-                        skip,
-                        &SchemaFault {
-                            pointer,
-                            message,
-                            is_too_large: false,
-                        },
-                    );
-                }
-            }
-        }
-        Some(schema)
-    }
-
-    /// Reports all faults of a schema. `fault` is the one that prevents its compilation.
-    fn report_schema_faults(
-        &mut self,
-        node: &Node,
-        entry_path: &str,
-        key: &str,
-        skip: usize,
-        schema: &Value,
-        fault: SchemaFault,
-    ) {
-        let mut faults = Schema::definition_faults(schema);
-        if faults.is_empty() {
-            faults.push(fault);
-        }
-        for fault in &faults {
-            self.report_schema_fault(node, entry_path, key, skip, fault);
-        }
-    }
-
-    fn report_schema_fault(
-        &mut self,
-        node: &Node,
-        entry_path: &str,
-        key: &str,
-        skip: usize,
-        fault: &SchemaFault,
-    ) {
-        let tokens = parse_pointer(&fault.pointer).skip(skip);
-        let path: Vec<String> = std::iter::once(key.to_owned()).chain(tokens).collect();
-        self.findings
-            .error(node, &path, entry_path, fault.message.clone());
-    }
-
     fn native_tool(&mut self, name: &str, node: &Node, entry_path: &str) -> Option<Tool> {
         let native_entry: NativeEntry =
             self.decode_part(node, entry_path, kinds::manifest_keys(Kind::Native))?;
@@ -435,13 +354,11 @@ impl ToolReader<'_> {
             context_fields: fields,
             effect: self.effect_for(policy, &tool.policy),
             trusted: self.origin != Origin::Registered,
-            clients: self.clients,
-            databases: self.databases,
         };
         let config = node
             .filtered(|key| kinds::manifest_keys(kind).contains(&key))
             .to_json();
-        match kinds::build_runner(kind, config, &context)? {
+        match kinds::build_runner(kind, config, &context, self.clients, self.databases)? {
             Ok((runner, warnings)) => {
                 self.report_config_faults(node, entry_path, warnings);
                 tool.settings.base_dir = Some(self.base.to_owned());
@@ -498,41 +415,6 @@ impl ToolReader<'_> {
                     .error_with_rule(rule, node, &fault.path, entry_path, fault.message);
             }
         }
-    }
-
-    /// The output schema. `None` with a warning if it is too large.
-    fn read_output_schema(&mut self, node: &Node, entry_path: &str) -> Option<Arc<Value>> {
-        let schema = node.get("output_schema")?.to_json();
-        let schema = Arc::new(schema);
-        match Schema::compile(schema.clone()) {
-            Err(fault) if fault.is_too_large => {
-                let tokens = parse_pointer(&fault.pointer);
-                let path: Vec<String> = std::iter::once("output_schema".to_owned())
-                    .chain(tokens)
-                    .collect();
-                let message = format!(
-                    "{}; the tool is served without its output schema",
-                    fault.message
-                );
-                self.findings.warning(node, &path, entry_path, message);
-                return None;
-            }
-            Err(fault) => {
-                self.report_schema_faults(node, entry_path, "output_schema", 0, &schema, fault);
-            }
-            Ok(_) => {}
-        }
-        let root = schema.get("type").and_then(Value::as_str);
-        if root.is_some_and(|root| root != "object" && root != "array") {
-            let message = "structured content is an object or an array; a plain text or number needs no schema";
-            self.findings.error(
-                node,
-                &["output_schema".into(), "type".into()],
-                entry_path,
-                message,
-            );
-        }
-        Some(schema)
     }
 
     pub(super) fn apply_definition(

@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::Manifest;
 use super::decode::join_path;
 use super::finding::{Finding, Location, Severity};
-use super::load::{ParsedManifest, ParsedTool};
 use super::node::{Data, Node};
+use super::parsed::{ParsedManifest, ParsedTool};
 use super::rule::Rule;
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::Kind;
@@ -49,16 +49,12 @@ pub(crate) struct ListEntry {
 impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            location: Location { file, line, column },
+            location,
             path,
             text_in_file,
             ..
         } = self;
-        write!(
-            f,
-            "{}:{line}:{column}: {path}: `{text_in_file}`",
-            file.display()
-        )
+        write!(f, "{location}: {path}: `{text_in_file}`")
     }
 }
 

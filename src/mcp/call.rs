@@ -16,7 +16,7 @@ pub struct PreparedCall {
     /// The catalog's entry of the tool.
     pub entry: Arc<Entry>,
     /// The call as data, not started yet.
-    pub invocation: Invocation,
+    pub invocation: Box<Invocation>,
 }
 
 /// Why no call starts.

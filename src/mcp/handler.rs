@@ -117,7 +117,7 @@ impl Handler {
     async fn run_call(
         &self,
         entry: &Arc<Entry>,
-        mut invocation: Invocation,
+        mut invocation: Box<Invocation>,
         mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
     ) -> InvokeResult {

@@ -46,7 +46,7 @@ impl Attempt {
 }
 
 impl Interceptor for Attempt {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let started = Instant::now();
         let (id, attempt) = (invocation.id, invocation.attempt);
         if let Some(attempt_started) = &invocation.signals.attempt_started {

@@ -41,7 +41,7 @@ impl Authorize {
 }
 
 impl Interceptor for Authorize {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         if !self.grants.allows(&invocation.caller) {
             let (caller, tool) = (
                 invocation.caller.name.to_string(),

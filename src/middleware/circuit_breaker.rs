@@ -343,7 +343,7 @@ impl CircuitBreaker {
 }
 
 impl Interceptor for CircuitBreaker {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let started = invocation.timing.started;
         let probe = self.breaker.admit().map_err(circuit_open_error)?;
         let is_operator_deadline = self

@@ -98,7 +98,7 @@ impl ConcurrencyLimit {
 }
 
 impl Interceptor for ConcurrencyLimit {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let _permits = self.acquire_permits(&invocation).await?;
         let _counted = self.metrics.count_running();
         inner.call(invocation).await

@@ -23,7 +23,7 @@ impl Deadline {
 }
 
 impl Interceptor for Deadline {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let Some(deadline) = invocation.timing.deadline else {
             return inner.call(invocation).await;
         };

@@ -16,7 +16,7 @@ use crate::call::{CallError, Invocation, ToolResult};
 
 /// The part of the stack below a layer.
 pub trait Inner:
-    Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
+    Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
     + Clone
     + Send
     + Sync
@@ -25,8 +25,12 @@ pub trait Inner:
 }
 
 impl<S> Inner for S where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
-        + Clone
+    S: Service<
+            Box<Invocation>,
+            Response = Arc<ToolResult>,
+            Error = CallError,
+            Future: Send + 'static,
+        > + Clone
         + Send
         + Sync
         + 'static
@@ -39,7 +43,7 @@ pub trait Interceptor: Send + Sync + 'static {
     fn call<S: Inner>(
         self: Arc<Self>,
         inner: S,
-        invocation: Invocation,
+        invocation: Box<Invocation>,
     ) -> impl Future<Output = Outcome> + Send + 'static;
 }
 
@@ -86,7 +90,7 @@ impl<A, S> Clone for Intercepted<A, S> {
     }
 }
 
-impl<A: Interceptor, S: Inner> Service<Invocation> for Intercepted<A, S> {
+impl<A: Interceptor, S: Inner> Service<Box<Invocation>> for Intercepted<A, S> {
     type Response = Arc<ToolResult>;
     type Error = CallError;
     type Future = CallFuture;
@@ -95,7 +99,7 @@ impl<A: Interceptor, S: Inner> Service<Invocation> for Intercepted<A, S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
+    fn call(&mut self, invocation: Box<Invocation>) -> CallFuture {
         let (interceptor, mut inner) = (self.interceptor.clone(), S::clone(&self.inner));
         let call = async move {
             // The clone that is called must be the one that was polled ready (see the documentation

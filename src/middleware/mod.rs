@@ -5,7 +5,7 @@
 //! concurrency, usage_limit, deadline, retry, attempt, run.
 //!
 //! All layers except the two outermost have the same type of service:
-//! `Service<Invocation, Response = Arc<ToolResult>, Error = CallError>`. So a layer can be moved or
+//! `Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>`. So a layer can be moved or
 //! added without changes to its neighbors. `interceptor.rs` has the common code.
 
 pub mod attempt;
@@ -15,6 +15,7 @@ mod caller_share;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
+mod detach_on_drop;
 pub mod interceptor;
 mod media;
 pub mod output_check;

@@ -31,7 +31,7 @@ impl PageGuard {
 }
 
 impl Interceptor for PageGuard {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let further = invocation.paging.page.filter(Page::is_further);
         match (&self.0, further) {
             (None, None) => inner.call(invocation).await,

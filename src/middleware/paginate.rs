@@ -89,9 +89,9 @@ pub struct Paginated<S> {
     paginator: Arc<Paginator>,
 }
 
-impl<S> Service<Invocation> for Paginated<S>
+impl<S> Service<Box<Invocation>> for Paginated<S>
 where
-    S: Service<Invocation, Response = Answer, Error = CallError>,
+    S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
     S::Future: Send + 'static,
 {
     type Response = Answer;
@@ -102,7 +102,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+    fn call(&mut self, mut invocation: Box<Invocation>) -> Self::Future {
         if self.paginator.rules.page_fields.is_some() {
             self.paginator.read_page(&mut invocation);
         }

@@ -9,17 +9,16 @@
 use std::borrow::Cow;
 use std::mem;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use super::Outcome;
+use super::detach_on_drop::DetachOnDrop;
 use super::replay::ReplayCache;
 use crate::call::{
     Answer, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure,
@@ -111,9 +110,12 @@ pub struct Record<S> {
     shared: Arc<RecordState>,
 }
 
-impl<S> Service<Invocation> for Record<S>
+impl<S> Service<Box<Invocation>> for Record<S>
 where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError> + Clone + Send + 'static,
+    S: Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send,
 {
     type Response = Answer;
@@ -124,7 +126,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut invocation: Invocation) -> Self::Future {
+    fn call(&mut self, mut invocation: Box<Invocation>) -> Self::Future {
         // The service that was polled ready must be the one that is called. `self` keeps the clone.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
@@ -163,9 +165,9 @@ where
 
 /// Runs the call until it ends or is cancelled. A panic here comes from a layer: `attempt` catches
 /// panics of the tool.
-async fn run_to_end<S>(mut inner: S, invocation: Invocation) -> Outcome
+async fn run_to_end<S>(mut inner: S, invocation: Box<Invocation>) -> Outcome
 where
-    S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+    S: Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>,
 {
     let (token, report, id) = (
         invocation.signals.cancelled.clone(),
@@ -228,12 +230,12 @@ impl RecordState {
     async fn run_and_record<S>(
         self: Arc<Self>,
         inner: S,
-        invocation: Invocation,
+        invocation: Box<Invocation>,
         arguments: Arc<JsonObject>,
         guard: InFlightGuard,
     ) -> Result<Answer, CallError>
     where
-        S: Service<Invocation, Response = Arc<ToolResult>, Error = CallError>,
+        S: Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>,
     {
         let id = invocation.id;
         let mut running = invocation.clone();
@@ -585,42 +587,5 @@ fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
         }
         Err(CallError::Cancelled { .. }) => State::Cancelled,
         Err(_) => State::Failed,
-    }
-}
-
-/// A call that runs to its end even if its caller disconnects. It is polled in the task of the
-/// caller, which saves a task and a change of thread. If it is dropped before its end, it cancels
-/// the call's tokens and continues in a task of its own.
-struct DetachOnDrop {
-    call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
-    disconnected: CancellationToken,
-    /// `None` if a call that has started runs to its end.
-    cancelled: Option<CancellationToken>,
-}
-
-impl Future for DetachOnDrop {
-    type Output = Result<Answer, CallError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(call) = &mut self.call else {
-            return Poll::Ready(Err(CallError::Internal));
-        };
-        let answer = ready!(call.as_mut().poll(cx));
-        self.call = None;
-        Poll::Ready(answer)
-    }
-}
-
-impl Drop for DetachOnDrop {
-    fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        self.disconnected.cancel();
-        if let Some(cancelled) = &self.cancelled {
-            cancelled.cancel();
-        }
-        // Without a runtime the process is at its end, and so is the ledger.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(call);
-        }
     }
 }

@@ -81,7 +81,7 @@ fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
 }
 
 impl Interceptor for RepeatGuard {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let Some(run) = sequence_id(&invocation) else {
             return inner.call(invocation).await;
         };

@@ -66,7 +66,7 @@ impl Replay {
 }
 
 impl Interceptor for Replay {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let Some(key) = &invocation.idempotency_key else {
             if self.required {
                 return Err(CallError::IdempotencyKeyMissing {

@@ -61,10 +61,14 @@ impl RetryTransient {
     }
 }
 
-impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTransient {
+impl tower::retry::Policy<Box<Invocation>, Arc<ToolResult>, CallError> for RetryTransient {
     type Future = BoxFuture<'static, ()>;
 
-    fn retry(&mut self, request: &mut Invocation, result: &mut Outcome) -> Option<Self::Future> {
+    fn retry(
+        &mut self,
+        request: &mut Box<Invocation>,
+        result: &mut Outcome,
+    ) -> Option<Self::Future> {
         let error = match result {
             Ok(_) => {
                 self.budget.refund(self.spent);
@@ -94,7 +98,7 @@ impl tower::retry::Policy<Invocation, Arc<ToolResult>, CallError> for RetryTrans
         Some(tokio::time::sleep(wait).boxed())
     }
 
-    fn clone_request(&mut self, request: &Invocation) -> Option<Invocation> {
+    fn clone_request(&mut self, request: &Box<Invocation>) -> Option<Box<Invocation>> {
         Some(request.clone())
     }
 }

@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-impl Service<Invocation> for Run {
+impl Service<Box<Invocation>> for Run {
     type Response = Arc<ToolResult>;
     type Error = CallError;
     type Future = CallFuture;
@@ -62,7 +62,7 @@ impl Service<Invocation> for Run {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, invocation: Invocation) -> CallFuture {
+    fn call(&mut self, invocation: Box<Invocation>) -> CallFuture {
         let inner = self.0.clone();
         async move {
             let end = Instant::now() + inner.timeout;

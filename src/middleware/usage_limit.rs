@@ -1,5 +1,8 @@
 //! Reserves a call: commits its row, its units and its idempotency key before the tool runs.
 //!
+//! A read with a limit and without a key takes its units only. They may come from those that the
+//! ledger has set aside, so that no commit precedes the tool. The row is written with the end.
+//!
 //! This layer is below the cache, so a stored result is free. It is above the deadline, so a
 //! deadline drops the work but never the settlement. Only `record` settles, because the call ends
 //! there. A read without limit and without key is not reserved, unless its answer is fetched later
@@ -121,13 +124,15 @@ impl UsageLimit {
 }
 
 impl Interceptor for UsageLimit {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let charges = self
             .charge_rules
             .charges_for(&invocation.caller.name, invocation.run.id.as_deref());
-        let needs_row = invocation.idempotency_key.is_some() || invocation.delivery.responds_async;
-        if !charges.is_empty() || self.effect != Effect::Read || needs_row {
-            self.reserve(&invocation, charges).await?;
+        let needs_row = self.effect != Effect::Read
+            || invocation.idempotency_key.is_some()
+            || invocation.delivery.responds_async;
+        if needs_row || !charges.is_empty() {
+            self.reserve(&invocation, charges, needs_row).await?;
         }
         // The tool has not started. A caller that disconnected or cancelled during the commit does
         // not want it to start.
@@ -145,14 +150,23 @@ impl UsageLimit {
         &self,
         invocation: &Invocation,
         charges: Vec<Charge>,
+        needs_row: bool,
     ) -> Result<(), CallError> {
         // Held until the report has the charged units. A cancellation waits for it (`record.rs`),
         // so it can refund the units.
         let _reserving = invocation.report.reservation_lock.lock().await;
-        let fingerprint = invocation.report.replay.lock().fingerprint.clone();
-        let row = Row::from_invocation(invocation, self.effect, State::Reserved)
-            .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
-        match self.ledger.reserve(row, charges).await {
+        let reserved = if needs_row {
+            let fingerprint = invocation.report.replay.lock().fingerprint.clone();
+            let row = Row::from_invocation(invocation, self.effect, State::Reserved)
+                .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
+            self.ledger.reserve(row, charges).await
+        } else {
+            let started_at = invocation.timing.started_at;
+            self.ledger
+                .take_units(invocation.id, started_at, charges)
+                .await
+        };
+        match reserved {
             Ok(reservation) => {
                 *invocation.report.charge.lock() = ChargeReport {
                     reserved: true,

@@ -191,7 +191,11 @@ impl Validate {
 }
 
 impl Interceptor for Validate {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, mut invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(
+        self: Arc<Self>,
+        mut inner: S,
+        mut invocation: Box<Invocation>,
+    ) -> Outcome {
         // Nested calls get no warning: they inherit the context of their parent call, and their
         // tool did not choose its fields.
         if !invocation.input.context.is_empty()

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use serde_json::Value;
+use toolcrib_dialect::{RawArguments, Repaired};
 use tower::ServiceExt;
 
 use crate::access::deny_list::DenyList;
@@ -14,7 +15,6 @@ use crate::call::{
     NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
 use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError};
-use crate::dialect::{self, RawArguments, Repaired};
 use crate::formats::Format;
 
 /// Calls tools of the current catalog. The reference is weak, because tools hold this value and the
@@ -79,10 +79,11 @@ impl ToolInvoker for CatalogInvoker {
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
-        let (arguments, repairs) = match dialect::read_arguments(&raw, call.cut_off, may_close) {
-            Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
-            Err(unreadable) => (Err(unreadable), Vec::new()),
-        };
+        let (arguments, repairs) =
+            match toolcrib_dialect::read_arguments(&raw, call.cut_off, may_close) {
+                Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
+                Err(unreadable) => (Err(unreadable), Vec::new()),
+            };
         let (found, caller) = ((call.name.as_str(), name_match), parent.caller.clone());
         let invocation = entry.new_invocation(NewCall {
             repairs,

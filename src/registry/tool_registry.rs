@@ -387,8 +387,12 @@ impl Registry {
     /// # Errors
     /// [`CallError`]: the call was refused or failed. An error result of the tool (`is_error`) is
     /// an `Ok`.
-    pub async fn invoke(&self, entry: &Entry, invocation: Invocation) -> Result<Answer, CallError> {
-        entry.service.clone().oneshot(invocation).await
+    pub async fn invoke(
+        &self,
+        entry: &Entry,
+        invocation: impl Into<Box<Invocation>>,
+    ) -> Result<Answer, CallError> {
+        entry.service.clone().oneshot(invocation.into()).await
     }
 
     /// Calls a tool by name, with the operator's rights, for programs that embed the crate. `None`

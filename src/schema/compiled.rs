@@ -11,6 +11,7 @@ use super::bounds::{self, Weights};
 use super::coerce::{self, Coerced};
 use super::definition_faults::{describe_fault, find_definition_faults};
 use super::explain::{self, ViolationCollector};
+use super::fault::SchemaFault;
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
 use super::references::{find_endless_reference, find_outside_reference};
@@ -33,18 +34,6 @@ pub struct Schema {
     weights: Weights,
     defaults: JsonObject,
     write_only: Option<WriteOnly>,
-}
-
-/// A fault in a schema.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{message}", if pointer.is_empty() { String::new() } else { format!("{pointer}: ") })]
-pub struct SchemaFault {
-    /// JSON Pointer into the schema.
-    pub pointer: String,
-    /// The fault and the correct form.
-    pub message: String,
-    /// The schema is valid but too large.
-    pub is_too_large: bool,
 }
 
 /// Why arguments violate a schema.
@@ -340,24 +329,6 @@ impl Schema {
             (violations, _) if !violations.is_empty() => Ok(violations),
             (_, Some(StopReason::Errors) | None) => Ok(vec![explain::unexplained()]),
             (_, Some(stop)) => Err(FitError::Stopped(stop)),
-        }
-    }
-}
-
-impl SchemaFault {
-    pub(super) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            pointer: pointer.into(),
-            message: message.into(),
-            is_too_large: false,
-        }
-    }
-
-    pub(super) fn too_large(pointer: String, message: String) -> Self {
-        Self {
-            pointer,
-            message,
-            is_too_large: true,
         }
     }
 }

@@ -5,7 +5,7 @@ use jsonschema::types::JsonType;
 use serde_json::{Value, json};
 
 use super::bounds;
-use super::compiled::SchemaFault;
+use super::fault::SchemaFault;
 use crate::settings::to_flow;
 use crate::text::suggest;
 

@@ -8,6 +8,7 @@ mod compiled;
 mod components;
 mod definition_faults;
 mod explain;
+mod fault;
 mod graph;
 #[cfg(test)]
 mod hostile_tests;
@@ -21,9 +22,10 @@ mod sample;
 mod tests;
 mod write_only;
 
-pub use compiled::{FitError, Schema, SchemaFault};
+pub use compiled::{FitError, Schema};
 pub use components::{split_components, to_identifier, to_standalone};
 pub use explain::too_costly;
+pub use fault::SchemaFault;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;
 pub use page_fields::PageFields;

@@ -4,10 +4,11 @@
 //! it. Here the same schema finds all faults of a value at once, in words for people, with an
 //! example of the right form.
 //!
-//! - `shape.rs` compares a value with the schema.
+//! - `shape.rs` compares a value with the schema, and `fault.rs` is a value that does not fit.
 //! - `unknown_key.rs` has the words about keys that are not known.
 //! - `flow.rs` writes values as in a manifest.
 
+mod fault;
 mod flow;
 mod shape;
 mod unknown_key;
@@ -17,33 +18,10 @@ use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use self::fault::{SettingFault, SettingFaultKind};
 pub(crate) use self::flow::to_flow;
 pub(crate) use self::shape::is_missing_space;
 pub(crate) use self::unknown_key::{suggests_key, unknown_key_message};
-
-/// A value that does not fit its settings type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SettingFault {
-    /// The keys to the value. List positions are numbers.
-    pub(crate) path: Vec<String>,
-    /// The fault and the correct form.
-    pub(crate) message: String,
-    /// The kind of fault.
-    pub(crate) kind: SettingFaultKind,
-}
-
-/// The kind of a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SettingFaultKind {
-    /// The value does not fit.
-    Value,
-    /// A list stands in place of a map with known keys.
-    ListForMap,
-    /// The type does not have the last key of the path.
-    UnknownKey,
-    /// The type needs the last key of the path.
-    MissingKey,
-}
 
 /// Decodes a value.
 ///

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
+use super::fault::{SettingFault, SettingFaultKind};
 use super::flow::{abbreviate, to_flow};
 use super::unknown_key::{suggests_key, unknown_key_message};
-use super::{SettingFault, SettingFaultKind};
 use crate::call::units::{HumanDuration, Size};
 use crate::text::suggest;
 

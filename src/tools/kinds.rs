@@ -1,18 +1,16 @@
-//! Builds a runner from a manifest entry. This is the only module that knows all kinds.
-
-use std::sync::Arc;
+//! Builds the runners of all kinds from manifest entries.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::{BuildContext, ConfigFault, FaultRule, Runner, Tool, agent, command, http, sql};
+use super::{
+    BuildContext, BuildResult, ConfigFault, Databases, FaultRule, HttpClients, Tool, agent,
+    command, http, sql,
+};
 use crate::call::{Effect, Kind};
 use crate::settings::{self, SettingFault, SettingFaultKind};
-
-/// A runner with its warnings, or all faults that prevent it from being built.
-pub type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 /// The kinds that an entry of `tools:` may have. The other kinds have sections of their own.
 pub const MANIFEST_KINDS: [Kind; 5] = [
@@ -65,26 +63,33 @@ pub fn manifest_schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars:
     }
 }
 
-/// Builds the runner from the kind's own keys. `None` for kinds that are not built from an entry:
-/// native, Python and MCP tools.
-pub fn build_runner(kind: Kind, config: Value, context: &BuildContext<'_>) -> Option<BuildResult> {
+/// Builds the runner from the kind's own keys. It shares the clients and databases with the runners
+/// that got them before. `None` for kinds that are not built from an entry: native, Python and MCP
+/// tools.
+pub fn build_runner(
+    kind: Kind,
+    config: Value,
+    context: &BuildContext<'_>,
+    clients: &HttpClients,
+    databases: &Databases,
+) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
         Kind::Command => {
             Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context)))
         }
         Kind::Http => Some(decode_settings(&config, &[]).and_then(|config| {
-            match http::build(config, context) {
+            match http::build(config, context, clients) {
                 (Some(runner), faults) => Ok((runner, faults)),
                 (None, faults) => Err(faults),
             }
         })),
-        Kind::Sql => {
-            Some(decode_settings(&config, &[]).and_then(|config| sql::build(config, context)))
-        }
-        Kind::Agent => {
-            Some(decode_settings(&config, &[]).and_then(|config| agent::build(config, context)))
-        }
+        Kind::Sql => Some(
+            decode_settings(&config, &[]).and_then(|config| sql::build(config, context, databases)),
+        ),
+        Kind::Agent => Some(
+            decode_settings(&config, &[]).and_then(|config| agent::build(config, context, clients)),
+        ),
     }
 }
 

@@ -6,9 +6,11 @@ pub(crate) mod agent_directory;
 #[doc(hidden)]
 pub mod attribute;
 mod blocking;
+mod build_context;
+mod build_error;
 pub mod builtin;
 pub mod command;
-mod config;
+mod config_fault;
 mod denied_files;
 mod examples;
 mod folder;
@@ -34,7 +36,9 @@ mod tool;
 mod unavailable;
 
 pub use agent::builder::Agent;
-pub use config::{BuildContext, ConfigFault, FaultRule, ParameterUse};
+pub use build_context::{BuildContext, BuildResult, ParameterUse};
+pub use build_error::BuildError;
+pub use config_fault::{ConfigFault, FaultRule};
 pub use http::{HttpClients, OwnPorts, TokenSources};
 pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::{ProcessEnv, ShutdownGuard};
@@ -46,5 +50,5 @@ pub use source::{
 pub use sources::{SourceKind, SourceSettings};
 pub use sql::Databases;
 pub(crate) use tool::DeclaredSettings;
-pub use tool::{BuildError, Tool};
+pub use tool::Tool;
 pub use unavailable::{UnavailableReason, UnavailableTool};

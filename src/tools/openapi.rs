@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 use url::Url;
 
+use super::BuildContext;
 use super::http::address_policy::AddressPolicy;
 use super::http::client::{host_and_port, request_error};
 use super::http::{self, AuthConfig, Config, HttpClients};
@@ -25,7 +26,6 @@ use super::source::{
     DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing,
     SourceStatus, StatusFn, ToolDefinitionSnapshot,
 };
-use super::{BuildContext, Databases};
 use crate::call::JsonObject;
 use crate::call::units::Size;
 use crate::openapi::{
@@ -430,10 +430,8 @@ fn build_tool(
         context_fields: &[],
         effect: operation.effect,
         trusted: true,
-        clients,
-        databases: &Databases::default(),
     };
-    let (runner, faults) = http::build(config, &context);
+    let (runner, faults) = http::build(config, &context, clients);
     let Some(runner) = runner else {
         let errors: Vec<String> = faults
             .into_iter()

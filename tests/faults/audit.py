@@ -40,20 +40,25 @@ class Audit:
                 self.integrity = [line for line, in database.execute("pragma integrity_check")]
                 rows = database.execute("select seq, id, tool, state, kind, started_at, arguments, charged from invocation order by seq")
                 self.rows = [Row(*row) for row in rows]
-                counters = database.execute("select id, tool, per, used, carried, from_seq from quota where id is not null").fetchall()
+                counters = database.execute("select id, tool, per, used, carried, from_seq, set_aside, lost_units from quota "
+                                            "where id is not null").fetchall()
             finally:
                 database.close()
         self.by_id = {row.id: row for row in self.rows}
         self.used = {}  # (tool, per) -> units
+        self.set_aside = 0  # units that no call uses
+        self.lost = {}  # (tool, per) -> units that killed services had set aside
         self.drift = 0
         charged = {}  # counter -> seqs of the rows that are charged to it
         for row in self.rows:
             for counter in row.charged:
                 charged.setdefault(counter, []).append(row.seq)
-        for counter, tool, per, used, carried, from_seq in counters:
-            counted = carried + sum(seq >= from_seq for seq in charged.get(counter, []))
+        for counter, tool, per, used, carried, from_seq, set_aside, lost in counters:
+            counted = carried + set_aside + lost + sum(seq >= from_seq for seq in charged.get(counter, []))
             self.drift += abs(used - counted)
             self.used[tool, per] = self.used.get((tool, per), 0) + used
+            self.lost[tool, per] = self.lost.get((tool, per), 0) + lost
+            self.set_aside += set_aside
 
     def of(self, tool):
         return [row for row in self.rows if row.tool == tool]
@@ -76,6 +81,8 @@ def check_invariants(trial, ledger, answered=(), limits=None, stopped=True, ran=
         trial.record_fault("damaged", f"integrity_check: {found.integrity[:3]}")
     if found.drift:
         trial.record_fault("drift", f"counters differ from rows by {found.drift} units in {ledger}", found.drift)
+    if stopped and found.set_aside:
+        trial.record_fault("left_open", f"{found.set_aside} units of limits are still set aside")
     for row in found.rows:
         if row.state not in STATES:
             trial.record_fault("bad_state", f"{row}")
@@ -105,3 +112,19 @@ def check_invariants(trial, ledger, answered=(), limits=None, stopped=True, ran=
         if effective > charged:
             trial.record_fault("uncharged", f"{tool}: {effective} effects, {charged} charged rows")
     return found
+
+
+def check_limited_reads(trial, found, tool, limit):
+    """A limited read without a key has no row before it ends. So a kill leaves effects without a row, but never more than the limit, and
+    each has its unit."""
+    calls, per = limit
+    ran = sum(name == tool for name, _ in effects(trial.effects))
+    charged, lost = sum(bool(row.charged) for row in found.of(tool)), found.lost.get((tool, per), 0)
+    if ran > calls or charged + lost > calls:
+        trial.record_fault("over_limit", f"{tool}: limit {calls}, effects {ran}, charged rows {charged}, lost units {lost}")
+    if ran > charged + lost:
+        trial.record_fault("uncharged", f"{tool}: {ran} effects, {charged} charged rows, {lost} lost units")
+    unknown = [row for row in found.of(tool) if row.state == "unknown"]
+    if unknown:
+        trial.record_fault("surprises", f"{tool} is a read without a key, and has the row {unknown[0]}")
+    trial.add("lost_units", lost)

@@ -27,6 +27,8 @@ mod examples; // every example manifest loads, and is called
 mod formats; // schemas in the formats of model APIs
 mod grants; // allow and deny lists
 mod idempotency; // a repeated request does not run twice
+mod import_circles; // imports between files
+mod imports; // the imports of a file, as text
 mod incomplete; // results of which the tool itself left out a part
 mod library; // programs that call tools without a service
 mod limits; // usage limits under a controlled clock

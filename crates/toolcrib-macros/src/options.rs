@@ -3,11 +3,11 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, LitStr, Meta, Path, Result, Token, parse_quote};
 
 use crate::cache::Cache;
+use crate::entries::{nested_entries, split_entries};
 use crate::values::{
     check_field_name, check_tool_name, duration_code, entry_key, entry_value, parse_bool,
     parse_count, parse_duration, parse_flag, parse_integer, parse_positive_duration, parse_text,
@@ -41,8 +41,6 @@ const KEYS: &[&str] = &[
     "annotations",
     "crate",
 ];
-/// Keys that may occur several times.
-const REPEATED: &[&str] = &["limits", "env"];
 
 /// The context fields that the tool declares.
 pub(crate) struct Context {
@@ -211,48 +209,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-/// The entries inside `key(…)`.
-pub(crate) fn nested_entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> {
-    match entry {
-        Meta::List(list) => split_entries(list.tokens.clone(), known),
-        other => {
-            let (key, parts) = (entry_key(other), known.join(" = …, "));
-            Err(Error::new_spanned(
-                other,
-                format!("a list is expected here: `{key}({parts} = …)`"),
-            ))
-        }
-    }
-}
-
-/// Splits entries. Each key must be known and may occur only once, except those in `REPEATED`.
-fn split_entries(tokens: TokenStream, known: &[&str]) -> Result<Vec<Meta>> {
-    let entries: Vec<Meta> = Punctuated::<Meta, Token![,]>::parse_terminated
-        .parse2(tokens)?
-        .into_iter()
-        .collect();
-    let mut faults: Vec<Error> = Vec::new();
-    for (at, entry) in entries.iter().enumerate() {
-        let word = entry_key(entry);
-        if !known.contains(&word.as_str()) {
-            let message = format!("unknown key `{word}`; known: {}", known.join(", "));
-            faults.push(Error::new_spanned(entry.path(), message));
-        } else if !REPEATED.contains(&word.as_str())
-            && entries[..at].iter().any(|other| entry_key(other) == word)
-        {
-            faults.push(Error::new_spanned(
-                entry.path(),
-                format!("`{word}` is used twice"),
-            ));
-        }
-    }
-    let all = faults.into_iter().reduce(|mut all, fault| {
-        all.combine(fault);
-        all
-    });
-    all.map_or(Ok(entries), Err)
 }
 
 /// Finds a setting that has no effect with this `effect`. In a manifest this is a warning; a macro

@@ -5,14 +5,14 @@
 //! A program is confined in one of two ways. Only a fork can run code before the program begins.
 //! But a fork copies the tables of all memory, which takes milliseconds for a large process. So the
 //! program's `main` may set for the whole process what children inherit ([`confine_process`]).
-//! Children are then started without a fork. Two limits must not apply to the service itself, so
+//! Children are then started without a fork. Two limits must not apply to this process itself, so
 //! they are set from outside, directly after the start.
 //!
-//! So for a moment such a program has the service's limit of open files, because `posix_spawn` sets
+//! So for a moment such a program has this process's limit of open files, because `posix_spawn` sets
 //! no limits. That matters little: the program is only being loaded, and the limit then applies to
 //! everything it opens later.
 //!
-//! Closing the gap would cost more. A limit applies to the whole process, so the service cannot
+//! Closing the gap would cost more. A limit applies to the whole process, so this process cannot
 //! lower its own while it starts a program. A shell in between
 //! (`sh -c 'ulimit -n 1024; exec "$0" "$@"'`) has several costs. Each start takes 0.5 ms longer on
 //! a quiet machine and 2 ms on a busy one. Not every image has a shell. A shell adds variables of
@@ -44,10 +44,10 @@ const MAX_OPEN_FILES: u64 = 1024;
 static IS_PROCESS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Sets for the whole process what the programs that tools start inherit. Call it in `main`, before
-/// any thread before any program is started.
+/// any thread and before any program is started.
 ///
 /// - Neither the process nor its programs gain privileges by executing a program (`no_new_privs`).
-/// - Files that they make belong to their user alone (umask 077). This includes the ledger's files.
+/// - Files that they make belong to their user alone (umask 077).
 /// - They make no core dumps.
 /// - Programs do not inherit the files that the process was started with.
 ///

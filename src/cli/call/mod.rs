@@ -7,6 +7,7 @@ mod request;
 mod text_parameter;
 
 use clap::builder::PossibleValuesParser;
+use toolcrib_dialect::Dialect;
 
 use self::request::CallRequest;
 use super::Failure;
@@ -14,7 +15,6 @@ use super::client::ServerArgs;
 use super::manifest_file::{ManifestArg, log_demo};
 use super::output::print_json;
 use crate::call::IdempotencyKey;
-use crate::dialect::Dialect;
 use crate::environment::Environment;
 use crate::log::CallLog;
 

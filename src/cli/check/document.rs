@@ -5,11 +5,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::live::LiveOutcome;
-use super::text::count_sources;
 use crate::app::SourceFindings;
 use crate::call::Kind;
 use crate::manifest::{
-    Checked, DeclaredVariable, Finding, ManifestInput as _, ProcessInput, Rule, Severity,
+    Checked, DeclaredVariable, Finding, Manifest, ManifestInput as _, ProcessInput, Rule, Severity,
 };
 
 /// The output of `--format json`.
@@ -194,4 +193,13 @@ pub(super) fn variable_views<'a>(
         }
     };
     declared.iter().map(view).collect()
+}
+
+/// The number of sources of a kind.
+pub(super) fn count_sources(manifest: &Manifest, kind: Kind) -> usize {
+    manifest
+        .sources
+        .iter()
+        .filter(|source| source.settings.kind() == kind)
+        .count()
 }

@@ -1,82 +1,22 @@
 //! `toolcrib check`: prints the faults of a manifest, for people and for programs.
 
+mod arguments;
 mod document;
 mod live;
 mod text;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use self::arguments::CheckFormat;
+pub(super) use self::arguments::{CheckArgs, rules_help};
 use self::document::CheckDocument;
 use self::live::LiveOutcome;
 use super::Failure;
-use super::manifest_file::{DEFAULT_MANIFEST, ManifestArg, describe_missing_manifest};
+use super::manifest_file::{DEFAULT_MANIFEST, describe_missing_manifest};
 use super::output::{print_line, print_note};
 use crate::environment::Environment;
 use crate::manifest::{self, Checked, Finding, Location, Manifest, ProcessInput, Rule, Severity};
-
-/// How findings are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(super) enum CheckFormat {
-    /// FILE:LINE:COLUMN: path: message, one a line.
-    #[default]
-    Text,
-    /// One JSON document.
-    Json,
-}
-
-/// Arguments of `check`.
-#[derive(clap::Args)]
-pub(super) struct CheckArgs {
-    /// The manifest, as with --manifest.
-    #[arg(conflicts_with = "manifest")]
-    file: Option<PathBuf>,
-    #[command(flatten)]
-    manifest: ManifestArg,
-    /// Format of the output.
-    #[arg(long, value_enum, default_value_t)]
-    format: CheckFormat,
-    /// Exit 64 for warnings too. Hints never count.
-    #[arg(long)]
-    strict: bool,
-    /// List every hint. Without it, more than three hints of one rule are one line.
-    #[arg(long)]
-    hints: bool,
-    /// Accept references to variables that are not set and to files that do not exist, for CI
-    /// without secrets.
-    #[arg(long)]
-    no_secrets: bool,
-    /// Also start the modules and servers, list their tools, and report failures. Exit 1 if a
-    /// source fails.
-    #[arg(long, conflicts_with = "no_secrets")]
-    live: bool,
-}
-
-impl CheckArgs {
-    /// Whether sources are started.
-    pub(super) fn is_live(&self) -> bool {
-        self.live
-    }
-
-    fn path(&self) -> Result<Option<PathBuf>, Failure> {
-        match &self.file {
-            Some(file) => Ok(Some(file.clone())),
-            None => self.manifest.path(),
-        }
-    }
-}
-
-/// The rules, for `check --help`.
-pub(super) fn rules_help() -> String {
-    let lines: Vec<String> = Rule::ALL
-        .iter()
-        .map(|rule| format!("  {:<22}{}", rule.as_str(), rule.description()))
-        .collect();
-    format!(
-        "Rules (warnings, unless stated otherwise):\n{}",
-        lines.join("\n")
-    )
-}
 
 pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.path()?;

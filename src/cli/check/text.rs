@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::findings::finding_lines;
-use super::document::VariableView;
+use super::document::{VariableView, count_sources};
 use super::live::LiveOutcome;
 use crate::call::Kind;
 use crate::call::units::Count;
@@ -103,13 +103,4 @@ fn describe_sources(manifest: &Manifest, is_listed: bool) -> String {
         " (tools are listed at the start)"
     };
     sources.concat() + listed
-}
-
-/// The number of sources of a kind.
-pub(super) fn count_sources(manifest: &Manifest, kind: Kind) -> usize {
-    manifest
-        .sources
-        .iter()
-        .filter(|source| source.settings.kind() == kind)
-        .count()
 }

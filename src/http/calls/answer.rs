@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use toolcrib_dialect::Dialect;
 
 use super::turn::CompletedTurn;
-use crate::dialect::Dialect;
 use crate::http::problem::Problem;
 use crate::http::wire::InvokeAnswer;
 

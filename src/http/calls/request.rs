@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use toolcrib_dialect::{Dialect, Message};
 use utoipa::IntoParams;
 
 use crate::access::deny_list::DenyList;
 use crate::call::request_fields::CallOptions;
 use crate::call::{CacheMode, Caller, JsonObject};
 use crate::catalog::Catalog;
-use crate::dialect::{self, Dialect, Message};
 use crate::http::documented;
 use crate::http::problem::ApiError;
 
@@ -168,13 +168,14 @@ impl CallsRequest {
         caller: &Caller,
     ) -> Result<Message, ApiError> {
         let unknown = unknown_field(&self.message).map(str::to_owned);
-        let mut message = dialect::read_message(std::mem::take(&mut self.message), self.dialect)
-            .map_err(|error| {
-                let hint = unknown
-                    .map(|field| format!("; `{field}` is not a field of an envelope"))
-                    .unwrap_or_default();
-                ApiError::Malformed(format!("{}{hint}", error.message))
-            })?;
+        let mut message =
+            toolcrib_dialect::read_message(std::mem::take(&mut self.message), self.dialect)
+                .map_err(|error| {
+                    let hint = unknown
+                        .map(|field| format!("; `{field}` is not a field of an envelope"))
+                        .unwrap_or_default();
+                    ApiError::Malformed(format!("{}{hint}", error.message))
+                })?;
         match message.calls.len() {
             0..=MAX_CALLS => {
                 message

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
+use toolcrib_dialect::{Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 
 use super::answer::{CallProblem, CallResult};
 use super::request::CallsRequest;
@@ -16,7 +17,6 @@ use crate::call::{
     TraceContext, UnreadableArguments,
 };
 use crate::catalog::{Catalog, Entry, NewCall};
-use crate::dialect::{self, Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{api_error_for_call, resolve_tool};
 use crate::http::wire::InvokeAnswer;
@@ -185,7 +185,7 @@ impl Turn {
                 .map(|entry| entry.definition.name.as_str())
                 .take(MAX_REMINDER_TOOLS)
                 .collect();
-            dialect::text::syntax_reminder(message.syntax, &names)
+            toolcrib_dialect::text::syntax_reminder(message.syntax, &names)
         })
     }
 
@@ -195,7 +195,7 @@ impl Turn {
         call: &Result<ToolCall, MalformedCall>,
         request: &CallsRequest,
     ) -> CompletedCall {
-        let id: Option<Arc<str>> = dialect::call_id(call).map(|id| match id {
+        let id: Option<Arc<str>> = toolcrib_dialect::call_id(call).map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
         });
@@ -234,7 +234,7 @@ impl Turn {
         let may_close = entry.policy.effect != Effect::Write;
         let repaired = match call.doubtful && !may_close {
             true => Err(refuse_after_unreadable()),
-            false => dialect::read_arguments(&call.arguments, call.cut_off, may_close),
+            false => toolcrib_dialect::read_arguments(&call.arguments, call.cut_off, may_close),
         };
         let (arguments, repairs) = match repaired {
             Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
@@ -340,7 +340,7 @@ impl CompletedTurn {
         let replies: Vec<ToolReply<'_>> = calls
             .map(|(call, completed)| completed.to_reply(call.is_err()))
             .collect();
-        let mut messages = dialect::write_replies(&self.message, &replies);
+        let mut messages = toolcrib_dialect::write_replies(&self.message, &replies);
         if let Some(reminder) = &self.reminder
             && let Some(Value::String(content)) = messages
                 .last_mut()
@@ -383,7 +383,7 @@ impl CompletedCall {
                 CallResult::Answer(InvokeAnswer::for_entry(entry, answer, content))
             }
             CallOutcome::Failed { problem, .. } => CallResult::Problem(CallProblem {
-                tool: dialect::tool_name(call),
+                tool: toolcrib_dialect::tool_name(call),
                 tool_use_id: self.id.as_deref(),
                 problem,
             }),

@@ -381,10 +381,10 @@ mod tests {
         let connections = Connections::new(8);
         let first_idle = idle_connection(&connections);
         advance(Duration::from_secs(1)).await;
-        let newcomer = new_connection(&connections);
+        let new = new_connection(&connections);
         let others: Vec<Slot> = (0..6).map(|_| idle_connection(&connections)).collect();
         let _ninth = connections.admit().unwrap();
-        assert!(is_closed(&newcomer));
+        assert!(is_closed(&new));
         assert!(!is_closed(&first_idle));
         let _tenth = idle_connection(&connections);
         assert!(

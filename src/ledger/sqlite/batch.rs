@@ -1,18 +1,22 @@
 //! One commit: all operations that the writer collected during the last one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Serialize;
 use sqlx::SqliteConnection;
 
-use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
+use super::super::{AttemptRow, Row, StoredResult};
+use super::batch_counters::BatchCounters;
 use super::checksum;
 use super::commit_marker;
+use super::counter::{CounterKey, counter_key};
 use super::keys::{self, KeyClaims};
-use super::quota::{self, BatchCounters, CounterCache};
+use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
+use super::set_aside::{SetAside, UnitRequest};
 use super::totals::Totals;
-use crate::call::{Charge, Charged, InvocationId};
+use crate::call::{Charge, InvocationId};
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
@@ -42,8 +46,11 @@ const UPDATE_SHARED_ROWS: &str = "update invocation set count = one.value->>1, s
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) reservations: Vec<(Row, Vec<Charge>)>,
+    pub(super) unit_requests: Vec<UnitRequest>,
+    /// Counters that give free units back, and how many of these stay.
+    pub(super) idle_counters: Vec<(CounterKey, u64)>,
     pub(super) records: Vec<Arc<Row>>,
-    pub(super) settlements: Vec<(Arc<Row>, Vec<Charged>)>,
+    pub(super) settlements: Vec<Settlement>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) results: Vec<StoredResult>,
     pub(super) shared_refusals: Vec<SharedRefusal>,
@@ -62,12 +69,25 @@ pub(super) struct SharedRefusal {
     pub(super) checksum: u32,
 }
 
-/// The outcome of a reservation.
-pub(super) type ReserveResult = Result<Reservation, ReserveError>;
+/// What a commit decided, in the order of the batch.
+#[derive(Default)]
+pub(super) struct Decisions {
+    pub(super) reservations: Vec<ReserveResult>,
+    pub(super) unit_requests: Vec<ReserveResult>,
+}
+
+/// The decisions of a batch, with the counters that its rows are charged to.
+struct BatchDecisions {
+    reservations: Vec<ReserveResult>,
+    reserved_counters: Vec<Option<String>>,
+    unit_requests: Vec<ReserveResult>,
+    settled_counters: Vec<Option<String>>,
+}
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.reservations.is_empty()
+            && self.unit_requests.is_empty()
             && self.records.is_empty()
             && self.settlements.is_empty()
             && self.attempts.is_empty()
@@ -136,16 +156,29 @@ impl Batch {
         self.reservations.len() + self.ended_count() + self.attempts.len() + self.results.len()
     }
 
-    /// Writes the whole batch with `durations`, or nothing. Returns the outcome of each
-    /// reservation, in order, and the number of the commit. After an error the caller rolls back
-    /// and drops the cached counters.
+    /// The counters that the batch reads or changes.
+    fn counter_keys(&self) -> HashSet<CounterKey> {
+        let reserved = self.reservations.iter().flat_map(|(_, charges)| charges);
+        let requested = self.unit_requests.iter().flat_map(|one| &one.charges);
+        let held = self.settlements.iter().flat_map(|end| &end.held).flatten();
+        reserved
+            .chain(requested)
+            .map(counter_key)
+            .chain(held.map(|unit| unit.key.clone()))
+            .chain(self.idle_counters.iter().map(|(key, _)| key.clone()))
+            .collect()
+    }
+
+    /// Writes the whole batch with `durations`, or nothing. Returns the decisions and the number of
+    /// the commit. After an error the caller rolls back and drops the cached counters.
     pub(super) async fn commit(
         &self,
         connection: &mut SqliteConnection,
         counters: &mut CounterCache,
+        set_aside: &SetAside,
         durations: &[impl Serialize],
-    ) -> Result<(Vec<ReserveResult>, u64), sqlx::Error> {
-        // Refunds come first, so that units given back in this batch are free for its reservations.
+    ) -> Result<(Decisions, u64), sqlx::Error> {
+        // Refunds of reserved calls come first, so that their units are free for the reservations.
         // Reservations are then decided with the counters as they are inside this transaction.
         // `begin immediate` takes the write lock before the counters are read or checked, so no
         // other process can change them until the commit.
@@ -158,42 +191,125 @@ impl Batch {
         if keys::add_holder_query(&self.reservations, &mut script) {
             key_claims = KeyClaims::from_rows(&std::mem::take(&mut script).run(connection).await?)?;
         }
-        let mut quota = match counters.cached_counters(&self.reservations, &mut script) {
+        let counter_keys = self.counter_keys();
+        let mut quota = match counters.cached_counters(&counter_keys, &mut script) {
             Some(known) => known,
             None => {
-                quota::add_counter_query(&self.reservations, &mut script);
-                BatchCounters::from_rows(&std::mem::take(&mut script).run(connection).await?)?
+                quota::add_counter_query(&counter_keys, &mut script);
+                quota::read_counters(&std::mem::take(&mut script).run(connection).await?)?
             }
         };
-        let (answers, sets): (Vec<ReserveResult>, Vec<_>) = self
-            .reservations
+        let decisions = self.decide(&mut quota, &mut key_claims, set_aside);
+        let written = self
+            .write(
+                script,
+                connection,
+                &quota,
+                &key_claims,
+                &decisions,
+                durations,
+            )
+            .await;
+        match written {
+            Ok(commits) => {
+                let held = self.settlements.iter().flat_map(|end| &end.held);
+                held.for_each(|held| set_aside.end(held));
+                set_aside.update(quota.committed());
+                let requests = self.unit_requests.iter().zip(&decisions.unit_requests);
+                for (request, decision) in requests {
+                    if let Ok(reservation) = decision {
+                        set_aside.hold(request.invocation, &reservation.charged);
+                    }
+                }
+                counters.cache_counters(quota);
+                let decisions = Decisions {
+                    reservations: decisions.reservations,
+                    unit_requests: decisions.unit_requests,
+                };
+                Ok((decisions, commits))
+            }
+            Err(error) => {
+                set_aside.withhold(quota.into_taken_free());
+                Err(error)
+            }
+        }
+    }
+
+    /// Decides the calls of the batch, and the counters after them.
+    fn decide(
+        &self,
+        quota: &mut BatchCounters,
+        key_claims: &mut KeyClaims,
+        set_aside: &SetAside,
+    ) -> BatchDecisions {
+        let reserved = self.reservations.iter().map(|(_, charges)| &**charges);
+        let requested = self.unit_requests.iter().map(|one| &*one.charges);
+        quota.reclaim_for(reserved.chain(requested), set_aside);
+        for (key, kept) in &self.idle_counters {
+            quota.give_back(key.clone(), set_aside, *kept);
+        }
+        let admit = |(row, charges): &(Row, Vec<Charge>)| {
+            key_claims.claim(row, || quota.admit(row.started_at, charges))
+        };
+        let (reservations, reserved_counters) = self.reservations.iter().map(admit).unzip();
+        let unit_requests = self
+            .unit_requests
             .iter()
-            .map(|(row, charges)| key_claims.claim(row, || quota.admit(row, charges)))
-            .unzip();
+            .map(|one| quota.admit_without_row(one))
+            .collect();
+        let settled_counters = self
+            .settlements
+            .iter()
+            .map(|end| match &end.held {
+                Some(held) => quota.charge_row(held),
+                // An empty list refunds the units of a reserved row.
+                None => (!end.refunds.is_empty()).then(String::new),
+            })
+            .collect();
+        quota.add_free_units(set_aside);
+        BatchDecisions {
+            reservations,
+            reserved_counters,
+            unit_requests,
+            settled_counters,
+        }
+    }
+
+    /// Writes the batch in the transaction that is open, and commits. Returns the number of the
+    /// commit.
+    async fn write(
+        &self,
+        mut script: Script,
+        connection: &mut SqliteConnection,
+        quota: &BatchCounters,
+        key_claims: &KeyClaims,
+        decisions: &BatchDecisions,
+        durations: &[impl Serialize],
+    ) -> Result<u64, sqlx::Error> {
         key_claims.add_release(&mut script);
         quota.add_counter_updates(&mut script);
-
         let admitted = self
             .reservations
             .iter()
-            .zip(&answers)
-            .zip(sets)
+            .zip(&decisions.reservations)
+            .zip(&decisions.reserved_counters)
             .filter(|((_, answer), _)| answer.is_ok());
-        let started: Vec<(&Row, Option<String>)> =
-            admitted.map(|(((row, _), _), set)| (row, set)).collect();
+        let started: Vec<(&Row, Option<String>)> = admitted
+            .map(|(((row, _), _), counters)| (row, counters.clone()))
+            .collect();
         let records = self.records.iter().map(|row| &**row);
-        let settles = self.settlements.iter().map(|(row, _)| &**row);
+        let settles = self.settlements.iter().map(|end| &*end.row);
+        let unreserved = self.settlements.iter().filter(|end| end.held.is_some());
         let mut totals = Totals::default();
         started
             .iter()
             .map(|(row, _)| *row)
             .chain(records.clone())
+            .chain(unreserved.map(|end| &*end.row))
             .for_each(|row| totals.count_start(row));
-        let refunded_set = |refunds: &Vec<Charged>| (!refunds.is_empty()).then(String::new);
-        let settled = self
-            .settlements
-            .iter()
-            .map(|(row, refunds)| (&**row, refunded_set(refunds)));
+        let settled = settles
+            .clone()
+            .zip(decisions.settled_counters.iter().cloned());
         script.add_call_rows(
             started
                 .into_iter()
@@ -219,14 +335,12 @@ impl Batch {
         script.add_with_rows(WRITE_RESULTS, &rows);
         script.add_statement(commit_marker::COUNT_COMMIT);
         script.add_statement("commit");
-        let commits = commit_marker::read_commit_count(&script.run(connection).await?)?;
-        counters.cache_counters(quota);
-        Ok((answers, commits))
+        commit_marker::read_commit_count(&script.run(connection).await?)
     }
 
     /// The calls that have ended.
     pub(super) fn ended_rows(&self) -> impl Iterator<Item = &Row> {
-        let settles = self.settlements.iter().map(|(row, _)| row);
+        let settles = self.settlements.iter().map(|end| &end.row);
         self.records.iter().chain(settles).map(|row| &**row)
     }
 }
@@ -295,10 +409,11 @@ mod tests {
                 .push(ended_row(&row("t", "a", now()), State::Failed));
         });
         (0..3).for_each(|_| {
-            batch.settlements.push((
-                ended_row(&row("t", "a", now()), State::Succeeded),
-                Vec::new(),
-            ));
+            batch.settlements.push(Settlement {
+                row: ended_row(&row("t", "a", now()), State::Succeeded),
+                refunds: Vec::new(),
+                held: None,
+            });
         });
         (0..4).for_each(|n| batch.add_shared_refusal(shared_refusal(InvocationId::new(), n)));
         (0..5).for_each(|attempt| {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
 use super::super::{RegisteredTool, Switch};
+use super::set_aside::SetAside;
 use super::{commit_marker, prune};
 
 /// The changes of the ledger's trait.
@@ -28,6 +29,21 @@ pub(super) enum Change {
 }
 
 impl Change {
+    /// What the units set aside must forget after the commit: the counters that it has deleted.
+    pub(super) fn forgotten_units(&self) -> Box<dyn FnOnce(&SetAside) + Send> {
+        match self {
+            Self::Reset { tool, caller } => {
+                let (tool, caller) = (tool.clone(), caller.clone());
+                Box::new(move |units| units.forget_counters(&tool, caller.as_deref()))
+            }
+            Self::Prune { before, .. } => {
+                let before = *before;
+                Box::new(move |units| units.forget_runs(before))
+            }
+            _ => Box::new(|_| {}),
+        }
+    }
+
     /// Writes the change in one commit. Returns the number of affected rows and the number of the
     /// commit. After an error the caller rolls back.
     pub(super) async fn commit(

@@ -18,6 +18,8 @@ use super::super::{
 use super::change::Change;
 use super::fault::{self, Fault};
 use super::queue::{OnCommit, Operation, Writer};
+use super::quota::Settlement;
+use super::set_aside::{SetAside, UnitRequest};
 use super::{backup, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -28,6 +30,7 @@ pub(in crate::ledger) struct SqliteLedger {
     path: PathBuf,
     durability: Durability,
     writer: Writer,
+    set_aside: SetAside,
     readers: SqlitePool,
     /// Locked as long as this process may write to the file; see `open.rs`.
     _lock: Option<File>,
@@ -43,12 +46,15 @@ impl SqliteLedger {
         observer: Arc<dyn LedgerObserver>,
     ) -> Result<Self, Error> {
         let opened = open::open_file(path, now, settings).await?;
+        let set_aside = SetAside::default();
         Ok(Self {
             path: path.to_owned(),
             durability: settings.durability,
+            set_aside: set_aside.clone(),
             writer: writer::spawn_writer(
                 opened.connection,
                 opened.head,
+                set_aside,
                 path,
                 settings.max_bytes,
                 observer,
@@ -68,6 +74,7 @@ impl SqliteLedger {
             path: path.to_owned(),
             durability,
             writer: Writer::new_closed(),
+            set_aside: SetAside::default(),
             readers,
             _lock: None,
             _folder: None,
@@ -122,6 +129,30 @@ impl Ledger for SqliteLedger {
         answer.await.map_err(|_| self.writer.closed_error())?
     }
 
+    async fn take_units(
+        &self,
+        invocation: InvocationId,
+        started_at: Timestamp,
+        charges: Vec<Charge>,
+    ) -> Result<Reservation, ReserveError> {
+        let request = UnitRequest {
+            invocation,
+            started_at,
+            charges,
+        };
+        // The row of the call could not be written, so the writer refuses the call.
+        if self.writer.health().is_ok()
+            && let Some(reservation) = self.set_aside.take(&request)
+        {
+            return Ok(reservation);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.writer
+            .send(Operation::TakeUnits { request, reply })
+            .await?;
+        answer.await.map_err(|_| self.writer.closed_error())?
+    }
+
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
         self.send_and_wait(|reply| Operation::Record {
             row,
@@ -138,12 +169,14 @@ impl Ledger for SqliteLedger {
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
-        self.send_and_wait(|reply| Operation::Settle {
+        let held = self.set_aside.release(row.id, &refunds);
+        let settlement = Settlement {
             row,
-            refunds,
-            reply,
-        })
-        .await
+            refunds: if held.is_some() { Vec::new() } else { refunds },
+            held,
+        };
+        self.send_and_wait(|reply| Operation::Settle { settlement, reply })
+            .await
     }
 
     fn is_strict(&self) -> bool {
@@ -189,9 +222,14 @@ impl Ledger for SqliteLedger {
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        read::units_used(&self.readers, charges, now)
+        let mut counted = read::units_used(&self.readers, charges, now)
             .await
-            .map_err(|error| self.handle_read_error(&error))
+            .map_err(|error| self.handle_read_error(&error))?;
+        for charged in &mut counted {
+            let free = self.set_aside.free_units(charged);
+            charged.used = charged.used.saturating_sub(free);
+        }
+        Ok(counted)
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {

@@ -1,24 +1,11 @@
-//! Keeps the file below `ledger.max_bytes`.
-//!
-//! SQLite itself refuses to extend the file beyond the bound (`max_page_count`), whatever is
-//! written. Long before that, rows that no guarantee covers are deleted (`trim.rs`), a few after
-//! each commit and after its replies. If that is not enough, reservations are refused while there
-//! is still room for running calls to end.
-
-use std::time::Duration;
+//! How much room the ledger's file has below `ledger.max_bytes`. `reclaim.rs` acts on it.
 
 use jiff::Timestamp;
-use sqlx::{Row as _, SqliteConnection};
-use tokio::time::Instant;
 
-use super::super::{Error, Size};
-use super::trim::{self, Cursor, TrimStep};
-use super::writer::{CHECK_INTERVAL_COMMITS, WriterTask};
+use super::super::Size;
+use super::trim::Cursor;
+use super::wal::CHECK_INTERVAL_COMMITS;
 
-/// Maximum number of rows deleted in one step.
-const ROWS_PER_STEP: u32 = 256;
-/// Time for deletion after a commit while little room is left. The next commit waits for it.
-const TRIM_TIME: Duration = Duration::from_millis(50);
 /// Length of the write-ahead log that does not count toward the bound. The log is normally copied
 /// at about 4 MiB, between two commits.
 const NORMAL_LOG_BYTES: u64 = 16 << 20;
@@ -29,13 +16,13 @@ const RESERVE_LIMITS: [u64; 2] = [1 << 20, 16 << 20];
 
 /// The bound, and the last measurement of the file.
 pub(super) struct FileSpace {
-    max: Option<u64>,
-    size: Size,
+    pub(super) max: Option<u64>,
+    pub(super) size: Size,
     /// When the newest call started that was written.
-    newest_start: Option<Timestamp>,
-    cursor: Cursor,
+    pub(super) newest_start: Option<Timestamp>,
+    pub(super) cursor: Cursor,
     /// Whether no more rows may be deleted.
-    is_exhausted: bool,
+    pub(super) is_exhausted: bool,
     is_full: bool,
     has_warned: bool,
     /// Commits and bytes since the last measurement.
@@ -96,7 +83,7 @@ impl FileSpace {
     /// Two sizes: above the first one, deletion continues until there is room for `bytes`; above
     /// the second one, it is urgent. With 0 bytes, it is urgent within one and a half reserves of
     /// the bound.
-    fn trim_thresholds(max: u64, bytes: u64) -> (u64, u64) {
+    pub(super) fn trim_thresholds(max: u64, bytes: u64) -> (u64, u64) {
         let trim_at = Self::trim_threshold(max).min(max.saturating_sub(bytes));
         let urgent = if bytes == 0 {
             max - Self::reserve_bytes(max) - Self::reserve_bytes(max) / 2
@@ -108,7 +95,7 @@ impl FileSpace {
 
     /// Counts written bytes. Returns whether to measure the file: every few commits, and always
     /// when little room is left.
-    fn is_measurement_due(&mut self, written: u64) -> bool {
+    pub(super) fn is_measurement_due(&mut self, written: u64) -> bool {
         self.commits += 1;
         self.bytes += written;
         let is_near = self
@@ -124,7 +111,7 @@ impl FileSpace {
     }
 
     /// Stores a new measurement and decides whether reservations are refused.
-    fn set_size(&mut self, size: Size) {
+    pub(super) fn set_size(&mut self, size: Size) {
         self.size = size;
         (self.commits, self.bytes) = (0, 0);
         let Some(max) = self.max else { return };
@@ -141,135 +128,6 @@ impl FileSpace {
             );
         }
         self.has_warned = is_nearly_full || (self.has_warned && size.used > max / 4 * 3);
-    }
-}
-
-/// Whether deletion continues right after this step: it has found nothing yet, or room is urgently
-/// needed.
-fn should_continue(step: TrimStep, used: u64, urgent: u64) -> bool {
-    match step {
-        TrimStep::Exhausted => false,
-        TrimStep::Nothing => true,
-        TrimStep::Deleted { .. } => used > urgent,
-    }
-}
-
-/// Measures the file and its free pages.
-async fn measure_size(
-    connection: &mut SqliteConnection,
-    log: u64,
-    max: Option<u64>,
-) -> Result<Size, sqlx::Error> {
-    let sql = "select page_count, freelist_count, page_size from pragma_page_count, pragma_freelist_count, pragma_page_size";
-    let row = sqlx::query(sql).fetch_one(connection).await?;
-    let value = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
-    let (pages, free, page) = (value(0)?, value(1)?, value(2)?);
-    Ok(Size {
-        file: pages * page,
-        log,
-        used: pages.saturating_sub(free) * page,
-        max,
-    })
-}
-
-impl WriterTask {
-    async fn measure_space(&mut self) -> Result<(), sqlx::Error> {
-        let log = std::fs::metadata(&self.wal_path).map_or(0, |found| found.len());
-        let size = measure_size(&mut self.connection, log, self.space.max).await?;
-        self.space.set_size(size);
-        self.observer.on_size(size);
-        Ok(())
-    }
-
-    /// At the start, and while reservations are refused: checks whether there is room.
-    pub(super) async fn check_space(&mut self) {
-        if let Err(error) = self.make_space(0, TRIM_TIME).await {
-            self.handle_failure(error).await;
-        }
-        self.refuse_if_full();
-    }
-
-    /// After a commit of about this many bytes: makes room if needed.
-    pub(super) async fn keep_free_space(&mut self, written: usize, now: Option<Timestamp>) {
-        self.space.newest_start = now.or(self.space.newest_start);
-        if !self.space.is_measurement_due(written as u64) {
-            return;
-        }
-        if let Err(error) = self.make_space(0, TRIM_TIME).await {
-            self.handle_failure(error).await;
-        }
-        self.refuse_if_full();
-    }
-
-    /// Makes room after a commit of about this many bytes that had none, if the bound was the
-    /// reason.
-    pub(super) async fn make_space_for(&mut self, bytes: usize) -> Result<(), sqlx::Error> {
-        // Indexes need room too.
-        let bytes = bytes as u64;
-        self.make_space(bytes + bytes / 4, Duration::from_secs(1))
-            .await
-    }
-
-    /// Deletes rows until there is room for `bytes`, the time is over, or no more rows may be
-    /// deleted. With 0 bytes, it makes at least one step if the file is nearly full, and further
-    /// steps while room is urgently needed.
-    async fn make_space(&mut self, bytes: u64, time: Duration) -> Result<(), sqlx::Error> {
-        self.measure_space().await?;
-        let Some(max) = self.space.max else {
-            return Ok(());
-        };
-        let (trim_at, urgent) = FileSpace::trim_thresholds(max, bytes);
-        let started = Instant::now();
-        while self.space.size.used > trim_at {
-            let step = trim::trim_step(
-                &mut self.connection,
-                &mut self.space.cursor,
-                self.space.newest_start,
-                ROWS_PER_STEP,
-            )
-            .await?;
-            self.space.is_exhausted = step == TrimStep::Exhausted;
-            if let TrimStep::Deleted { rows, commits } = step {
-                self.head.record_commits(commits);
-                self.observer.on_trim(rows);
-            }
-            self.measure_space().await?;
-            if !should_continue(step, self.space.size.used, urgent) || started.elapsed() > time {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse_if_full(&mut self) {
-        if self.space.is_full && self.health.failure.load().is_none() {
-            let reason = self.space.full_reason();
-            tracing::error!(%reason, "calls are refused until the ledger has room");
-            self.health.failure.store(Some(reason.into()));
-        }
-    }
-
-    /// Deletes up to `at_most` rows or stored results that no guarantee covers, whatever the size
-    /// of the file.
-    pub(super) async fn trim(&mut self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        let mut cursor = Cursor::default();
-        loop {
-            let step = match self.check_files_present() {
-                Ok(()) => {
-                    trim::trim_step(&mut self.connection, &mut cursor, Some(now), at_most).await
-                }
-                Err(error) => Err(error),
-            };
-            match step {
-                Ok(TrimStep::Deleted { rows, commits }) => {
-                    self.head.record_commits(commits);
-                    return Ok(rows);
-                }
-                Ok(TrimStep::Nothing) => {}
-                Ok(TrimStep::Exhausted) => return Ok(0),
-                Err(error) => return Err(self.handle_failure(error).await),
-            }
-        }
     }
 }
 
@@ -365,22 +223,6 @@ mod tests {
             (Some(2), Some(1))
         );
         assert_eq!(due_after(Some(100), 0, 10), Some(4));
-    }
-
-    #[test]
-    fn deletion_stops_when_not_urgent() {
-        let deleted = TrimStep::Deleted {
-            rows: 1,
-            commits: 1,
-        };
-        for (step, used, expected) in [
-            (deleted, 8, false),
-            (deleted, 9, true),
-            (TrimStep::Nothing, 1, true),
-            (TrimStep::Exhausted, 9, false),
-        ] {
-            assert_eq!(should_continue(step, used, 8), expected, "{step:?} {used}");
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::super::{ReserveError, Row};
-use super::batch::ReserveResult;
+use super::quota::ReserveResult;
 use super::read;
 use super::script::Script;
 use crate::call::{Charge, InvocationId};

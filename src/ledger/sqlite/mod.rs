@@ -2,9 +2,10 @@
 //!
 //! - `engine.rs` implements the trait, and `open.rs` prepares the file.
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
-//!   and `file_space.rs` keeps the file below its bound.
+//!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
-//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count.
+//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `set_aside.rs` counts units
+//!   of limits ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
@@ -12,9 +13,11 @@
 
 mod backup;
 mod batch;
+mod batch_counters;
 mod change;
 mod checksum;
 mod commit_marker;
+mod counter;
 mod engine;
 mod fault;
 #[cfg(test)]
@@ -29,8 +32,10 @@ mod prune;
 mod queue;
 mod quota;
 mod read;
+mod reclaim;
 mod recovery;
 mod script;
+mod set_aside;
 #[cfg(test)]
 mod tests;
 mod totals;

@@ -41,6 +41,8 @@ struct StartedCall {
 enum Operation {
     /// Calls start so close together that one commit reserves all of them.
     Reserve(Vec<StartedCall>),
+    /// A limited read takes its units, and gets its row when it ends.
+    Read(StartedCall),
     /// One of the existing calls ends, or ends a second time, with or without a refund of its
     /// units.
     Settle {
@@ -78,7 +80,8 @@ fn operation_strategy() -> impl Strategy<Value = Operation> {
         0..TOOLS.len(),
         proptest::option::of(0..3u8),
     );
-    let limits = proptest::collection::vec((0..PERS.len(), 1..5u64), 0..3);
+    let limit = prop_oneof![1..5u64, 9..60u64];
+    let limits = proptest::collection::vec((0..PERS.len(), limit), 0..3);
     let started_call = (
         caller.clone(),
         tool.clone(),
@@ -98,7 +101,8 @@ fn operation_strategy() -> impl Strategy<Value = Operation> {
             },
         );
     prop_oneof![
-        8 => proptest::collection::vec(started_call, 1..4).prop_map(Operation::Reserve),
+        6 => proptest::collection::vec(started_call.clone(), 1..4).prop_map(Operation::Reserve),
+        8 => started_call.prop_map(Operation::Read),
         8 => (any::<prop::sample::Index>(), proptest::sample::select(ENDS.to_vec()), any::<bool>())
             .prop_map(|(which, state, refunds)| Operation::Settle { which, state, refunds }),
         2 => (caller.clone(), tool.clone(), key).prop_map(|(caller, tool, key)| Operation::Refuse { caller, tool, key }),
@@ -131,13 +135,15 @@ struct ModelCall {
     counters: Vec<(CounterKey, u64)>,
     /// Whether the call was committed before its tool ran.
     committed_before_run: bool,
+    /// Whether the row is in the ledger.
+    has_row: bool,
 }
 
 /// The ledger's guarantees, implemented in a few lines.
 #[derive(Default)]
 struct Model {
     calls: HashMap<InvocationId, ModelCall>,
-    /// Ids of the calls in the order of their arrival.
+    /// Ids of the calls in the order of their rows.
     ids: Vec<InvocationId>,
     counters: HashMap<CounterKey, CounterValue>,
     instances: u64,
@@ -182,6 +188,7 @@ impl Model {
                         charged,
                         counters: counted,
                         committed_before_run: false,
+                        has_row: true,
                     },
                 );
             }
@@ -193,7 +200,7 @@ impl Model {
             .ids
             .iter()
             .rev()
-            .find(|id| self.calls.contains_key(id))
+            .find(|id| self.calls.get(id).is_some_and(|call| call.has_row))
             .copied();
         let is_deletable = |id: &&InvocationId| {
             self.calls.get(id).is_some_and(|call| match call.row.state {
@@ -201,7 +208,8 @@ impl Model {
                 // A row with units that were not refunded must stay, because its counter still
                 // counts it.
                 State::Refused => call.counters.iter().all(|(key, _)| key.3 == Per::Run),
-                _ => !call.committed_before_run,
+                _ if call.committed_before_run => false,
+                _ => call.counters.iter().all(|(key, _)| key.3 == Per::Run),
             })
         };
         let deletable = self
@@ -251,13 +259,17 @@ impl Model {
         {
             return Err(None);
         }
+        let is_read = row.effect == Effect::Read;
         let mut call = ModelCall {
             row: row.clone(),
             charged: Vec::new(),
             counters: Vec::new(),
-            committed_before_run: true,
+            committed_before_run: !is_read,
+            has_row: !is_read,
         };
-        self.totals_mut(row)[0] += 1;
+        if !is_read {
+            self.totals_mut(row)[0] += 1;
+        }
         for charge in charges {
             let (window, used) = self.counter_value(charge, row.started_at);
             let before = self
@@ -305,6 +317,20 @@ impl Model {
         else {
             return;
         };
+        if !call.has_row {
+            call.has_row = true;
+            // Rows are in the order in which they are written.
+            self.ids.retain(|id| *id != row.id);
+            self.ids.push(row.id);
+            // A row names only counters that still count its unit.
+            call.counters.retain(|(key, instance)| {
+                let counter = self.counters.get(key);
+                counter.is_some_and(|counter| counter.instance == *instance)
+            });
+            self.totals
+                .entry((row.tool.to_string(), row.caller.to_string()))
+                .or_default()[0] += 1;
+        }
         if refunds {
             for (key, instance) in call.counters.drain(..) {
                 if let Some(count) = self
@@ -322,6 +348,7 @@ impl Model {
 
     fn crash(&mut self, at: Timestamp) {
         self.refusals = Refusals::default();
+        self.calls.retain(|_, call| call.has_row);
         let mut failed = Vec::new();
         for call in self
             .calls
@@ -349,7 +376,7 @@ impl Model {
             .ids
             .iter()
             .rev()
-            .find(|id| self.calls.contains_key(id))
+            .find(|id| self.calls.get(id).is_some_and(|call| call.has_row))
             .copied();
         self.calls.retain(|id, call| {
             let is_held = call.row.key_until.is_some_and(|until| until > at);
@@ -390,6 +417,16 @@ fn charge(tool: &str, caller: &str, per: Per, limit: u64) -> Charge {
         limit,
         scope: LimitScope::Tool,
     }
+}
+
+/// A charge for each counter that can exist.
+fn all_charges() -> Vec<Charge> {
+    let pairs = TOOLS
+        .iter()
+        .flat_map(|tool| CALLERS.iter().map(move |caller| (tool, caller)));
+    pairs
+        .flat_map(|(tool, caller)| PERS.map(|per| charge(tool, caller, per, 9)))
+        .collect()
 }
 
 /// A call that starts at `at`; its id has the same time.
@@ -470,6 +507,26 @@ impl LedgerAndModel {
                         (Err(ReserveError::LimitReached(_)), Err(None)) => {}
                         (result, expected) => panic!("{result:?} instead of {expected:?}"),
                     }
+                }
+            }
+            Operation::Read(started) => {
+                let started = StartedCall {
+                    key: None,
+                    ..started
+                };
+                let (mut row, charges) = self.build_reservation(started);
+                row.effect = Effect::Read;
+                if charges.is_empty() {
+                    return;
+                }
+                let expected = self.model.reserve(&row, &charges);
+                let taken = self.ledger.take_units(row.id, row.started_at, charges);
+                match (taken.await, expected) {
+                    (Ok(reservation), Ok(())) => {
+                        self.model.calls.get_mut(&row.id).unwrap().charged = reservation.charged;
+                    }
+                    (Err(ReserveError::LimitReached(_)), Err(None)) => {}
+                    (taken, expected) => panic!("{taken:?} instead of {expected:?}"),
                 }
             }
             Operation::Settle {
@@ -563,6 +620,24 @@ impl LedgerAndModel {
                 drop(lock);
                 self.ledger = super::super::open(&self.settings, self.at).await.unwrap();
                 self.model.crash(self.at);
+                self.lose_units().await;
+            }
+        }
+    }
+
+    /// Units that the crashed process had set aside stay used.
+    async fn lose_units(&mut self) {
+        for charge in all_charges() {
+            let charge = std::slice::from_ref(&charge);
+            // Windows never go back, so this is the newest one.
+            let earliest = Timestamp::UNIX_EPOCH;
+            let found = self.ledger.units_used(charge, earliest).await.unwrap();
+            if let Some(counter) = self.model.counters.get_mut(&counter_key(&charge[0]))
+                && counter.window_start == found[0].window_start
+            {
+                assert!(counter.used <= found[0].used, "a unit came back");
+                assert!(found[0].used - counter.used < 20, "too many units lost");
+                counter.used = found[0].used;
             }
         }
     }
@@ -576,16 +651,13 @@ impl LedgerAndModel {
             let state = |row: &Row| (row.state, row.key_until, row.count);
             assert_eq!(
                 found.map(|found| state(&found.row)),
-                expected.map(|call| state(&call.row)),
+                expected
+                    .filter(|call| call.has_row)
+                    .map(|call| state(&call.row)),
                 "{id}"
             );
         }
-        for ((tool, caller), per) in TOOLS
-            .iter()
-            .flat_map(|tool| CALLERS.iter().map(move |caller| (tool, caller)))
-            .flat_map(|pair| PERS.map(|per| (pair, per)))
-        {
-            let charge = charge(tool, caller, per, 9);
+        for charge in all_charges() {
             let used = self
                 .ledger
                 .units_used(std::slice::from_ref(&charge), self.at)

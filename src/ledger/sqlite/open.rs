@@ -15,6 +15,7 @@ use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 use super::super::{Error, Row, Settings};
 use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
+use super::quota::LOSE_UNITS;
 use super::wal;
 use crate::call::KEY_RETENTION;
 
@@ -401,6 +402,11 @@ fn migrations() -> Vec<Migration> {
             "detail",
             include_str!("../../../migrations/sqlite/0008_detail.sql"),
         ),
+        embed(
+            9,
+            "set_aside",
+            include_str!("../../../migrations/sqlite/0009_set_aside.sql"),
+        ),
     ]
 }
 
@@ -453,7 +459,7 @@ async fn set_size_bound(
 
 /// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so
 /// they stay charged. A write keeps its idempotency key, so it never runs again with that key.
-/// Other calls release their keys.
+/// Other calls release their keys. Units that the process had set aside stay used as well.
 async fn settle_interrupted(
     connection: &mut SqliteConnection,
     now: Timestamp,
@@ -474,7 +480,18 @@ async fn settle_interrupted(
         .execute(&mut *change)
         .await?
         .rows_affected();
+    let lost = sqlx::query_as::<_, (String, String, i64)>(LOSE_UNITS)
+        .fetch_all(&mut *change)
+        .await?;
     change.commit().await?;
+    for (tool, caller, lost_units) in lost {
+        tracing::warn!(
+            tool,
+            caller,
+            lost_units,
+            "units of a limit that an ended process had set aside stay used"
+        );
+    }
     if found > 0 {
         tracing::warn!(
             calls = found,

@@ -12,7 +12,9 @@ use super::super::{
     AttemptRow, Error, HeldUntilCommit, Reservation, ReserveError, Row, StoredResult,
 };
 use super::change::Change;
-use crate::call::{Charge, Charged};
+use super::quota::Settlement;
+use super::set_aside::UnitRequest;
+use crate::call::Charge;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -23,13 +25,16 @@ pub(super) enum Operation {
         charges: Vec<Charge>,
         reply: oneshot::Sender<Result<Reservation, ReserveError>>,
     },
+    TakeUnits {
+        request: UnitRequest,
+        reply: oneshot::Sender<Result<Reservation, ReserveError>>,
+    },
     Record {
         row: Arc<Row>,
         on_commit: OnCommit,
     },
     Settle {
-        row: Arc<Row>,
-        refunds: Vec<Charged>,
+        settlement: Settlement,
         reply: Reply<()>,
     },
     Flush {

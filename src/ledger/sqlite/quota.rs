@@ -13,25 +13,24 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::super::{Reservation, ReserveError, Row};
-use super::batch::ReserveResult;
+use super::batch_counters::BatchCounters;
+use super::counter::{Counter, CounterKey};
 use super::script::Script;
+use super::set_aside::HeldUnit;
 use crate::call::{Charge, Charged, Per};
 
 /// The counters of these keys. The first row holds the highest number of a counter so far.
-const READ_COUNTERS: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0) from quota union all \
-    select tool, caller, run, per, window_start, used, id from quota where (tool, caller, run, per) \
+const READ_COUNTERS: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0), 0, 0, 0 from quota union all \
+    select tool, caller, run, per, window_start, used, id, set_aside, calls, instance from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
 /// Fails if a counter is not what the cache says.
 const CHECK_COUNTERS: &str = "insert into quota_moved select 1 from json_each(?) as known left join quota as q \
     on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
-    where q.window_start is not known.value->>4 or q.used is not known.value->>5";
-/// A counter with a new window counts from the next row on.
-const WRITE_COUNTERS: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq, calls) \
-    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
-    (select coalesce(max(seq), 0) + 1 from invocation) + (value->>9), value->>8 from json_each(?) where true \
-    on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
-    from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
-    carried = iif(window_start = excluded.window_start, carried, 0), window_start = excluded.window_start";
+    where q.window_start is not known.value->>4 or q.used is not known.value->>5 or q.set_aside is not known.value->>6 \
+    or q.calls is not known.value->>7 or q.instance is not known.value->>8";
+/// Units that an ended process had set aside stay used, and no row has them.
+pub(super) const LOSE_UNITS: &str = "update quota set lost_units = lost_units + set_aside, set_aside = 0 \
+    where set_aside > 0 returning tool, caller, lost_units";
 /// Refunds each unit once: only for calls that are still reserved, and whose unit is part of the
 /// counter's current value.
 const REFUND_UNITS: &str = "update quota set used = quota.used - back.units from \
@@ -49,20 +48,21 @@ pub(super) const SUM_DRIFT: &str = "with recursive charged (set_) as (select min
     where i.charged = charged.set_ and i.seq >= q.from_seq)) from charged \
     cross join json_each('[' || trim(charged.set_, ',') || ']') as one join quota as q on q.id = one.value \
     where charged.set_ is not null group by q.id) \
-    select coalesce(sum(abs(q.used - q.carried - coalesce(counted.calls, 0))), 0) \
+    select coalesce(sum(abs(q.used - q.carried - q.set_aside - q.lost_units - coalesce(counted.calls, 0))), 0) \
     from quota as q left join counted on counted.id = q.id where q.id is not null";
 
 /// Maximum number of cached counters. Above it all are dropped, and each costs one more read.
 const MAX_CACHED_COUNTERS: usize = 4096;
 
-type CounterKey = (String, String, String, Per);
-type KeyParts<'a> = (&'a str, &'a str, &'a str, &'static str);
+/// The outcome of a reservation.
+pub(super) type ReserveResult = Result<Reservation, ReserveError>;
 
-#[derive(Clone, Copy)]
-struct Counter {
-    id: Option<i64>,
-    window_start: i64,
-    used: u64,
+/// The end of a call whose units were counted before.
+pub(super) struct Settlement {
+    pub(super) row: Arc<Row>,
+    pub(super) refunds: Vec<Charged>,
+    /// The units of a call that was not reserved: its row is new. `None`: the row is reserved.
+    pub(super) held: Option<Vec<HeldUnit>>,
 }
 
 /// The counters as they were last written or read by this process. The commit that increases them
@@ -76,21 +76,15 @@ impl CounterCache {
         self.0.clear();
     }
 
-    /// The cached counters for these reservations, if all are in the cache. The commit will check
-    /// them.
+    /// The cached counters of a batch, if all are in the cache. The commit will check them.
     pub(super) fn cached_counters(
         &self,
-        reservations: &[(Row, Vec<Charge>)],
+        keys: &HashSet<CounterKey>,
         script: &mut Script,
     ) -> Option<BatchCounters> {
-        let known = |key: KeyParts<'_>| {
-            let key = to_key(key);
-            self.0.get(&key).copied().map(|counter| (key, counter))
-        };
-        let counters: HashMap<CounterKey, Counter> = counter_keys(reservations)
-            .into_iter()
-            .map(known)
-            .collect::<Option<_>>()?;
+        let known = |key: &CounterKey| Some((key.clone(), *self.0.get(key)?));
+        let counters: HashMap<CounterKey, Counter> =
+            keys.iter().map(known).collect::<Option<_>>()?;
         let values = |(key, counter): (&CounterKey, &Counter)| {
             let (tool, caller, run, per) = key.clone();
             (
@@ -100,18 +94,16 @@ impl CounterCache {
                 per.as_str(),
                 counter.window_start,
                 counter.used,
+                counter.set_aside,
+                counter.limit,
+                counter.instance,
             )
         };
         script.add_with_rows(
             CHECK_COUNTERS,
             &counters.iter().map(values).collect::<Vec<_>>(),
         );
-        Some(BatchCounters {
-            counters,
-            highest_id: 0,
-            updates: HashMap::new(),
-            admitted_count: 0,
-        })
+        Some(BatchCounters::new(counters, 0))
     }
 
     /// Stores the counters of a batch that was committed.
@@ -119,17 +111,20 @@ impl CounterCache {
         if self.0.len() > MAX_CACHED_COUNTERS {
             self.clear();
         }
-        self.0.extend(batch.counters);
+        self.0.extend(batch.into_counters());
     }
 }
 
-/// Adds the query for the counters of these reservations.
-pub(super) fn add_counter_query(reservations: &[(Row, Vec<Charge>)], script: &mut Script) {
-    script.add_with_rows(READ_COUNTERS, &counter_keys(reservations));
+/// Adds the query for these counters.
+pub(super) fn add_counter_query(keys: &HashSet<CounterKey>, script: &mut Script) {
+    let values = |(tool, caller, run, per): &CounterKey| {
+        (tool.clone(), caller.clone(), run.clone(), per.as_str())
+    };
+    script.add_with_rows(READ_COUNTERS, &keys.iter().map(values).collect::<Vec<_>>());
 }
 
 /// Refunds the units of these calls, before their ends are written. Returns whether there are any.
-pub(super) fn add_refunds(settlements: &[(Arc<Row>, Vec<Charged>)], script: &mut Script) -> bool {
+pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bool {
     let values = |(row, charged): (&Arc<Row>, &Charged)| {
         let Charge {
             tool,
@@ -149,7 +144,7 @@ pub(super) fn add_refunds(settlements: &[(Arc<Row>, Vec<Charged>)], script: &mut
     };
     let units = settlements
         .iter()
-        .flat_map(|(row, refunds)| refunds.iter().map(move |charged| (row, charged)));
+        .flat_map(|one| one.refunds.iter().map(move |charged| (&one.row, charged)));
     let rows: Vec<_> = units.map(values).collect();
     script.add_with_rows(REFUND_UNITS, &rows);
     !rows.is_empty()
@@ -160,190 +155,6 @@ pub(super) fn is_counter_conflict(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| error.message().contains("quota_moved"))
-}
-
-/// A counter that a batch has increased.
-struct CounterUpdate {
-    /// Start of the last counted call, in Unix milliseconds.
-    at: i64,
-    /// The limit that the call was checked against.
-    limit: u64,
-    /// If the counter's window started in this batch: the number of the batch's rows before that.
-    rows_before_window: u64,
-}
-
-/// The counters of one batch while its reservations are decided.
-pub(super) struct BatchCounters {
-    counters: HashMap<CounterKey, Counter>,
-    /// Highest number of a counter so far.
-    highest_id: i64,
-    updates: HashMap<CounterKey, CounterUpdate>,
-    /// Number of reservations that this batch has admitted.
-    admitted_count: u64,
-}
-
-impl BatchCounters {
-    /// Reads the counters from the result of [`add_counter_query`].
-    pub(super) fn from_rows(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
-        let highest_id = rows
-            .first()
-            .map(|row| row.try_get(6))
-            .transpose()?
-            .unwrap_or(0);
-        let read = |row: &SqliteRow| {
-            let key = (
-                row.try_get(0)?,
-                row.try_get(1)?,
-                row.try_get(2)?,
-                parse_per(row.try_get(3)?),
-            );
-            let used: i64 = row.try_get(5)?;
-            Ok((
-                key,
-                Counter {
-                    id: row.try_get(6)?,
-                    window_start: row.try_get(4)?,
-                    used: used.unsigned_abs(),
-                },
-            ))
-        };
-        let counters = rows
-            .iter()
-            .skip(1)
-            .map(read)
-            .collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self {
-            counters,
-            highest_id,
-            updates: HashMap::new(),
-            admitted_count: 0,
-        })
-    }
-
-    /// Decides a reservation and counts its units. Also returns the numbers of its counters, for
-    /// the row.
-    pub(super) fn admit(
-        &mut self,
-        row: &Row,
-        charges: &[Charge],
-    ) -> (ReserveResult, Option<String>) {
-        let charge_now = |charge: &Charge| {
-            let stored = self.counters.get(&to_key(key_parts(charge)));
-            Charged::from_counter(
-                charge.clone(),
-                stored.map(|counter| (counter.window_start, counter.used)),
-                row.started_at,
-            )
-        };
-        let mut charged: Vec<Charged> = charges.iter().map(charge_now).collect();
-        if let Some(full) = charged
-            .iter()
-            .find(|charged_limit| charged_limit.used >= charged_limit.charge.limit)
-        {
-            return (Err(ReserveError::LimitReached(full.clone())), None);
-        }
-        let mut counter_ids = String::new();
-        for charged_limit in &mut charged {
-            charged_limit.used += 1;
-            let key = to_key(key_parts(&charged_limit.charge));
-            let id = match self.counters.get(&key) {
-                Some(counter) => counter.id,
-                None if charged_limit.charge.per == Per::Run => None,
-                None => {
-                    self.highest_id += 1;
-                    Some(self.highest_id)
-                }
-            };
-            if let Some(id) = id {
-                counter_ids.push_str(if counter_ids.is_empty() { "," } else { "" });
-                counter_ids.push_str(&format!("{id},"));
-            }
-            let before = self
-                .counters
-                .get(&key)
-                .filter(|before| before.window_start == charged_limit.window_start);
-            let rows_before_window = match (before, self.updates.get(&key)) {
-                (Some(_), Some(update)) => update.rows_before_window,
-                _ => self.admitted_count,
-            };
-            let (at, limit) = (row.started_at.as_millisecond(), charged_limit.charge.limit);
-            self.updates.insert(
-                key.clone(),
-                CounterUpdate {
-                    at,
-                    limit,
-                    rows_before_window,
-                },
-            );
-            self.counters.insert(
-                key,
-                Counter {
-                    id,
-                    window_start: charged_limit.window_start,
-                    used: charged_limit.used,
-                },
-            );
-        }
-        self.admitted_count += 1;
-        (
-            Ok(Reservation { charged }),
-            (!counter_ids.is_empty()).then_some(counter_ids),
-        )
-    }
-
-    /// Writes the counters that the batch has increased.
-    pub(super) fn add_counter_updates(&self, script: &mut Script) {
-        let values = |(key, update): (&CounterKey, &CounterUpdate)| {
-            let (tool, caller, run, per) = key.clone();
-            let Counter {
-                id,
-                window_start,
-                used,
-            } = *self.counters.get(key)?;
-            Some((
-                tool,
-                caller,
-                run,
-                per.as_str(),
-                window_start,
-                used,
-                update.at,
-                id,
-                update.limit.min(i64::MAX.unsigned_abs()),
-                update.rows_before_window,
-            ))
-        };
-        let rows: Vec<_> = self.updates.iter().filter_map(values).collect();
-        script.add_with_rows(WRITE_COUNTERS, &rows);
-    }
-}
-
-/// The keys of the counters that the reservations need. Calls of one batch mostly share them.
-fn counter_keys(reservations: &[(Row, Vec<Charge>)]) -> Vec<KeyParts<'_>> {
-    let keys: HashSet<KeyParts<'_>> = reservations
-        .iter()
-        .flat_map(|(_, charges)| charges)
-        .map(key_parts)
-        .collect();
-    keys.into_iter().collect()
-}
-
-fn key_parts(charge: &Charge) -> KeyParts<'_> {
-    (
-        &charge.tool,
-        &charge.caller,
-        &charge.run,
-        charge.per.as_str(),
-    )
-}
-
-fn to_key((tool, caller, run, per): (&str, &str, &str, &str)) -> CounterKey {
-    (
-        tool.to_owned(),
-        caller.to_owned(),
-        run.to_owned(),
-        parse_per(per),
-    )
 }
 
 fn parse_per(word: &str) -> Per {
@@ -360,32 +171,57 @@ fn parse_per(word: &str) -> Per {
         .unwrap_or(Per::Lifetime)
 }
 
+/// Reads the counters from the result of [`add_counter_query`].
+pub(super) fn read_counters(rows: &[SqliteRow]) -> Result<BatchCounters, sqlx::Error> {
+    let highest_id = rows
+        .first()
+        .map(|row| row.try_get(6))
+        .transpose()?
+        .unwrap_or(0);
+    let read = |row: &SqliteRow| {
+        let key = (
+            row.try_get(0)?,
+            row.try_get(1)?,
+            row.try_get(2)?,
+            parse_per(row.try_get(3)?),
+        );
+        let unsigned = |column| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+        let counter = Counter {
+            id: row.try_get(6)?,
+            window_start: row.try_get(4)?,
+            used: unsigned(5)?,
+            set_aside: unsigned(7)?,
+            limit: row.try_get::<Option<i64>, _>(8)?.map(i64::unsigned_abs),
+            instance: row.try_get(9)?,
+        };
+        Ok((key, counter))
+    };
+    let counters = rows
+        .iter()
+        .skip(1)
+        .map(read)
+        .collect::<Result<_, sqlx::Error>>()?;
+    Ok(BatchCounters::new(counters, highest_id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::super::contract::{charge, ended_row, now, row};
+    use super::super::counter::counter_key;
     use super::*;
     use crate::ledger::State;
 
     fn batch_counters(names: impl Iterator<Item = usize>) -> BatchCounters {
         let counter = Counter {
             id: Some(1),
+            instance: 1,
             window_start: 0,
             used: 1,
+            set_aside: 0,
+            limit: None,
         };
-        let counters = names
-            .map(|name| {
-                (
-                    (name.to_string(), String::new(), String::new(), Per::Day),
-                    counter,
-                )
-            })
-            .collect();
-        BatchCounters {
-            counters,
-            highest_id: 0,
-            updates: HashMap::new(),
-            admitted_count: 0,
-        }
+        let key = |name: usize| (name.to_string(), String::new(), String::new(), Per::Day);
+        BatchCounters::new(names.map(|name| (key(name), counter)).collect(), 0)
     }
 
     #[test]
@@ -402,24 +238,23 @@ mod tests {
     fn counter_cache_returns_known_counters() {
         let mut counters = CounterCache::default();
         let mut script = Script::default();
-        let calls_with = |limits: &[Per]| {
-            vec![(
-                row("t", "a", now()),
-                limits.iter().map(|per| charge(9, *per)).collect(),
-            )]
-        };
-        let reserves = calls_with(&[Per::Day]);
-        assert!(counters.cached_counters(&reserves, &mut script).is_none());
+        let charges = |limits: &[Per]| limits.iter().map(|per| charge(9, *per)).collect::<Vec<_>>();
+        let keys = |limits: &[Per]| charges(limits).iter().map(counter_key).collect();
+        assert!(
+            counters
+                .cached_counters(&keys(&[Per::Day]), &mut script)
+                .is_none()
+        );
         let mut decided = batch_counters(0..0);
-        assert!(decided.admit(&reserves[0].0, &reserves[0].1).0.is_ok());
+        assert!(decided.admit(now(), &charges(&[Per::Day])).0.is_ok());
         counters.cache_counters(decided);
         let known = counters
-            .cached_counters(&reserves, &mut script)
-            .map(|open| open.counters.len());
+            .cached_counters(&keys(&[Per::Day]), &mut script)
+            .map(|open| open.into_counters().len());
         assert_eq!(known, Some(1));
         assert!(
             counters
-                .cached_counters(&calls_with(&[Per::Day, Per::Minute]), &mut script)
+                .cached_counters(&keys(&[Per::Day, Per::Minute]), &mut script)
                 .is_none(),
             "one is not known"
         );
@@ -429,9 +264,14 @@ mod tests {
     fn calls_without_units_have_no_refunds() {
         let mut script = Script::default();
         let end = ended_row(&row("t", "a", now()), State::Cancelled);
-        assert!(!add_refunds(&[(end.clone(), vec![])], &mut script));
+        let settlement = |refunds| Settlement {
+            row: end.clone(),
+            refunds,
+            held: None,
+        };
+        assert!(!add_refunds(&[settlement(vec![])], &mut script));
         let charged = Charged::from_counter(charge(9, Per::Day), None, now());
-        assert!(add_refunds(&[(end, vec![charged])], &mut script));
+        assert!(add_refunds(&[settlement(vec![charged])], &mut script));
     }
 
     #[tokio::test]

@@ -73,6 +73,9 @@ impl WriterTask {
                         .await
                         .ok();
                     self.counters.clear();
+                    // The units of the discarded rows stay used.
+                    let held = batch.settlements.iter().flat_map(|end| &end.held);
+                    held.for_each(|held| self.set_aside.end(held));
                     let ids: Vec<String> =
                         batch.ended_rows().map(|row| row.id.to_string()).collect();
                     tracing::error!(?ids, %error, "the end of a call cannot be written and is discarded");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::{Timestamp, ToSpan};
 
 use super::super::contract::sqlite::{open, settings};
-use super::super::contract::{charge, ended_row, now, record_call_at, row};
+use super::super::contract::{charge, ended_row, limited_read, now, record_call_at, row};
 use super::super::*;
 use crate::call::{Effect, InvocationId, Per};
 
@@ -51,6 +51,148 @@ async fn interrupted_calls_become_unknown_and_stay_charged() {
         (1, 1, 0),
         "totals count them as failed"
     );
+}
+
+#[tokio::test]
+async fn units_set_aside_stay_used_after_a_crash() {
+    let (ledger, folder) = open().await;
+    let day = || vec![charge(40, Per::Day)];
+    for _ in 0..5 {
+        limited_read(&*ledger, now(), day()).await.unwrap();
+    }
+    // Four calls run, and the service is killed: nothing is closed.
+    let running: Vec<_> = (0..4).map(|_| row("t", "a", now())).collect();
+    for read in &running {
+        ledger.take_units(read.id, now(), day()).await.unwrap();
+    }
+    let killed = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), killed.path().join(file.file_name())).unwrap();
+    }
+    let settings = Settings {
+        base: killed.path().to_owned(),
+        ..settings()
+    };
+    let restarted = super::super::open(&settings, now()).await.unwrap();
+    let used = restarted.units_used(&day(), now()).await.unwrap()[0].used;
+    assert!((9..=20).contains(&used), "{used} units used");
+    assert_eq!(restarted.counter_drift().await.unwrap(), 0);
+    let mut more = 0;
+    while limited_read(&*restarted, now(), day()).await.is_ok() {
+        more += 1;
+    }
+    assert_eq!(used + more, 40);
+    assert_eq!(restarted.counter_drift().await.unwrap(), 0);
+    restarted.close().await;
+    let file = format!("sqlite://{}", killed.path().join("test.db").display());
+    let mut reader = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
+    let (lost, rows): (i64, i64) =
+        sqlx::query_as("select lost_units, (select count(*) from invocation) from quota")
+            .fetch_one(&mut reader)
+            .await
+            .unwrap();
+    assert_eq!(lost + rows, 40, "each unit has a row or is lost");
+}
+
+#[tokio::test]
+async fn two_processes_with_limited_reads_do_not_disturb_each_other() {
+    let (first, folder) = open().await;
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    let day = || vec![charge(40, Per::Day)];
+    let running = row("t", "a", now());
+    first.take_units(running.id, now(), day()).await.unwrap();
+    for _ in 0..5 {
+        limited_read(&*first, now(), day()).await.unwrap();
+        limited_read(&*second, now(), day()).await.unwrap();
+        // Gives free units back. The other process has changed the counter meanwhile.
+        first.flush().await.unwrap();
+        first.flush().await.unwrap();
+    }
+    assert_eq!(first.check_health(), Ok(()));
+    let (end, refunds) = (ended_row(&running, State::Succeeded), vec![]);
+    first.settle(end, refunds).await.unwrap();
+    for _ in 0..40 {
+        let _ = limited_read(&*second, now(), day()).await;
+        second.flush().await.unwrap();
+    }
+    second.flush().await.unwrap();
+    first.flush().await.unwrap();
+    first.flush().await.unwrap();
+    while limited_read(&*second, now(), day()).await.is_ok() {}
+    assert_eq!(first.counter_drift().await.unwrap(), 0);
+    let rows = first
+        .list_calls(&Query {
+            limit: 500,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 40, "exactly the limit");
+}
+
+#[tokio::test]
+async fn reset_by_another_process_keeps_counters_right() {
+    let (first, folder) = open().await;
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    let lifetime = || vec![charge(100, Per::Lifetime)];
+    let running: Vec<_> = (0..8).map(|_| row("t", "a", now())).collect();
+    for read in &running {
+        first.take_units(read.id, now(), lifetime()).await.unwrap();
+    }
+    second.reset_counters("t", None).await.unwrap();
+    let writes: Vec<_> = (0..5).map(|_| row("t", "a", now())).collect();
+    let mut charged = Vec::new();
+    for write in &writes {
+        let reserved = second.reserve(write.clone(), lifetime()).await.unwrap();
+        charged.push(reserved.charged);
+    }
+    first.flush().await.unwrap();
+    first.flush().await.unwrap();
+    for read in &running {
+        let end = ended_row(read, State::Succeeded);
+        first.settle(end, vec![]).await.unwrap();
+    }
+    for (write, charged) in writes.iter().zip(charged) {
+        let end = ended_row(write, State::Cancelled);
+        second.settle(end, charged).await.unwrap();
+    }
+    first.flush().await.unwrap();
+    assert_eq!(first.counter_drift().await.unwrap(), 0);
+    let used = first.units_used(&lifetime(), now()).await.unwrap()[0].used;
+    assert_eq!(used, 0, "all units of the new counter were refunded");
+    limited_read(&*first, now(), lifetime()).await.unwrap();
+    assert_eq!(second.counter_drift().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn closed_ledger_has_nothing_set_aside() {
+    let (ledger, folder) = open().await;
+    for _ in 0..9 {
+        limited_read(&*ledger, now(), vec![charge(99, Per::Day)])
+            .await
+            .unwrap();
+    }
+    ledger.close().await;
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut reader = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
+    let counter: (i64, i64, i64) = sqlx::query_as("select used, set_aside, lost_units from quota")
+        .fetch_one(&mut reader)
+        .await
+        .unwrap();
+    assert_eq!(counter, (9, 0, 0));
 }
 
 #[tokio::test]

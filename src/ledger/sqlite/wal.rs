@@ -8,6 +8,8 @@ use sqlx::SqliteConnection;
 
 /// Number of pages in the log from which on it is copied: SQLite's own default, about 4 MiB.
 pub(super) const CHECKPOINT_PAGES: i64 = 1000;
+/// Commits between two checks of the log's length. A check costs a switch to SQLite's thread.
+pub(super) const CHECK_INTERVAL_COMMITS: u32 = 8;
 
 /// Number of pages in the log. Changes nothing.
 pub(super) async fn log_pages(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {

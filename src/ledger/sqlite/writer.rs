@@ -15,20 +15,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::super::{Error, HeldUntilCommit, LedgerObserver, Reservation, ReserveError, Row, State};
-use super::batch::{Batch, ReserveResult, SharedRefusal};
+use super::batch::{Batch, Decisions, SharedRefusal};
 use super::checksum;
 use super::commit_marker::HeadFile;
 use super::fault::Fault;
 use super::file_space::FileSpace;
 use super::queue::{OnCommit, Operation, Reply, Writer, WriterHealth, log_lost_row};
 use super::quota::{CounterCache, is_counter_conflict};
+use super::set_aside::SetAside;
 use super::totals::PendingDurations;
-use super::wal;
+use super::wal::{self, CHECK_INTERVAL_COMMITS};
+use crate::call::InvocationId;
 use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
@@ -40,8 +43,6 @@ pub(super) const MAX_BATCH: usize = 256;
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait for a retry while the disk is full.
 pub(super) const MAX_BACKLOG: usize = 10_000;
-/// Commits between two checks of the log's length. A check costs a switch to SQLite's thread.
-pub(super) const CHECK_INTERVAL_COMMITS: u32 = 8;
 /// For [`CHECK_INTERVAL_COMMITS`], each amount of this many bytes counts as one more commit,
 /// because long rows make the log long.
 const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
@@ -52,6 +53,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct PendingReplies {
     reservations: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
+    unit_requests: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
     ended: Vec<Reply<()>>,
     held_until_commit: Vec<HeldUntilCommit>,
     bytes: usize,
@@ -69,6 +71,7 @@ pub(super) struct WriterTask {
     pub(super) backlog: Batch,
     pub(super) durations: PendingDurations,
     pub(super) counters: CounterCache,
+    pub(super) set_aside: SetAside,
     pub(super) refusals: Refusals<u32>,
     pub(super) space: FileSpace,
     pub(super) file: PathBuf,
@@ -84,6 +87,7 @@ pub(super) struct WriterTask {
 pub(super) fn spawn_writer(
     connection: SqliteConnection,
     head: HeadFile,
+    set_aside: SetAside,
     file: &Path,
     max_bytes: Option<u64>,
     observer: Arc<dyn LedgerObserver>,
@@ -109,6 +113,7 @@ pub(super) fn spawn_writer(
         backlog,
         durations,
         counters,
+        set_aside,
         refusals: Refusals::default(),
         space: FileSpace::new(max_bytes),
         file,
@@ -136,7 +141,8 @@ impl WriterTask {
                 return self.abandon_files(operations);
             }
             let is_healthy = self.backlog.is_empty() && self.health.failure.load().is_none();
-            let received = if is_healthy && self.durations.is_empty() {
+            let is_idle = self.durations.is_empty() && !self.set_aside.has_free_units();
+            let received = if is_healthy && is_idle {
                 let received = operations.recv_many(&mut buffer, MAX_BATCH).await;
                 retry_at = Instant::now() + RETRY_INTERVAL;
                 received
@@ -149,7 +155,7 @@ impl WriterTask {
                     received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < retry_at => received,
                     () = tokio::time::sleep_until(retry_at) => {
                         retry_at = Instant::now() + RETRY_INTERVAL;
-                        if is_healthy { self.write_durations().await } else { self.retry_writes().await }
+                        if is_healthy { self.write_durations(false).await } else { self.retry_writes().await }
                         continue
                     }
                 }
@@ -217,6 +223,13 @@ impl WriterTask {
                     batch.reservations.push((row, charges));
                     pending.reservations.push(reply);
                 }
+                Operation::TakeUnits { reply, .. } if self.space.is_full() => {
+                    let _ = reply.send(Err(Error::Failed(self.space.full_reason()).into()));
+                }
+                Operation::TakeUnits { request, reply } => {
+                    batch.unit_requests.push(request);
+                    pending.unit_requests.push(reply);
+                }
                 Operation::Record { row, on_commit } => {
                     pending.bytes +=
                         row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
@@ -233,14 +246,11 @@ impl WriterTask {
                         OnCommit::Drop(held) => pending.held_until_commit.push(held),
                     }
                 }
-                Operation::Settle {
-                    row,
-                    refunds,
-                    reply,
-                } => {
+                Operation::Settle { settlement, reply } => {
+                    let row = &settlement.row;
                     pending.bytes +=
                         row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    batch.settlements.push((row, refunds));
+                    batch.settlements.push(settlement);
                     pending.ended.push(reply);
                 }
                 Operation::Attempt(row) => batch.attempts.push(row),
@@ -251,7 +261,7 @@ impl WriterTask {
                 Operation::Close { reply } => {
                     self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
                         .await;
-                    self.write_durations().await;
+                    self.write_durations(true).await;
                     return Some(reply);
                 }
                 other => {
@@ -307,14 +317,28 @@ impl WriterTask {
                 Err(error) => Err(self.handle_failure(error).await),
             },
         };
+        let requested: Vec<InvocationId> = batch
+            .unit_requests
+            .iter()
+            .map(|request| request.invocation)
+            .collect();
         // Replies are sent only after the commit, and after `commit_timed` has written its number
         // to the head file. So each acknowledged commit is in both. The checks of log and file size
         // come after the replies, because they must not delay them.
         match committed {
             Ok(answers) => {
                 self.mark_recovered();
-                for (reply, answer) in pending.reservations.into_iter().zip(answers) {
+                let replies = pending.reservations.into_iter();
+                for (reply, answer) in replies.zip(answers.reservations) {
                     let _ = reply.send(answer);
+                }
+                let replies = pending.unit_requests.into_iter();
+                for ((reply, answer), request) in replies.zip(answers.unit_requests).zip(requested)
+                {
+                    // A caller that is gone does not use its units.
+                    if reply.send(answer).is_err() {
+                        self.set_aside.cancel(request);
+                    }
                 }
                 for reply in pending.ended {
                     let _ = reply.send(Ok(()));
@@ -325,7 +349,11 @@ impl WriterTask {
                     .await;
             }
             Err(error) => {
-                for reply in pending.reservations {
+                for reply in pending
+                    .reservations
+                    .into_iter()
+                    .chain(pending.unit_requests)
+                {
                     let _ = reply.send(Err(error.clone().into()));
                 }
                 for reply in pending.ended {
@@ -353,10 +381,7 @@ impl WriterTask {
 
     /// Writes a batch. If the disk is full, it copies the log into the database and retries once:
     /// the log then restarts at its beginning and needs no more space.
-    pub(super) async fn write_batch(
-        &mut self,
-        batch: &Batch,
-    ) -> Result<Vec<ReserveResult>, sqlx::Error> {
+    pub(super) async fn write_batch(&mut self, batch: &Batch) -> Result<Decisions, sqlx::Error> {
         match self.commit_timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
                 // The commit has failed as a whole, so nothing of it is in the file.
@@ -373,27 +398,39 @@ impl WriterTask {
         }
     }
 
-    async fn commit_timed(&mut self, batch: &Batch) -> Result<Vec<ReserveResult>, sqlx::Error> {
+    /// Commits a batch with durations. Returns the decisions and the number of the commit.
+    async fn commit(
+        &mut self,
+        batch: &Batch,
+        durations: &[impl Serialize],
+    ) -> Result<(Decisions, u64), sqlx::Error> {
         self.check_files_present()?;
+        // The writer stops if it is uncertain whether a failed commit is in the file.
+        self.set_aside.restore();
+        let (connection, counters) = (&mut self.connection, &mut self.counters);
+        let committed = batch
+            .commit(connection, counters, &self.set_aside, durations)
+            .await;
+        if !committed.as_ref().is_err_and(is_counter_conflict) {
+            return committed;
+        }
+        // Another process has changed a counter. The retry reads the counters from the file.
+        sqlx::query("rollback").execute(&mut *connection).await?;
+        counters.clear();
+        self.set_aside.restore();
+        batch
+            .commit(connection, counters, &self.set_aside, durations)
+            .await
+    }
+
+    async fn commit_timed(&mut self, batch: &Batch) -> Result<Decisions, sqlx::Error> {
         let started = Instant::now();
         let lines = if self.durations.is_due() {
             self.durations.to_rows()
         } else {
             Vec::new()
         };
-        let mut committed = batch
-            .commit(&mut self.connection, &mut self.counters, &lines)
-            .await;
-        if committed.as_ref().is_err_and(is_counter_conflict) {
-            // Another process has changed a counter. The retry reads the counters from the file.
-            sqlx::query("rollback")
-                .execute(&mut self.connection)
-                .await?;
-            self.counters.clear();
-            committed = batch
-                .commit(&mut self.connection, &mut self.counters, &lines)
-                .await;
-        }
+        let committed = self.commit(batch, &lines).await;
         if let Ok((_, commits)) = committed {
             self.head.record_commits(commits);
             if !lines.is_empty() {
@@ -459,16 +496,21 @@ impl WriterTask {
         }
     }
 
-    /// Writes the collected durations in a commit of their own.
-    async fn write_durations(&mut self) {
-        if self.durations.is_empty() || self.has_stopped() {
+    /// Writes the collected durations, and gives back units that no call needs, in a commit of their
+    /// own.
+    async fn write_durations(&mut self, is_closing: bool) {
+        if self.has_stopped() {
+            return;
+        }
+        let batch = Batch {
+            idle_counters: self.set_aside.idle_counters(is_closing),
+            ..Batch::default()
+        };
+        if self.durations.is_empty() && batch.idle_counters.is_empty() {
             return;
         }
         let lines = self.durations.to_rows();
-        match Batch::default()
-            .commit(&mut self.connection, &mut self.counters, &lines)
-            .await
-        {
+        match self.commit(&batch, &lines).await {
             Ok((_, commits)) => {
                 self.head.record_commits(commits);
                 self.durations.clear();
@@ -484,14 +526,18 @@ impl WriterTask {
         }
         match op {
             Operation::Flush { reply } => {
-                self.write_durations().await;
+                self.write_durations(false).await;
                 let _ = reply.send(self.health.check());
             }
             Operation::Change { change, reply } => {
                 // Some changes modify counters of limits. They are rare, so the cached counters are
                 // simply dropped.
                 self.counters.clear();
+                let forget = change.forgotten_units();
                 let result = change.commit(&mut self.connection).await;
+                if result.is_ok() {
+                    forget(&self.set_aside);
+                }
                 let _ = reply.send(self.finish_change(result).await);
             }
             Operation::Trim {
@@ -503,6 +549,7 @@ impl WriterTask {
                 let _ = reply.send(result);
             }
             Operation::Reserve { .. }
+            | Operation::TakeUnits { .. }
             | Operation::Record { .. }
             | Operation::Settle { .. }
             | Operation::Attempt(_)

@@ -54,7 +54,7 @@ impl LiveTools {
                 // A start of the same settings continues, without a further wait. An unchanged
                 // source that is served stays as it is. All others are started; an unchanged source
                 // has failed before, so its start waits first.
-                Some(start) if same && entry.source.read(Lifecycle::has_running_start) => {
+                Some(start) if same && entry.source.read(Lifecycle::has_unfinished_start) => {
                     start.attempt_now();
                 }
                 _ if same && entry.source.read(Lifecycle::active).is_some() => {}
@@ -307,10 +307,11 @@ impl LiveTools {
         }
         self.place_rejected_tools(state).await;
         // This listing may have taken names from another source, so that nothing of that source is
-        // served any more. It was listed and no start of it is running, so start it again.
+        // served any more. If its latest start succeeded, start it again. Otherwise that start is
+        // repeated, or waits for a change.
         for entry in &mut state.sources.0 {
             if entry.source.read(Lifecycle::active).is_none()
-                && !entry.source.read(Lifecycle::has_running_start)
+                && !entry.source.read(Lifecycle::has_unfinished_start)
             {
                 self.start_source(entry, true);
             }

@@ -19,8 +19,8 @@
 //! | StartServed | Starting | Active | Outdated | Failed | |
 //! | Placed, with another listing | Active | Active | Active | Active | |
 //! | Placed, with a fault | Outdated | Outdated | Outdated | Outdated | |
-//! | Placed again, before a further attempt | | Active | Outdated | | |
-//! | Placed again, without a further attempt | | Active | Active | | |
+//! | Placed again, while the latest start or relisting has not succeeded | | Active | Outdated | | |
+//! | Placed again, after both have succeeded | | Active | Active | | |
 //! | Displaced | Failed | Failed | Failed | Failed | |
 //! | RelistingBegun | | Active | Outdated | | |
 //! | RelistingFailed | | Outdated | Outdated | | |
@@ -139,7 +139,8 @@ impl Lifecycle {
         if matches!(self.phase, Phase::Removed) || self.is_late(&event) {
             return;
         }
-        let attempt_follows = self.is_attempt_expected();
+        let is_unfinished =
+            self.has_unfinished_start() || self.served().is_some_and(|served| served.is_relisting);
         let phase = std::mem::take(&mut self.phase);
         self.phase = match event {
             Event::StartBegun(delay) => {
@@ -183,9 +184,9 @@ impl Lifecycle {
                         false
                     }
                 });
-                // What failed is attempted again. Until then the fault of the same listing stays.
+                // The fault of the same listing stays until what failed has succeeded.
                 let is_same = |before: &ServedListing| Arc::ptr_eq(&before.active, &active);
-                let keeps_fault = attempt_follows && before.as_ref().is_some_and(is_same);
+                let keeps_fault = is_unfinished && before.as_ref().is_some_and(is_same);
                 let fault = fault.or(fault_before.filter(|_| keeps_fault));
                 let is_relisting = before.is_some_and(|before| before.is_relisting);
                 let served = ServedListing {
@@ -227,13 +228,9 @@ impl Lifecycle {
         }
     }
 
-    /// Whether a start or a further listing has not ended, or is repeated later.
-    fn is_attempt_expected(&self) -> bool {
-        self.has_running_start() || self.served().is_some_and(|served| served.is_relisting)
-    }
-
-    /// Whether the latest start has not ended yet, or waits for its next attempt.
-    pub(super) fn has_running_start(&self) -> bool {
+    /// Whether the latest start has not succeeded: it runs, or waits for its next attempt or for a
+    /// change.
+    pub(super) fn has_unfinished_start(&self) -> bool {
         !matches!(self.attempt, Attempt::Ended)
     }
 
@@ -445,11 +442,11 @@ mod tests {
                 active.unwrap_or_else(|| listing_of(source)),
                 Some(new_fault()),
             ),
-            "Placed again, before a further attempt" => {
+            "Placed again, while the latest start or relisting has not succeeded" => {
                 lifecycle.attempt = Attempt::Blocked;
                 placed(active?, None)
             }
-            "Placed again, without a further attempt" => placed(active?, None),
+            "Placed again, after both have succeeded" => placed(active?, None),
             "Displaced" => Event::Displaced(new_fault()),
             "RelistingBegun" => Event::RelistingBegun(source),
             "RelistingFailed" => Event::RelistingFailed(source, new_fault()),
@@ -518,10 +515,47 @@ mod tests {
         };
         late(&mut lifecycle);
         assert_eq!(phase_name(&lifecycle), "Active");
-        assert!(lifecycle.has_running_start() && lifecycle.latest_ended == 0);
+        assert!(lifecycle.has_unfinished_start() && lifecycle.latest_ended == 0);
         lifecycle.apply(Event::StartServed(2));
         late(&mut lifecycle);
-        assert!(!lifecycle.has_running_start() && lifecycle.latest_ended == 2);
+        assert!(!lifecycle.has_unfinished_start() && lifecycle.latest_ended == 2);
+    }
+
+    #[test]
+    fn fault_stays_until_start_succeeds() {
+        for attempt in [
+            Attempt::Running("starting".into()),
+            Attempt::Waiting(Instant::now()),
+            Attempt::Blocked,
+        ] {
+            let mut lifecycle = in_phase("Outdated");
+            lifecycle.attempt = attempt;
+            assert!(lifecycle.has_unfinished_start());
+            let active = lifecycle.active().unwrap();
+            lifecycle.apply(placed(active.clone(), None));
+            assert_eq!(
+                phase_name(&lifecycle),
+                "Outdated",
+                "{:?}",
+                lifecycle.attempt
+            );
+            lifecycle.apply(Event::StartServed(1));
+            assert!(!lifecycle.has_unfinished_start());
+            lifecycle.apply(placed(active, None));
+            assert_eq!(phase_name(&lifecycle), "Active");
+        }
+    }
+
+    #[test]
+    fn fault_stays_until_relisting_succeeds() {
+        let mut lifecycle = in_phase("Outdated");
+        let active = lifecycle.active().unwrap();
+        lifecycle.apply(Event::RelistingBegun(active.source.clone()));
+        lifecycle.apply(placed(active.clone(), None));
+        assert_eq!(phase_name(&lifecycle), "Outdated");
+        assert!(!lifecycle.has_unfinished_start());
+        lifecycle.apply(Event::Relisted(active.source.clone()));
+        assert_eq!(phase_name(&lifecycle), "Active");
     }
 
     #[test]

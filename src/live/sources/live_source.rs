@@ -25,7 +25,7 @@ pub enum SourceState {
     Starting,
     /// The tools can be called.
     Up,
-    /// The source could not be listed. A further attempt follows.
+    /// The source could not be listed, or lost its names.
     Failed,
     /// The source was listed, but its workers or its connection are down.
     Down,

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::Lints;
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{Kind, ToolName};
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::manifest::tool_lists::builtin_name;
 

@@ -8,8 +8,8 @@ use super::secrets::resolve_text;
 use super::{Lints, limits};
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::ToolName;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 

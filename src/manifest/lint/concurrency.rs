@@ -5,8 +5,8 @@ use super::Lints;
 use crate::call::Concurrency;
 use crate::manifest::ServerSettings;
 use crate::manifest::finding::Location;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Node;
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 
 /// Compares the permits of every tool with those of the service.

@@ -4,8 +4,8 @@ use super::Lints;
 use super::secrets::{FoundText, collect_texts};
 use crate::call::{Effect, Kind};
 use crate::manifest::decode::join_path;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Node;
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 
 /// Checks one tool.

@@ -14,8 +14,8 @@ use super::Lints;
 use super::schema_parts::{Applicability, Part, ToolSchema};
 use crate::formats::providers::Provider;
 use crate::manifest::finding::Location;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 
 const MIN_WORDS: usize = 3;

@@ -10,8 +10,8 @@ use super::schema_parts::ToolSchema;
 use super::{Lints, descriptions, provider_refusals};
 use crate::call::NameMatching;
 use crate::manifest::finding::{Finding, Location, Severity};
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::{Key, Node};
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::tools::Tool;
 

@@ -32,7 +32,7 @@ pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
 use super::decode::join_path;
 use super::finding::Finding;
-use super::load::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
+use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::references::ManifestInput;
 use crate::call::NameMatching;
 
@@ -74,7 +74,7 @@ pub(super) fn run_lints(
     agents::check_agents(&parsed.tools, &mut lints);
     own_address::check_own_address(parsed, listen, &mut lints);
     if let Some(root) = &parsed.root {
-        let base = super::load::parent_folder(root.location.file.as_ref() as &Path);
+        let base = super::file::parent_folder(root.location.file.as_ref() as &Path);
         secrets::check_short_values(root, "", &base, input, &mut lints);
         secrets::check_settings_literals(root, &mut lints);
         addresses::check_addresses(root, &base, input, &mut lints);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Lints;
 use crate::manifest::decode::join_path;
-use crate::manifest::load::ParsedTool;
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::text::names::{normalize_name, strip_known_prefix};
 

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::Lints;
 use crate::manifest::decode::join_path;
-use crate::manifest::load::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::node::{Data, Node};
+use crate::manifest::parsed::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::rule::Rule;
 use crate::manifest::self_reference::is_own_mcp_url;
 use crate::tools::http::points_to_this_machine;

@@ -7,8 +7,8 @@ use super::{Lints, limits};
 use crate::call::units::HumanDuration;
 use crate::call::{Effect, Kind};
 use crate::manifest::finding::Location;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Node;
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 
 /// Checks the policy of one tool.

@@ -9,8 +9,8 @@ use crate::call::{NameMatching, ToolName};
 use crate::formats::NameRules;
 use crate::formats::providers::{Provider, Subset};
 use crate::manifest::finding::Location;
-use crate::manifest::load::ParsedTool;
 use crate::manifest::node::Data;
+use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::schema;
 

@@ -30,7 +30,7 @@ pub struct Cached {
 }
 
 impl Interceptor for Cached {
-    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Invocation) -> Outcome {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         match invocation.cache {
             // A call with an idempotency key always runs, and its result is stored with the key.
             _ if invocation.idempotency_key.is_some() => {
@@ -96,7 +96,7 @@ impl Cached {
     async fn read_or_run(
         &self,
         mut inner: impl Inner,
-        invocation: Invocation,
+        invocation: Box<Invocation>,
         key: [u8; 32],
     ) -> Outcome {
         let set_status = |status| invocation.report.cache.lock().status = status;
@@ -156,7 +156,7 @@ impl Cached {
     async fn run_and_replace(
         &self,
         mut inner: impl Inner,
-        invocation: Invocation,
+        invocation: Box<Invocation>,
         key: [u8; 32],
     ) -> Outcome {
         invocation.report.cache.lock().status = CacheStatus::Refresh;
@@ -168,7 +168,7 @@ impl Cached {
     async fn run_as_leader(
         &self,
         inner: &mut impl Inner,
-        call: Invocation,
+        call: Box<Invocation>,
         key: [u8; 32],
         leader: Option<Leader>,
     ) -> Outcome {

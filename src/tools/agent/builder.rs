@@ -11,7 +11,7 @@ use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::units::HumanDuration;
 use crate::call::{JsonObject, Kind, Policy};
-use crate::tools::{BuildContext, BuildError, Databases, HttpClients, Tool};
+use crate::tools::{BuildContext, BuildError, HttpClients, Tool};
 
 /// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry
 /// `kind: agent` of a manifest does, with the same defaults.
@@ -214,12 +214,10 @@ impl Tool<Agent> {
             context_fields: tool.definition.context.as_deref().unwrap_or_default(),
             effect: tool.policy.effect,
             trusted: true,
-            clients,
-            databases: &Databases::default(),
         };
         let mut config = agent.0.clone();
         config.output_schema = tool.definition.output_schema.as_deref().cloned();
-        let (runner, warnings) = build(config, &context).map_err(|faults| {
+        let (runner, warnings) = build(config, &context, clients).map_err(|faults| {
             let faults = faults.iter().filter(|fault| !fault.warning);
             let faults: Vec<String> = faults
                 .map(|fault| format!("{}: {}", fault.path.join("."), fault.message))

@@ -212,7 +212,7 @@ impl<'a> Coworkers<'a> {
                 &suggestions,
                 &available,
             )),
-            Err(NestedCallError::TooDeep(levels)) => Err(super::turn::too_deep_message(levels)),
+            Err(NestedCallError::TooDeep(levels)) => Err(too_deep_message(levels)),
             Err(NestedCallError::Failed(failure)) => Err(failure.for_model),
         }
     }
@@ -264,6 +264,13 @@ pub(in crate::tools) struct DelegationOptions {
     pub(in crate::tools) tool_use_id: Option<Arc<str>>,
     pub(in crate::tools) deadline: Instant,
     pub(in crate::tools) max_depth: Option<u32>,
+}
+
+/// The text for the model when calls are nested as deep as they may be.
+pub(super) fn too_deep_message(levels: u32) -> String {
+    format!(
+        "This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known."
+    )
 }
 
 fn unknown_coworker_message(

@@ -23,7 +23,7 @@ use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
 use crate::tools::http::response::parse_retry_after;
 use crate::tools::http::trace;
-use crate::tools::{BuildContext, ConfigFault};
+use crate::tools::{ConfigFault, HttpClients};
 
 /// Longest answer that is read, streamed or whole, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
@@ -47,6 +47,9 @@ const RESERVED_FIELDS: [&str; 6] = [
     "stream_options",
     "n",
 ];
+
+/// Replaces a key in texts of the model's server.
+const REDACTED: &str = "[redacted]";
 
 /// The endpoint of one agent.
 pub(super) struct Endpoint {
@@ -73,7 +76,7 @@ pub(super) trait AnswerListener: Send {
 impl Endpoint {
     pub(super) fn build(
         config: ModelConfig,
-        context: &BuildContext<'_>,
+        clients: &HttpClients,
         faults: &mut Vec<ConfigFault>,
     ) -> Option<Self> {
         let before = faults.len();
@@ -122,8 +125,7 @@ impl Endpoint {
                 ),
             }
         }
-        let client = context
-            .clients
+        let client = clients
             .get(AddressPolicy::allow_all())
             .map_err(|message| fault(&["model"], message))
             .ok();
@@ -404,9 +406,10 @@ impl Endpoint {
     /// A sentence about the server, without its key. It may be long: the caller removes other
     /// secrets before it is shortened.
     fn server_message(&self, text: String) -> String {
-        let text = self.secrets.iter().fold(text, |text, secret| {
-            text.replace(secret, crate::tools::agent::REDACTED)
-        });
+        let text = self
+            .secrets
+            .iter()
+            .fold(text, |text, secret| text.replace(secret, REDACTED));
         format!("the model's server `{}` {text}", self.host)
     }
 }
@@ -470,29 +473,15 @@ fn base_body(config: ModelConfig) -> JsonObject {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::json;
 
     use super::*;
-    use crate::call::Effect;
-    use crate::tools::HttpClients;
 
     fn build_endpoint(model: Value) -> Result<Endpoint, Vec<ConfigFault>> {
-        let (schema, clients) = (json!({}), HttpClients::default());
-        let context = BuildContext {
-            base_dir: Path::new(""),
-            input_schema: &schema,
-            context_fields: &[],
-            effect: Effect::Read,
-            trusted: true,
-            clients: &clients,
-            databases: &crate::tools::Databases::default(),
-        };
         let mut faults = Vec::new();
         let endpoint = Endpoint::build(
             serde_json::from_value(model).unwrap(),
-            &context,
+            &HttpClients::default(),
             &mut faults,
         );
         endpoint.ok_or(faults)

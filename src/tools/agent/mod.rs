@@ -22,31 +22,20 @@ use async_trait::async_trait;
 
 pub use config::{Budget, Config, ModelConfig};
 
+use self::coworkers::too_deep_message;
 use self::endpoint::Endpoint;
 use self::prompt::Prompt;
-use self::run::AgentRun;
-use super::kinds::BuildResult;
-use super::{BuildContext, Runner, Tool};
+use self::run::{AgentRun, AgentRunner};
+use self::turn::CallableTools;
+use super::{BuildContext, BuildResult, HttpClients, Runner, Tool};
 use crate::access::tool_pattern::ToolPattern;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker, ToolResult};
 
 /// Default for `max_turns`.
 const MAX_TURNS: u32 = 8;
-/// Replaces a key in texts of the model's server.
-const REDACTED: &str = "[redacted]";
 /// Added to `budget.time` for the tool's timeout, so that the budget ends the call before the
 /// timeout does.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
-
-struct AgentRunner {
-    endpoint: Endpoint,
-    prompt: Prompt,
-    tools: Vec<ToolPattern>,
-    coworkers: Vec<ToolPattern>,
-    max_turns: u32,
-    depth: Option<u32>,
-    budget: Budget,
-}
 
 /// The parameters of an agent that declares no parameters.
 pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
@@ -62,7 +51,7 @@ pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
 ///
 /// # Errors
 /// Faults of the configuration.
-pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
+pub fn build(config: Config, context: &BuildContext<'_>, clients: &HttpClients) -> BuildResult {
     let mut faults = config.config_faults();
     let Config {
         model,
@@ -76,28 +65,23 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
         output_schema,
     } = config;
     let prompt = Prompt::build(system, prompt, output_schema, context, &mut faults);
-    let endpoint = Endpoint::build(model, context, &mut faults);
+    let endpoint = Endpoint::build(model, clients, &mut faults);
     match (endpoint, prompt) {
         (Some(endpoint), Some(prompt)) if faults.iter().all(|fault| fault.warning) => {
             let agent = AgentRunner {
                 endpoint,
                 prompt,
-                tools: ToolPattern::parse_list(&tools),
-                coworkers: ToolPattern::parse_list(&coworkers),
+                callable: CallableTools {
+                    tools: ToolPattern::parse_list(&tools),
+                    coworkers: ToolPattern::parse_list(&coworkers),
+                    depth,
+                },
                 max_turns: max_turns.unwrap_or(MAX_TURNS),
-                depth,
                 budget,
             };
             Ok((Arc::new(agent), faults))
         }
         _ => Err(faults),
-    }
-}
-
-impl AgentRunner {
-    /// Whether it calls anything beside its model. Only then it gets the caller's context.
-    fn can_call_tools(&self) -> bool {
-        !self.tools.is_empty() || !self.coworkers.is_empty()
     }
 }
 
@@ -111,18 +95,16 @@ impl Runner for AgentRunner {
         let invoker = context
             .service::<Arc<dyn ToolInvoker>>()
             .cloned()
-            .filter(|_| self.can_call_tools());
-        if self.can_call_tools() && invoker.is_none() {
+            .filter(|_| !self.callable.is_empty());
+        if !self.callable.is_empty() && invoker.is_none() {
             return Err(ToolError::unavailable_before_start(
                 "this agent has no access to other tools here",
                 None,
             ));
         }
         // Refuse at once: without the tools that it depends on, the model would invent an answer.
-        if invoker.is_some() && context.allowed_depth(self.depth) == 0 {
-            return Err(ToolError::ErrorResult(turn::too_deep_message(
-                context.depth(),
-            )));
+        if invoker.is_some() && context.allowed_depth(self.callable.depth) == 0 {
+            return Err(ToolError::ErrorResult(too_deep_message(context.depth())));
         }
         AgentRun::new(self, &context.for_agent(), invoker.as_deref())
             .run(&arguments)
@@ -130,7 +112,7 @@ impl Runner for AgentRunner {
     }
 
     fn takes_context(&self) -> bool {
-        self.can_call_tools()
+        !self.callable.is_empty()
     }
 
     fn takes_context_fields(&self) -> bool {
@@ -138,7 +120,7 @@ impl Runner for AgentRunner {
     }
 
     fn calls_tools(&self) -> bool {
-        self.can_call_tools()
+        !self.callable.is_empty()
     }
 
     fn default_timeout(&self) -> Option<Duration> {

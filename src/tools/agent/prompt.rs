@@ -115,22 +115,19 @@ mod tests {
 
     use super::*;
     use crate::call::{Effect, JsonObject};
-    use crate::tools::HttpClients;
 
     fn render_prompt(template: Option<&str>, parameters: &[&str], arguments: Value) -> Value {
         let properties: JsonObject = parameters
             .iter()
             .map(|name| ((*name).to_owned(), json!({})))
             .collect();
-        let (schema, clients) = (json!({"properties": properties}), HttpClients::default());
+        let schema = json!({"properties": properties});
         let context = BuildContext {
             base_dir: Path::new(""),
             input_schema: &schema,
             context_fields: &["tenant".to_owned()],
             effect: Effect::Read,
             trusted: true,
-            clients: &clients,
-            databases: &crate::tools::Databases::default(),
         };
         let mut faults = Vec::new();
         let prompt = Prompt::build(

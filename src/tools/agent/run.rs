@@ -9,10 +9,11 @@ use bytesize::ByteSize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::AgentRunner;
 use super::completion::{Completion, TokenUsage};
-use super::endpoint::{AnswerListener, MAX_ERROR_TEXT_BYTES};
-use super::turn::{self, Toolset};
+use super::config::Budget;
+use super::endpoint::{AnswerListener, Endpoint, MAX_ERROR_TEXT_BYTES};
+use super::prompt::Prompt;
+use super::turn::{self, CallableTools, Toolset};
 use crate::call::{
     CutEnds, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
 };
@@ -21,6 +22,16 @@ use crate::tools::Values;
 /// Longest conversation that is sent, in bytes of its JSON. It is several times what any model
 /// reads. Each request copies the conversation.
 const MAX_CONVERSATION_BYTES: usize = 16 << 20;
+
+/// The parts of an agent, for all its calls.
+pub(super) struct AgentRunner {
+    pub(super) endpoint: Endpoint,
+    pub(super) prompt: Prompt,
+    pub(super) callable: CallableTools,
+    /// Requests to the model in one call.
+    pub(super) max_turns: u32,
+    pub(super) budget: Budget,
+}
 
 /// One call of an agent, with its state.
 pub(super) struct AgentRun<'a> {
@@ -74,7 +85,7 @@ impl<'a> AgentRun<'a> {
     async fn run_turns(&mut self, arguments: &JsonObject) -> Result<ToolResult, ToolError> {
         let tools = self
             .invoker
-            .map(|invoker| Toolset::new(self.agent, self.context, invoker, self.end));
+            .map(|invoker| Toolset::new(&self.agent.callable, self.context, invoker, self.end));
         let definitions = tools.as_ref().map_or(&[][..], |tools| &tools.definitions);
         let mut messages = self
             .agent
@@ -265,12 +276,12 @@ impl<'a> AgentRun<'a> {
         ))
     }
 
-    fn report_turn(&self, turn: u32, calls: &crate::dialect::Message) {
+    fn report_turn(&self, turn: u32, calls: &toolcrib_dialect::Message) {
         if self.context.has_listener() {
             let names: Vec<&str> = calls
                 .calls
                 .iter()
-                .filter_map(crate::dialect::tool_name)
+                .filter_map(toolcrib_dialect::tool_name)
                 .collect();
             self.context
                 .progress(json!({"turn": turn, "calls": names, "tokens": self.usage.total_tokens}));

@@ -6,23 +6,41 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use toolcrib_dialect::{Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
 
-use super::AgentRunner;
 use super::completion::Completion;
-use super::coworkers::{Coworkers, DelegationOptions, DelegationTool, format_agent_list};
-use crate::access::tool_pattern::any_grants;
+use super::coworkers::{
+    Coworkers, DelegationOptions, DelegationTool, format_agent_list, too_deep_message,
+};
+use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
     AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError,
     ToolContext, ToolInvoker, ToolName, ToolResult, UnreadableArguments,
 };
-use crate::dialect::{self, Dialect, MalformedCall, Message, RawArguments, ToolCall, ToolReply};
 
 /// More calls than any model makes in one message.
 const MAX_CALLS: usize = 256;
 
+/// What an agent may call beside its model.
+pub(super) struct CallableTools {
+    /// The tools of this service that the model may use.
+    pub(super) tools: Vec<ToolPattern>,
+    /// The agents to which the model may delegate work.
+    pub(super) coworkers: Vec<ToolPattern>,
+    /// Levels of calls below a call of the agent; `None`: the default.
+    pub(super) depth: Option<u32>,
+}
+
+impl CallableTools {
+    /// Whether there is nothing to call. Then the agent does not get the caller's context.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.coworkers.is_empty()
+    }
+}
+
 /// The tools of one run.
 pub(super) struct Toolset<'a> {
-    agent: &'a AgentRunner,
+    callable: &'a CallableTools,
     context: &'a ToolContext,
     invoker: &'a dyn ToolInvoker,
     deadline: Instant,
@@ -59,13 +77,13 @@ enum NestedCallOutcome {
 impl<'a> Toolset<'a> {
     /// The tools that the agent may use now.
     pub(super) fn new(
-        agent: &'a AgentRunner,
+        callable: &'a CallableTools,
         context: &'a ToolContext,
         invoker: &'a dyn ToolInvoker,
         deadline: Instant,
     ) -> Self {
         let mut toolset = Self {
-            agent,
+            callable,
             context,
             invoker,
             deadline,
@@ -92,13 +110,13 @@ impl<'a> Toolset<'a> {
     }
 
     fn coworkers(&self) -> Coworkers<'a> {
-        Coworkers::new(self.invoker, Some(&self.agent.coworkers))
+        Coworkers::new(self.invoker, Some(&self.callable.coworkers))
     }
 
     /// Whether this tool is offered. The tools for coworkers take precedence over a tool of the
     /// same name.
     fn is_offered(&self, tool: &Definition) -> bool {
-        any_grants(&self.agent.tools, tool.names(), |_| false)
+        any_grants(&self.callable.tools, tool.names(), |_| false)
             && self.delegation_tool(tool.name.as_str()).is_none()
     }
 
@@ -136,7 +154,7 @@ impl<'a> Toolset<'a> {
             done.into_iter().map(|(_, outcome)| outcome).collect();
         let replies: Vec<ToolReply<'_>> =
             outcomes.iter().map(NestedCallOutcome::as_reply).collect();
-        let messages = dialect::write_replies(message, &replies);
+        let messages = toolcrib_dialect::write_replies(message, &replies);
         let answers = || {
             outcomes.iter().filter_map(|outcome| match outcome {
                 NestedCallOutcome::Answer(answer) => Some(answer),
@@ -173,7 +191,7 @@ impl<'a> Toolset<'a> {
             cut_off: call.cut_off,
             tool_use_id: id,
             deadline: self.deadline,
-            max_depth: self.agent.depth,
+            max_depth: self.callable.depth,
         };
         match self
             .invoker
@@ -201,7 +219,8 @@ impl<'a> Toolset<'a> {
     ) -> NestedCallOutcome {
         // Do not repair arguments that were cut off: the other agent may have effects, so its task
         // must not be guessed.
-        let arguments = match dialect::read_arguments(&call.arguments, call.cut_off, false) {
+        let arguments = match toolcrib_dialect::read_arguments(&call.arguments, call.cut_off, false)
+        {
             Ok(repaired) => repaired.arguments,
             Err(UnreadableArguments { correction, .. }) => {
                 return NestedCallOutcome::failed(correction, true);
@@ -214,7 +233,7 @@ impl<'a> Toolset<'a> {
         let options = DelegationOptions {
             tool_use_id,
             deadline: self.deadline,
-            max_depth: self.agent.depth,
+            max_depth: self.callable.depth,
         };
         match self.coworkers().delegate(task, self.context, options).await {
             // A coworker's answer is a result for this agent. It must not end this agent's run.
@@ -265,8 +284,9 @@ impl NestedCallOutcome {
 
 /// Reads the calls of an answer. The error is the end of a sentence.
 pub(super) fn parse_calls(completion: &Completion) -> Result<Message, String> {
-    let message = dialect::read_message(completion.to_response_body(), Some(Dialect::Openai))
-        .map_err(|_| "is not a message")?;
+    let message =
+        toolcrib_dialect::read_message(completion.to_response_body(), Some(Dialect::Openai))
+            .map_err(|_| "is not a message")?;
     match message.calls.len() {
         0..=MAX_CALLS => Ok(message),
         count => Err(format!("has {count} tool calls; {MAX_CALLS} is the limit")),
@@ -286,7 +306,7 @@ pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message)
         .filter_map(Value::as_object_mut)
         .zip(&parsed_calls.calls)
     {
-        if let Some(id) = dialect::call_id(parsed) {
+        if let Some(id) = toolcrib_dialect::call_id(parsed) {
             call.insert("id".into(), id.clone());
         }
         call.entry("type").or_insert_with(|| "function".into());
@@ -297,7 +317,7 @@ pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message)
                     continue;
                 }
                 RawArguments::Object(object) => json!(object).to_string(),
-                other => dialect::read_arguments(other, false, true).map_or_else(
+                other => toolcrib_dialect::read_arguments(other, false, true).map_or_else(
                     |_| "{}".to_owned(),
                     |repaired| Value::Object(repaired.arguments).to_string(),
                 ),
@@ -349,11 +369,4 @@ fn unknown_tool_message(name: &str, suggestions: &[String]) -> String {
             suggestions.join(", ")
         ),
     }
-}
-
-/// The text for the model when calls are nested as deep as they may be.
-pub(super) fn too_deep_message(levels: u32) -> String {
-    format!(
-        "This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known."
-    )
 }

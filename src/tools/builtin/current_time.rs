@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::NoSettings;
 use crate::call::{Clock, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
 /// The tool, registered as `name`.
-pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     let description = "Tells the current date, time and weekday, in UTC or in the time zone that you name. Use it \
         whenever the answer depends on what day or time it is now.";
     let zone = "IANA time zone name, e.g. Europe/Oslo or America/New_York. UTC if omitted.";

@@ -51,11 +51,9 @@ pub fn build(
         "ask_question" => Some(configure(with, |config| {
             delegate::tool(DelegationTool::AskQuestion, name, config)
         })),
-        "calculator" => Some(configure(with, |none: NoSettings| {
-            Ok(calculator::tool(name, none))
-        })),
-        "current_time" => Some(configure(with, |none: NoSettings| {
-            Ok(current_time::tool(name, none))
+        "calculator" => Some(configure(with, |_: NoSettings| Ok(calculator::tool(name)))),
+        "current_time" => Some(configure(with, |_: NoSettings| {
+            Ok(current_time::tool(name))
         })),
         "delegate_work" => Some(configure(with, |config| {
             delegate::tool(DelegationTool::DelegateWork, name, config)
@@ -63,15 +61,11 @@ pub fn build(
         "http_get" => Some(configure(with, |config| {
             http_get::tool(name, config, clients)
         })),
-        "read_cache" => Some(configure(with, |none: NoSettings| {
-            Ok(read_cache::tool(name, none))
-        })),
+        "read_cache" => Some(configure(with, |_: NoSettings| Ok(read_cache::tool(name)))),
         "read_file" => Some(configure(with, |config| {
             read_file::tool(name, config, base)
         })),
-        "read_result" => Some(configure(with, |none: NoSettings| {
-            Ok(read_result::tool(name, none))
-        })),
+        "read_result" => Some(configure(with, |_: NoSettings| Ok(read_result::tool(name)))),
         _ => None,
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::NoSettings;
 use crate::call::json::parse_strict;
 use crate::call::{
     Effect, JsonObject, StoredResultError, StoredResults, ToolContext, ToolError, ToolResult,
@@ -18,7 +17,7 @@ const DESCRIPTION: &str = "Returns the stored result of an earlier tool call, wi
 const KEY_EXAMPLE: &str = "tool:get_weather|input:{\"city\": \"Oslo\"}";
 
 /// The tool, registered as `name`.
-pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     let key = format!("The tool's name and the arguments of that call as JSON, e.g. {KEY_EXAMPLE}");
     // The key may hold values that the other tool's schema marks `writeOnly`. They must not get
     // into the ledger here either.

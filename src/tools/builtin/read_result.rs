@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::NoSettings;
 use crate::call::{
     Effect, Idempotency, InvocationId, JsonObject, OwnResult, OwnResultError, OwnResults, Paging,
     ToolContext, ToolError, ToolResult,
@@ -16,7 +15,7 @@ const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page 
      when an answer says that only a part is shown: it names the invocation_id and the offset to go on from.";
 
 /// The tool, registered as `name`.
-pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     let id = "The invocation_id from the answer whose further pages you want";
     Tool::new(name, DESCRIPTION)
         .param("invocation_id", "string", id)

@@ -6,8 +6,9 @@ use url::{Host, Url};
 
 use crate::call::ToolError;
 use crate::tools::ConfigFault;
+use crate::tools::HttpClients;
 use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::http::client::{HttpClient, HttpClients};
+use crate::tools::http::client::HttpClient;
 use crate::tools::http::parse_listed_host;
 
 /// The client and the permitted hosts, from `with.allow_hosts` and `with.allow_private`.

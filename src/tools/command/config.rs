@@ -14,13 +14,13 @@ use super::argv::Argv;
 use super::items::CommandItem;
 use super::output::OutputFormat;
 use super::output_file::OutputFile;
-use super::run::RunLimits;
+use super::run::{DEFAULT_MAX_OUTPUT, RunLimits};
 use super::runner::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use super::size_limit::SizeLimit;
 use super::variables::ContextVariables;
 use crate::call::units::Size;
 use crate::tools::process::{OrphanReaper, is_executable_file};
-use crate::tools::{BuildContext, ConfigFault, Runner};
+use crate::tools::{BuildContext, BuildResult, ConfigFault};
 
 /// The folders in which a bare program name is looked up. They are fixed, so that the service's
 /// environment cannot choose the program.
@@ -71,9 +71,6 @@ pub struct Config {
     pub max_output: Size,
 }
 
-/// The default `max_output`, in bytes.
-pub(super) const DEFAULT_MAX_OUTPUT: usize = 256 << 10;
-
 fn default_max_output() -> Size {
     Size(DEFAULT_MAX_OUTPUT as u64)
 }
@@ -93,16 +90,11 @@ pub enum Output {
     File(String),
 }
 
-pub(super) type RunnerWithWarnings = (Arc<dyn Runner>, Vec<ConfigFault>);
-
 /// Builds the runner, with its warnings.
 ///
 /// # Errors
 /// All faults of the manifest keys, warnings included.
-pub fn build(
-    config: Config,
-    context: &BuildContext<'_>,
-) -> Result<RunnerWithWarnings, Vec<ConfigFault>> {
+pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     let (argv, mut faults) = Argv::parse(&config.command, context);
     let program = match config.command.first() {
         Some(CommandItem::Text(program)) => program.clone(),

@@ -26,6 +26,9 @@ const MAX_PROGRESS_LINES: u32 = 50;
 /// The most bytes per read.
 const READ_CHUNK_BYTES: usize = 16 << 10;
 
+/// The default `max_output`, in bytes.
+pub(super) const DEFAULT_MAX_OUTPUT: usize = 256 << 10;
+
 /// The bounds of a run.
 #[derive(Clone, Copy)]
 pub(super) struct RunLimits {

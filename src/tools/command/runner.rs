@@ -130,6 +130,6 @@ impl Runner for CommandRunner {
     }
 
     fn max_output(&self) -> Option<usize> {
-        Some(self.limits.max_output).filter(|most| *most > super::config::DEFAULT_MAX_OUTPUT)
+        Some(self.limits.max_output).filter(|most| *most > run::DEFAULT_MAX_OUTPUT)
     }
 }

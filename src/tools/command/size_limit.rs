@@ -135,8 +135,8 @@ mod tests {
 
     use super::*;
     use crate::call::{Effect, JsonObject};
+    use crate::tools::BuildContext;
     use crate::tools::command::CommandItem;
-    use crate::tools::{BuildContext, Databases, HttpClients};
 
     fn faults(max_bytes: usize, arguments: &Value, context: &Value) -> Vec<ValueFault> {
         let schema = json!({"properties": {"a": {}, "b": {}}, "required": ["a", "b"]});
@@ -146,8 +146,6 @@ mod tests {
             context_fields: &["tenant".to_owned()],
             effect: Effect::Read,
             trusted: true,
-            clients: &HttpClients::default(),
-            databases: &Databases::default(),
         };
         let command =
             ["x", "fixed", "{{ a }}", "{{ b }}"].map(|text| CommandItem::Text(text.to_owned()));

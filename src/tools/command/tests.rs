@@ -13,7 +13,7 @@ use crate::call::{
     Caller, Content, Effect, Invocation, JsonObject, ToolContext, ToolError, ToolName, ToolResult,
     ToolSettings,
 };
-use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients, Runner, ValueFault, Values};
+use crate::tools::{BuildContext, ConfigFault, Runner, ValueFault, Values};
 
 /// How long a condition may take to become true.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,8 +40,6 @@ fn build_with(config: Value, schema: &Value, effect: Effect) -> BuildResult {
             context_fields: &["tenant".to_owned(), "user-id".to_owned()],
             effect,
             trusted: true,
-            clients: &HttpClients::default(),
-            databases: &Databases::default(),
         },
     )
 }
@@ -598,8 +596,6 @@ mod arguments {
                 context_fields: &fields,
                 effect: Effect::Read,
                 trusted: true,
-                clients: &HttpClients::default(),
-                databases: &Databases::default(),
             };
             let config = json!({"command": ["true"], "environment": environment});
             build(serde_json::from_value(config).unwrap(), &context)

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use super::own_ports::{is_local_address, is_own_host_name};
+use super::own_ports::{is_local_address, is_localhost, is_own_host_name};
 use Access::{Global, Never, Private};
 
 /// What permits a request to a range of addresses.
@@ -255,11 +255,6 @@ fn isatap_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [_, _, _, _, high, mark, a, b] = v6.segments();
     let is_isatap = high & !0x0300 == 0 && mark == 0x5efe;
     is_isatap.then(|| Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
-}
-
-pub(super) fn is_localhost(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    name == "localhost" || name.ends_with(".localhost")
 }
 
 fn find_range<A: Copy>(

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::config::{FaultCollector, Fields, RequestConfig};
+use super::config::{Fields, RequestConfig};
+use super::fault_collector::FaultCollector;
 use super::json_template::{JsonTemplate, render_pairs};
 use crate::call::json::plain_text;
 use crate::call::{InvocationId, JsonObject};

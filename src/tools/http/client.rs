@@ -1,13 +1,11 @@
 //! The HTTP client of a tool. It connects only as its address policy permits, follows no redirect
 //! and repeats no request.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use reqwest::{ClientBuilder, Request, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
@@ -15,7 +13,6 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::address_policy::{AddressDenied, AddressPolicy};
-use super::auth::TokenSources;
 use super::own_ports::OwnPorts;
 use crate::call::{ToolError, UpstreamReason};
 
@@ -44,7 +41,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// A sentence, if the TLS library cannot be set up.
-    fn new(policy: AddressPolicy, own_ports: OwnPorts) -> Result<Self, String> {
+    pub(super) fn new(policy: AddressPolicy, own_ports: OwnPorts) -> Result<Self, String> {
         if CryptoProvider::get_default().is_none() {
             // This fails only if another thread was faster, and then a provider is installed too.
             let _ = ring::default_provider().install_default();
@@ -131,51 +128,6 @@ fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String
     }
     let bare = client_builder(policy).tls_certs_only([]).build();
     Ok((bare.map_err(|error| error.to_string())?, false))
-}
-
-/// The clients of the tools that are built together. Tools with equal address policies share one
-/// client, and with it the connections and the CA certificates, which are then read from the system
-/// only once.
-#[derive(Debug, Default)]
-pub struct HttpClients {
-    by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
-    own_ports: OwnPorts,
-    token_sources: TokenSources,
-}
-
-impl HttpClients {
-    /// Clients of a service that listens, or will listen, at these ports.
-    pub fn new(own_ports: OwnPorts) -> Self {
-        Self {
-            own_ports,
-            ..Self::default()
-        }
-    }
-
-    /// The same clients, with the token sources of the service.
-    #[must_use]
-    pub fn with_token_sources(self, token_sources: &TokenSources) -> Self {
-        Self {
-            token_sources: token_sources.clone(),
-            ..self
-        }
-    }
-
-    /// Where the tools get access tokens from.
-    pub(super) fn token_sources(&self) -> &TokenSources {
-        &self.token_sources
-    }
-
-    /// The client with this policy, built on first use.
-    pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
-        let mut clients = self.by_policy.lock();
-        if let Some(client) = clients.get(&policy) {
-            return Ok(client.clone());
-        }
-        let client = HttpClient::new(policy, self.own_ports.clone())?;
-        clients.insert(policy, client.clone());
-        Ok(client)
-    }
 }
 
 fn client_builder(policy: AddressPolicy) -> ClientBuilder {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::config::FaultCollector;
+use super::fault_collector::FaultCollector;
 use crate::call::JsonObject;
 use crate::call::json::plain_text;
 use crate::openapi::Style;
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
     use crate::call::Effect;
-    use crate::tools::{BuildContext, Databases, HttpClients};
+    use crate::tools::BuildContext;
 
     fn node(value: Value) -> JsonTemplate {
         let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
@@ -185,8 +185,6 @@ mod tests {
             context_fields: &["tenant".to_owned()],
             effect: Effect::Read,
             trusted: true,
-            clients: &HttpClients::default(),
-            databases: &Databases::default(),
         };
         let mut collector = FaultCollector::new(&context);
         let node = JsonTemplate::parse(value, &["request", "json"], &mut collector);

@@ -3,13 +3,13 @@
 //! The request of the manifest is parsed once, when the tool is built. `http_get` (a built-in) uses
 //! the same parts, with a URL from its arguments.
 //!
-//! - `config`: the manifest keys;
+//! - `config`: the manifest keys, with the `fault_collector` of a build;
 //! - `url_template`: the URL, with `path_value` for values in its path;
 //! - `json_template`: JSON with placeholders;
 //! - `request`: builds the request of one attempt, with its `body`;
-//! - `auth`: authorizes it;
+//! - `auth`: authorizes it; `header_value` has values that may be secret;
 //! - `client`: sends it under the `address_policy`, which also knows the service's own ports
-//!   (`own_ports`);
+//!   (`own_ports`); `clients` shares clients among tools;
 //! - `runner`: makes one attempt of these parts;
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
@@ -18,7 +18,10 @@ pub(crate) mod address_policy;
 pub(crate) mod auth;
 mod body;
 pub(crate) mod client;
+mod clients;
 mod config;
+mod fault_collector;
+mod header_value;
 mod json_template;
 mod own_ports;
 mod path_value;
@@ -36,8 +39,9 @@ pub use auth::{AuthConfig, TokenSources};
 pub use config::{Config, Fields, RequestConfig, ResponseConfig};
 
 use self::address_policy::AddressPolicy;
-pub use self::client::HttpClients;
-use self::config::FaultCollector;
+use self::auth::RequestAuth;
+pub use self::clients::HttpClients;
+use self::fault_collector::FaultCollector;
 pub use self::own_ports::OwnPorts;
 pub(crate) use self::own_ports::points_to_this_machine;
 use self::request::RequestTemplate;
@@ -50,6 +54,7 @@ use super::{BuildContext, ConfigFault, Runner};
 pub fn build(
     config: Config,
     context: &BuildContext<'_>,
+    clients: &HttpClients,
 ) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
     let mut collector = FaultCollector::new(context);
     let policy = match context.trusted {
@@ -57,10 +62,14 @@ pub fn build(
         false => AddressPolicy::deny_private(),
     };
     let has_auth = config.auth.is_some();
-    let auth = config
-        .auth
-        .as_ref()
-        .and_then(|auth| collector.build_auth(auth, policy));
+    let auth = config.auth.as_ref().and_then(|auth| {
+        let (auth, faults) = match RequestAuth::build(auth, policy, clients) {
+            Ok((auth, warnings)) => (Some(auth), warnings),
+            Err(errors) => (None, errors),
+        };
+        collector.extend(faults);
+        auth
+    });
     let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
     if let Some(request) = &request
         && has_auth
@@ -73,8 +82,7 @@ pub fn build(
         collector.warn_unused_parameters();
     }
     let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
-    let client = context
-        .clients
+    let client = clients
         .get(policy)
         .map_err(|message| collector.error(&["request"], message))
         .ok();

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use url::{Host, Url};
 
-use super::address_policy::is_localhost;
-
 /// The ports at which this service listens. All clones share one list, because the ports become
 /// known only after the tools are built.
 ///
@@ -50,6 +48,12 @@ pub(super) fn is_local_address(address: IpAddr) -> bool {
         // Any other error tells nothing about the address, so it counts as local.
         Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
     }
+}
+
+/// Whether every resolver knows the name as this machine (RFC 6761, section 6.3).
+pub(super) fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 /// Whether the name is the host name of this machine. Sends no DNS request.

@@ -6,7 +6,9 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName
 use reqwest::{Method, Request};
 
 use super::body::BodyTemplate;
-use super::config::{FaultCollector, RequestConfig};
+use super::config::RequestConfig;
+use super::fault_collector::FaultCollector;
+use super::header_value::parse_header_value;
 use super::json_template::{JsonTemplate, render_pairs};
 use super::trace;
 use super::url_template::{UrlTemplate, percent_encode};
@@ -243,16 +245,6 @@ fn set_default_header(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     if let (false, Ok(value)) = (fields.contains_key(&name), HeaderValue::from_str(value)) {
         fields.insert(name, value);
     }
-}
-
-/// A header value of visible ASCII. It is marked as sensitive to keep it out of logs, because it
-/// may be a secret.
-pub(super) fn parse_header_value(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text)
-        .ok()
-        .filter(|value| value.to_str().is_ok())?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 fn parse_method(text: &str, collector: &mut FaultCollector<'_>) -> Option<Method> {

@@ -12,7 +12,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::client::{host_and_port, request_error};
-use super::config::{FaultCollector, ResponseConfig};
+use super::config::ResponseConfig;
+use super::fault_collector::FaultCollector;
 use crate::call::json::plain_text;
 use crate::call::media_type::{is_json_essence, media_type_essence};
 use crate::call::units::Size;

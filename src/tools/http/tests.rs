@@ -11,7 +11,7 @@ use crate::call::{
     Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError,
     ToolName, ToolResult, Unit,
 };
-use crate::tools::{Databases, FaultRule, Values};
+use crate::tools::{FaultRule, Values};
 
 /// What a test server does with each connection after it has read a request.
 #[derive(Clone)]
@@ -131,10 +131,12 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
         context_fields: &["tenant".to_owned()],
         effect,
         trusted: true,
-        clients: &HttpClients::default(),
-        databases: &Databases::default(),
     };
-    let (runner, mut faults) = build(serde_json::from_value(config).unwrap(), &context);
+    let (runner, mut faults) = build(
+        serde_json::from_value(config).unwrap(),
+        &context,
+        &HttpClients::default(),
+    );
     // Each test uses some of the parameters.
     faults.retain(|fault| fault.rule != FaultRule::UnusedParameter);
     (runner, faults)

@@ -12,7 +12,8 @@ use serde_json::Value;
 use url::{Host, Position, Url};
 
 use super::address_policy::AddressDenied;
-use super::config::{FaultCollector, RequestConfig};
+use super::config::RequestConfig;
+use super::fault_collector::FaultCollector;
 use super::json_template::Pair;
 use super::path_value::{self, InvalidPathValue, MAX_ENCODING_LAYERS, MAX_VALUE_BYTES};
 use crate::call::json::plain_text;
@@ -468,7 +469,7 @@ mod tests {
 
     use super::*;
     use crate::call::{Effect, JsonObject};
-    use crate::tools::{BuildContext, ConfigFault, Databases, HttpClients};
+    use crate::tools::{BuildContext, ConfigFault};
 
     fn collect_faults(run: impl FnOnce(&mut FaultCollector<'_>)) -> Vec<ConfigFault> {
         let input_schema = json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
@@ -479,8 +480,6 @@ mod tests {
             context_fields: &["tenant".to_owned(), "region".to_owned()],
             effect: Effect::Read,
             trusted: true,
-            clients: &HttpClients::default(),
-            databases: &Databases::default(),
         };
         let mut collector = FaultCollector::new(&context);
         run(&mut collector);

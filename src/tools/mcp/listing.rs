@@ -15,13 +15,11 @@ use super::config::{ServerSettings, ToolFilter};
 use super::fault::{self, ListToolsError};
 use super::message::TASK_ONLY_KEY;
 use super::partial_list;
-use super::runner::{CallPath, ToolRunner};
 use crate::call::{CutEnds, JsonObject, Redact};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::text::sanitize;
-use crate::tools::process::OrphanReaper;
-use crate::tools::{DefinitionFingerprint, DiscoveredTool, Runner, ToolDefinitionSnapshot};
+use crate::tools::DefinitionFingerprint;
 
 /// Most tools of a server.
 const MAX_TOOLS: usize = 1000;
@@ -339,61 +337,4 @@ pub(super) fn reject_secret_names(
         skipped_names.push(listed.tool.name.into_owned());
     }
     plain
-}
-
-/// Makes a discovered tool, to which the manifest's rules apply.
-pub(super) fn to_discovered(
-    FingerprintedTool { tool, fingerprint }: &FingerprintedTool,
-    path: &CallPath,
-    orphan_reaper: &Arc<OrphanReaper>,
-    redactor: &Redactor,
-) -> DiscoveredTool {
-    let runner = |fingerprint| -> Arc<dyn Runner> {
-        Arc::new(ToolRunner::new(
-            &tool.name,
-            fingerprint,
-            path.clone(),
-            orphan_reaper.clone(),
-        ))
-    };
-    let annotations = tool
-        .annotations
-        .as_ref()
-        .and_then(|annotations| serde_json::to_value(annotations).ok());
-    let mut annotations = match annotations {
-        Some(Value::Object(annotations)) => annotations,
-        _ => JsonObject::new(),
-    };
-    if let Some(title) = &tool.title {
-        annotations
-            .entry("title")
-            .or_insert_with(|| title.clone().into());
-    }
-    let description = tool
-        .description
-        .as_deref()
-        .or(tool.title.as_deref())
-        .unwrap_or_default();
-    let mut discovered = DiscoveredTool {
-        name: tool.name.to_string(),
-        description: description.to_owned(),
-        input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
-        output_schema: tool
-            .output_schema
-            .as_ref()
-            .map(|schema| Value::Object(JsonObject::clone(schema))),
-        effect: None,
-        tags: Vec::new(),
-        annotations,
-        result_as_answer: false,
-        max_calls: None,
-        env: Vec::new(),
-        runner: runner(None),
-        snapshot: Some(ToolDefinitionSnapshot {
-            fingerprint: fingerprint.clone(),
-            runner: runner(Some(fingerprint.clone())),
-        }),
-    };
-    discovered.redact_secrets(redactor);
-    discovered
 }

@@ -9,8 +9,8 @@
 //! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
-//! - `listing`, `partial_list`, `pin_check`: the list of tools, and the check of pinned tools
-//!   against it
+//! - `listing`, `partial_list`: the list of tools
+//! - `verified_listing`, `pin_check`: the check of pinned tools against it
 //! - `subscription`: receives the changes of servers without sessions
 //! - `config`, `client`: the settings of a server, this service as a client
 //! - `message`, `result`, `fault`: messages, results of calls, failures
@@ -37,6 +37,7 @@ mod server;
 mod server_events;
 mod subscription;
 mod transport_adapter;
+mod verified_listing;
 
 pub(crate) use self::config::ToolFilter;
 pub use self::config::{Mode, ServerSettings, Transport};

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::connector::Connector;
 use super::fault::CallFailure;
+use super::listing::FingerprintedTool;
 use super::per_caller::PerCaller;
 use super::persistent_connection::PersistentConnection;
 use super::pin_check::verify_pin;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::secrets::Redactor;
 use crate::tools::process::OrphanReaper;
-use crate::tools::{DefinitionFingerprint, Runner};
+use crate::tools::{DefinitionFingerprint, DiscoveredTool, Runner, ToolDefinitionSnapshot};
 
 /// Tenths of a call's time that a server may take to start for it. A call that starts later would
 /// be interrupted at the deadline, and the effect of an interrupted write is unknown.
@@ -182,4 +185,61 @@ async fn call_on_demand(
             )))
         }
     }
+}
+
+/// Makes a discovered tool, to which the manifest's rules apply.
+pub(super) fn to_discovered(
+    FingerprintedTool { tool, fingerprint }: &FingerprintedTool,
+    path: &CallPath,
+    orphan_reaper: &Arc<OrphanReaper>,
+    redactor: &Redactor,
+) -> DiscoveredTool {
+    let runner = |fingerprint| -> Arc<dyn Runner> {
+        Arc::new(ToolRunner::new(
+            &tool.name,
+            fingerprint,
+            path.clone(),
+            orphan_reaper.clone(),
+        ))
+    };
+    let annotations = tool
+        .annotations
+        .as_ref()
+        .and_then(|annotations| serde_json::to_value(annotations).ok());
+    let mut annotations = match annotations {
+        Some(Value::Object(annotations)) => annotations,
+        _ => JsonObject::new(),
+    };
+    if let Some(title) = &tool.title {
+        annotations
+            .entry("title")
+            .or_insert_with(|| title.clone().into());
+    }
+    let description = tool
+        .description
+        .as_deref()
+        .or(tool.title.as_deref())
+        .unwrap_or_default();
+    let mut discovered = DiscoveredTool {
+        name: tool.name.to_string(),
+        description: description.to_owned(),
+        input_schema: Value::Object(JsonObject::clone(&tool.input_schema)),
+        output_schema: tool
+            .output_schema
+            .as_ref()
+            .map(|schema| Value::Object(JsonObject::clone(schema))),
+        effect: None,
+        tags: Vec::new(),
+        annotations,
+        result_as_answer: false,
+        max_calls: None,
+        env: Vec::new(),
+        runner: runner(None),
+        snapshot: Some(ToolDefinitionSnapshot {
+            fingerprint: fingerprint.clone(),
+            runner: runner(Some(fingerprint.clone())),
+        }),
+    };
+    discovered.redact_secrets(redactor);
+    discovered
 }

@@ -10,7 +10,7 @@ use super::config::{Mode, ServerSettings};
 use super::connector::Connector;
 use super::listing::{self, ServerListing};
 use super::persistent_connection::PersistentConnection;
-use super::runner::CallPath;
+use super::runner::{self, CallPath};
 use crate::tools::process::OrphanReaper;
 use crate::tools::{ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
@@ -103,7 +103,7 @@ impl Source for Server {
                 );
                 let tools = tools
                     .iter()
-                    .map(|tool| listing::to_discovered(tool, &path, &self.orphan_reaper, redactor))
+                    .map(|tool| runner::to_discovered(tool, &path, &self.orphan_reaper, redactor))
                     .collect();
                 (
                     State {

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::pin_check::VerifiedListing;
+use super::verified_listing::VerifiedListing;
 use crate::call::{JsonObject, ToolContext};
 
 /// Most responses to the server's own requests that are being sent at once. Until one has been

@@ -1,4 +1,4 @@
-//! Finds the Python that runs a module.
+//! Finds a Python, and asks for its version.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,16 +6,12 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::config::{Interpreter, ModuleSettings};
 use super::protocol::format_duration;
-use super::{setup_program, venv};
+use super::setup_program;
 use crate::call::CutEnds;
 use crate::tools::ProcessEnv;
-use crate::tools::StatusFn;
 use crate::tools::process::{OrphanReaper, is_executable_file, which};
 
-/// The program that makes virtual environments.
-const DEFAULT_PROGRAM: &str = "python3";
 /// The oldest version on which the worker runs.
 const MIN_VERSION: (u32, u32) = (3, 9);
 /// Every Python since 2.6 can run this. The program in `PATH` may be a script that selects a
@@ -27,57 +23,6 @@ const VERSION_SCRIPT: &str =
 pub(super) struct Python {
     pub program: PathBuf,
     pub version: String,
-}
-
-/// The interpreter of a module. Builds its virtual environment, if there is none.
-///
-/// # Errors
-/// A sentence with the reason.
-pub(super) async fn find_interpreter(
-    settings: &ModuleSettings,
-    process_env: &ProcessEnv,
-    orphan_reaper: &OrphanReaper,
-    report_status: &StatusFn,
-) -> Result<PathBuf, String> {
-    let find_python = async |name: &Path| {
-        let program = locate_program(name, process_env)?;
-        query_version(
-            &program,
-            setup_command(&program, settings, process_env),
-            orphan_reaper,
-            settings.start_timeout,
-        )
-        .await
-    };
-    match &settings.interpreter {
-        Interpreter::Program(name) => Ok(find_python(name).await?.program),
-        Interpreter::Requirements(file) => {
-            let python = find_python(Path::new(DEFAULT_PROGRAM)).await?;
-            let venv = venv::VenvSpec {
-                file,
-                settings,
-                process_env,
-                orphan_reaper,
-                report_status,
-            };
-            venv.ensure_built(&python).await
-        }
-    }
-}
-
-/// A command for a preparing program. It sees the variables that the module declares and a few of
-/// the service.
-pub(super) fn setup_command(
-    program: &Path,
-    settings: &ModuleSettings,
-    process_env: &ProcessEnv,
-) -> Command {
-    let mut command = Command::new(program);
-    command
-        .env_clear()
-        .envs(&process_env.variables)
-        .envs(&settings.environment);
-    command
 }
 
 /// The program's file. A bare name is searched in `PATH`.
@@ -102,7 +47,7 @@ pub(super) fn locate_program(name: &Path, process_env: &ProcessEnv) -> Result<Pa
 }
 
 /// Asks an interpreter for its version. `max_time` is the longest time for the response.
-async fn query_version(
+pub(super) async fn query_version(
     program: &Path,
     mut command: Command,
     orphan_reaper: &OrphanReaper,

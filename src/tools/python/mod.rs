@@ -1,5 +1,6 @@
 //! The `python` kind: functions of Python modules, called in long-lived worker processes.
 //!
+//! - `module`: the source of these tools
 //! - `interpreter`, `venv`: find or build the interpreter; `setup_program` runs the programs for it
 //! - `worker`, `line_reader`, `protocol`: one process, its lines, its messages
 //! - `worker_source` and the folder `worker/`: the program of that process, in Python
@@ -13,6 +14,7 @@ mod config;
 mod exit_watch;
 mod interpreter;
 mod line_reader;
+mod module;
 mod protocol;
 mod runner;
 mod setup_program;
@@ -23,143 +25,8 @@ mod worker;
 mod worker_pools;
 mod worker_source;
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use parking_lot::{Mutex, MutexGuard};
-
 pub use self::config::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
-use self::protocol::{Function, Mode, ModuleListing, Role};
-use self::worker::Launcher;
-use self::worker_pools::WorkerPools;
-use super::process::OrphanReaper;
-use super::{
-    DiscoveredTool, ProcessEnv, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
-};
-use crate::runtime::blocking;
-
-/// A Python module and its workers. The workers end when the module and all runners that it gave
-/// are dropped.
-pub struct Module {
-    settings: ModuleSettings,
-    process_env: ProcessEnv,
-    pools: Mutex<WorkerPools>,
-}
-
-impl Module {
-    /// A module for which nothing has been started yet.
-    pub fn new(settings: ModuleSettings, process_env: &ProcessEnv) -> Self {
-        Self {
-            settings,
-            process_env: process_env.clone(),
-            pools: Mutex::default(),
-        }
-    }
-
-    fn pools(&self) -> MutexGuard<'_, WorkerPools> {
-        self.pools.lock()
-    }
-
-    /// The current text of the module's file.
-    async fn read_source(&self) -> Option<String> {
-        let ModulePath::File(path) = &self.settings.module else {
-            return None;
-        };
-        let path = path.clone();
-        // Ignore a file that cannot be read: the worker then reports the reason.
-        blocking::run_blocking(move || std::fs::read_to_string(path).ok())
-            .await
-            .flatten()
-    }
-
-    /// A warning for an object that has methods of both kinds: each process has its own instance.
-    fn two_instances_warning(&self, tools: &[Function]) -> Option<String> {
-        let object = self
-            .settings
-            .object
-            .as_ref()
-            .filter(|_| !self.settings.share)?;
-        let has = |mode| tools.iter().any(|tool| tool.mode == mode);
-        (has(Mode::Sync) && has(Mode::Async)).then(|| {
-            format!(
-                "`{object}` has blocking and async methods: they run in separate processes, each with its own instance, so they do \
-                 not share state; `share: true` gives them one process and one instance"
-            )
-        })
-    }
-
-    async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
-        let orphan_reaper = OrphanReaper::new();
-        let python = interpreter::find_interpreter(
-            &self.settings,
-            &self.process_env,
-            &orphan_reaper,
-            report_status,
-        )
-        .await?;
-        let launcher = Arc::new(Launcher {
-            settings: self.settings.clone(),
-            name: self.settings.name.as_str().into(),
-            python,
-            redactor: self.process_env.redactor.clone(),
-            worker_source: worker_source::message(),
-            source: self.read_source().await,
-            listed_functions: Mutex::default(),
-            orphan_reaper,
-        });
-        report_status("loading the module".into());
-        let (
-            worker,
-            ModuleListing {
-                tools,
-                warnings,
-                skipped_names,
-            },
-        ) = launcher
-            .start(if self.settings.share {
-                Role::Shared
-            } else {
-                Role::Sync
-            })
-            .await?;
-        let mut warnings = warnings;
-        warnings.extend(self.two_instances_warning(&tools));
-        let pools = WorkerPools::new(&launcher, worker, &tools);
-        let mut tools: Vec<DiscoveredTool> = tools
-            .into_iter()
-            .filter_map(|function| pools.discovered_tool(function))
-            .collect();
-        tools
-            .iter_mut()
-            .for_each(|tool| tool.redact_secrets(&self.process_env.redactor));
-        Ok((
-            pools,
-            SourceListing {
-                tools,
-                warnings,
-                skipped_names,
-            },
-        ))
-    }
-}
-
-#[async_trait]
-impl Source for Module {
-    async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
-        let (pools, result) = match self.load(report_status).await {
-            Ok((pools, listed)) => (pools, Ok(listed)),
-            Err(fault) => (WorkerPools::unavailable(&fault), Err(SourceFault(fault))),
-        };
-        // Dropping the old workers takes time, so do it after the lock is released.
-        let previous = std::mem::replace(&mut *self.pools(), pools);
-        drop(previous);
-        result
-    }
-
-    fn status(&self) -> SourceStatus {
-        self.pools().status()
-    }
-}
+pub use self::module::Module;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::config::ModuleSettings;
 use super::worker::MARKER_VARIABLE;
 use crate::call::CutEnds;
+use crate::tools::ProcessEnv;
 use crate::tools::process::{LineThrottle, OrphanReaper, OutputLine, ProcessMarker, ProcessTree};
 
 /// After a program's end its output closes within this time, unless a process that it left behind
@@ -30,6 +33,21 @@ pub(super) struct SetupOutcome {
     pub status: ExitStatus,
     /// The last lines of both outputs together.
     pub last_lines: VecDeque<(String, CutEnds)>,
+}
+
+/// A command for a preparing program. It sees the variables that the module declares and a few of
+/// the service.
+pub(super) fn setup_command(
+    program: &Path,
+    settings: &ModuleSettings,
+    process_env: &ProcessEnv,
+) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .envs(&process_env.variables)
+        .envs(&settings.environment);
+    command
 }
 
 /// Runs a program to its end. Dropping the future ends the program and everything that it started.

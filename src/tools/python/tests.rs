@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,8 +20,9 @@ use crate::call::{
 };
 use crate::environment::Environment;
 use crate::secrets::Redactor;
+use crate::tools::process::OrphanReaper;
 use crate::tools::process::tests::{python, with_fast_clock};
-use crate::tools::{DiscoveredTool, Runner};
+use crate::tools::{DiscoveredTool, ProcessEnv, Runner, Source, SourceStatus};
 
 /// Longest wait for an event that must happen.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::ModuleSettings;
-use super::interpreter::{Python, setup_command};
+use super::interpreter::Python;
 use super::protocol::format_duration;
-use super::setup_program;
+use super::setup_program::{self, setup_command};
 use crate::call::json::hash_parts;
 use crate::runtime::blocking;
 use crate::tools::ProcessEnv;

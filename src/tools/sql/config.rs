@@ -11,22 +11,20 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::database::Address;
+use super::database::{Address, Databases};
 use super::rows::Limits;
+use super::runner::{DEFAULT_OUTPUT, Prepared, SqlTool};
 use super::statement::Statement;
-use super::{Finding, Prepared, SqlTool, postgres, sqlite};
+use super::{Finding, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
 use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
-use crate::tools::kinds::BuildResult;
-use crate::tools::{BuildContext, ConfigFault, FaultRule, Placeholder};
+use crate::tools::{BuildContext, BuildResult, ConfigFault, FaultRule, Placeholder};
 
 /// The default `max_rows`.
 const DEFAULT_ROWS: usize = 1000;
 /// The highest `max_rows`.
 const MAX_ROWS: usize = 100_000;
-/// The default `max_output`, in bytes.
-pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
 /// The highest `max_output`, in bytes.
 const MAX_OUTPUT: u64 = 4 << 20;
 /// How long the start of the service waits for a database.
@@ -67,7 +65,7 @@ fn default_max_output() -> Size {
 ///
 /// # Errors
 /// All faults of the manifest keys and of the statement.
-pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
+pub fn build(config: Config, context: &BuildContext<'_>, databases: &Databases) -> BuildResult {
     let mut faults = Vec::new();
     if !(1..=MAX_ROWS).contains(&config.max_rows) {
         faults.push(ConfigFault::error(
@@ -78,9 +76,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     if !(1..=MAX_OUTPUT).contains(&config.max_output.0) {
         faults.push(ConfigFault::error(&["max_output"], "from 1B to 4MiB"));
     }
-    let address = context
-        .databases
-        .parse_address(&config.database, context.base_dir);
+    let address = databases.parse_address(&config.database, context.base_dir);
     let address = address
         .map_err(|message| faults.push(ConfigFault::error(&["database"], message)))
         .ok();
@@ -108,17 +104,15 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
         max_output: config.max_output.as_usize(),
     };
     let writes = context.effect != Effect::Read;
-    let is_probed = context.databases.is_probed(&address);
+    let is_probed = databases.is_probed(&address);
     let statement = match address {
         Address::Sqlite(file) => Prepared::Sqlite(sqlite::Prepared::new(
-            context.databases.sqlite_database(file, writes),
+            databases.sqlite_database(file, writes),
             &statement,
             limits,
         )),
         Address::Postgres(server) => {
-            let database = context
-                .databases
-                .postgres_database(&config.database, *server);
+            let database = databases.postgres_database(&config.database, *server);
             Prepared::Postgres(Box::new(postgres::Prepared::new(
                 database, statement, writes, limits,
             )))
@@ -215,6 +209,8 @@ fn probe_blocking(probe: impl Future<Output = Result<(), Finding>> + Send) -> Re
             Finding::temporary(format!("the database was not checked: {error}"))
         })?;
         let answer = runtime.block_on(async { tokio::time::timeout(START_TIMEOUT, probe).await });
+        // A file that blocks must not hold up the start.
+        runtime.shutdown_background();
         answer.unwrap_or_else(|_| {
             Err(Finding::temporary(format!(
                 "the database did not answer within {} seconds",

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::call::ToolError;
+use crate::runtime::blocking::run_blocking;
 
 /// The most connections to one database. A database server permits some dozens, and SQLite has one
 /// writer anyway.
@@ -24,6 +25,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a call waits for a connection that is being reset. A reset is one round trip. If the
 /// server takes longer than this, opening another connection would not be faster.
 const RESET_WAIT: Duration = Duration::from_secs(1);
+/// How long a connection may wait for a call that resets it itself. Meanwhile it keeps the locks of
+/// its last call.
+const UNRESET_TIME: Duration = Duration::from_millis(2);
 
 /// A pool of sessions. `S` is a connection and what belongs to it.
 pub(super) struct Pool<S> {
@@ -38,7 +42,14 @@ struct IdleSessions<S> {
 }
 
 struct PoolState<S> {
+    /// Connections that are ready, and when each is closed.
     idle: Vec<(S, Instant)>,
+    /// Whether a task waits to close them.
+    is_expiring: bool,
+    /// Connections that are not reset yet, and until when each waits for a call.
+    unreset: Vec<(S, Instant)>,
+    /// Whether a task waits to reset them.
+    is_resetting_left: bool,
     /// Connections that are being reset after a call.
     resetting: usize,
     /// Calls that wait for one of these.
@@ -66,7 +77,7 @@ impl<S> Drop for WaitingGuard<'_, S> {
 
 /// The permit for one connection.
 pub(super) struct ConnectionPermit<S> {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     idle: Arc<IdleSessions<S>>,
 }
 
@@ -82,7 +93,7 @@ impl<S: Send + 'static> Pool<S> {
     pub(super) async fn acquire(&self) -> Result<ConnectionPermit<S>, ToolError> {
         match self.permits.clone().acquire_owned().await {
             Ok(permit) => Ok(ConnectionPermit {
-                _permit: permit,
+                permit,
                 idle: self.idle.clone(),
             }),
             // The semaphore is never closed.
@@ -95,7 +106,8 @@ impl<S: Send + 'static> Pool<S> {
 }
 
 impl<S: Send + 'static> ConnectionPermit<S> {
-    /// Takes an idle connection, the most recently used first, so that the others can expire.
+    /// Takes a connection, the most recently used first, so that the others can expire. The caller
+    /// resets it, if it came from `release_unreset`.
     /// `None` means that the caller must open one. If a connection is being reset, the call waits
     /// for it instead, unless enough other calls already wait.
     pub(super) async fn take_idle(&self) -> Option<S> {
@@ -109,7 +121,8 @@ impl<S: Send + 'static> ConnectionPermit<S> {
             let reset_done = self.idle.reset_done.notified();
             let _waiting = {
                 let mut state = self.idle.lock();
-                if let Some((session, _)) = state.idle.pop() {
+                let unreset = state.unreset.pop();
+                if let Some((session, _)) = unreset.or_else(|| state.idle.pop()) {
                     return Some(session);
                 }
                 if state.resetting <= state.waiting {
@@ -126,18 +139,19 @@ impl<S: Send + 'static> ConnectionPermit<S> {
 
     /// Closes all idle connections.
     pub(super) fn close_all_idle(&self) {
-        let forgotten = std::mem::take(&mut self.idle.lock().idle);
-        drop(forgotten);
+        let mut state = self.idle.lock();
+        let closed = (
+            std::mem::take(&mut state.idle),
+            std::mem::take(&mut state.unreset),
+        );
+        drop(state);
+        drop(closed);
     }
 
     /// Keeps a connection for the next call. It must be reset; the caller drops any other
     /// connection, which closes it.
-    pub(super) fn release(self, session: S) {
-        let mut state = self.idle.lock();
-        state.idle.push((session, Instant::now() + IDLE_TIMEOUT));
-        if state.idle.len() == 1 {
-            tokio::spawn(close_expired(Arc::downgrade(&self.idle)));
-        }
+    pub(super) fn release(&self, session: S) {
+        self.idle.push(session);
     }
 
     /// Keeps a connection after `reset`. The reset runs in a task, so that the call need not wait.
@@ -146,12 +160,46 @@ impl<S: Send + 'static> ConnectionPermit<S> {
         self,
         reset: impl Future<Output = Option<S>> + Send + 'static,
     ) {
-        self.idle.lock().resetting += 1;
-        let guard = ResettingGuard(self.idle.clone());
+        self.idle.spawn_reset(reset, self.permit);
+    }
+
+    /// Keeps a connection that the next call resets together with its own first command, which
+    /// saves a round trip. If no call comes soon, `reset` is called.
+    pub(super) fn release_unreset<R>(&self, session: S, reset: fn(S) -> R)
+    where
+        R: Future<Output = Option<S>> + Send + 'static,
+    {
+        let mut state = self.idle.lock();
+        state.unreset.push((session, Instant::now() + UNRESET_TIME));
+        if !std::mem::replace(&mut state.is_resetting_left, true) {
+            let permits = self.permit.semaphore().clone();
+            tokio::spawn(reset_left(Arc::downgrade(&self.idle), permits, reset));
+        }
+    }
+}
+
+impl<S: Send + 'static> IdleSessions<S> {
+    fn push(self: &Arc<Self>, session: S) {
+        let mut state = self.lock();
+        state.idle.push((session, Instant::now() + IDLE_TIMEOUT));
+        if !std::mem::replace(&mut state.is_expiring, true) {
+            tokio::spawn(close_expired(Arc::downgrade(self)));
+        }
+    }
+
+    /// Resets a connection in a task, which holds `permit` meanwhile.
+    fn spawn_reset(
+        self: &Arc<Self>,
+        reset: impl Future<Output = Option<S>> + Send + 'static,
+        permit: OwnedSemaphorePermit,
+    ) {
+        self.lock().resetting += 1;
+        let guard = ResettingGuard(self.clone());
         tokio::spawn(async move {
             if let Some(session) = reset.await {
-                self.release(session);
+                guard.0.push(session);
             }
+            drop(permit);
             drop(guard);
         });
     }
@@ -162,6 +210,9 @@ impl<S> IdleSessions<S> {
         Self {
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
+                is_expiring: false,
+                unreset: Vec::new(),
+                is_resetting_left: false,
                 resetting: 0,
                 waiting: 0,
             }),
@@ -176,13 +227,17 @@ impl<S> IdleSessions<S> {
 
 /// Closes connections whose idle time is over, and ends when none is idle. The oldest are at the
 /// start of the list.
-async fn close_expired<S>(idle: Weak<IdleSessions<S>>) {
+async fn close_expired<S: Send + 'static>(idle: Weak<IdleSessions<S>>) {
     loop {
-        let due = match idle.upgrade() {
-            Some(idle) => idle.lock().idle.first().map(|(_, due)| *due),
-            None => return,
+        let due = {
+            let Some(idle) = idle.upgrade() else { return };
+            let mut state = idle.lock();
+            let Some((_, due)) = state.idle.first() else {
+                state.is_expiring = false;
+                return;
+            };
+            *due
         };
-        let Some(due) = due else { return };
         sleep_until(due).await;
         let Some(idle) = idle.upgrade() else { return };
         let now = Instant::now();
@@ -191,7 +246,39 @@ async fn close_expired<S>(idle: Weak<IdleSessions<S>>) {
             .idle
             .extract_if(.., |(_, due)| *due <= now)
             .collect();
-        drop(closed);
+        // Closing a database file can write to the disk.
+        run_blocking(move || drop(closed)).await;
+    }
+}
+
+/// Resets connections for which no call came, and ends when none is left. The oldest are at the
+/// start of the list.
+async fn reset_left<S, R>(idle: Weak<IdleSessions<S>>, permits: Arc<Semaphore>, reset: fn(S) -> R)
+where
+    S: Send + 'static,
+    R: Future<Output = Option<S>> + Send + 'static,
+{
+    loop {
+        sleep(UNRESET_TIME).await;
+        let Some(idle) = idle.upgrade() else { return };
+        let now = Instant::now();
+        let mut state = idle.lock();
+        let mut left = Vec::new();
+        // Without a permit, there are calls for all connections.
+        while state.unreset.first().is_some_and(|(_, due)| *due <= now)
+            && let Ok(permit) = permits.clone().try_acquire_owned()
+        {
+            left.push((state.unreset.remove(0).0, permit));
+        }
+        state.is_resetting_left = !state.unreset.is_empty();
+        let is_last = !state.is_resetting_left;
+        drop(state);
+        for (session, permit) in left {
+            idle.spawn_reset(reset(session), permit);
+        }
+        if is_last {
+            return;
+        }
     }
 }
 
@@ -221,6 +308,18 @@ mod tests {
         assert_eq!(Arc::strong_count(&open), 2);
         tokio::time::sleep(IDLE_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&open), 1, "and again");
+    }
+
+    #[tokio::test]
+    async fn one_task_closes_idle_connections() {
+        let pool = Pool::new();
+        for _ in 0..10 {
+            let permit = pool.acquire().await.unwrap();
+            permit.take_idle().await;
+            permit.release(());
+        }
+        let runtime = tokio::runtime::Handle::current();
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -266,6 +365,36 @@ mod tests {
             pool.acquire().await.unwrap().take_idle().await.is_none(),
             "the wait is bounded"
         );
+    }
+
+    /// Marks an unreset session as reset.
+    async fn reset_flag(_: bool) -> Option<bool> {
+        Some(true)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn following_call_takes_an_unreset_connection() {
+        let pool = Pool::new();
+        pool.acquire()
+            .await
+            .unwrap()
+            .release_unreset(false, reset_flag);
+        let permit = pool.acquire().await.unwrap();
+        assert_eq!(permit.take_idle().await, Some(false), "the call resets it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_without_a_call_is_reset() {
+        let pool = Pool::new();
+        for _ in 0..2 {
+            let permit = pool.acquire().await.unwrap();
+            permit.take_idle().await;
+            permit.release_unreset(false, reset_flag);
+            drop(permit);
+            tokio::time::sleep(3 * UNRESET_TIME).await;
+            let permit = pool.acquire().await.unwrap();
+            assert_eq!(permit.take_idle().await, Some(true));
+        }
     }
 
     #[tokio::test(start_paused = true)]

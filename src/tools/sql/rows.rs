@@ -61,7 +61,8 @@ pub(super) type ValueWarnings = BTreeSet<String>;
 pub(super) struct Rows {
     limits: Limits,
     rows: Vec<Value>,
-    text: String,
+    /// The JSON text of the rows, without the closing bracket.
+    text: Vec<u8>,
     /// Which bound was exceeded, if one was.
     cut: Option<Cut>,
     /// The advice for the first row, if that row was too long.
@@ -90,7 +91,7 @@ impl Rows {
         Self {
             limits,
             rows: Vec::new(),
-            text: String::from("["),
+            text: vec![b'['],
             cut: None,
             advice: String::new(),
             warnings: ValueWarnings::new(),
@@ -129,12 +130,19 @@ impl Rows {
             self.cut_output(min_length);
             return Ok(());
         }
-        let row = Value::Object(build(&mut self.warnings)?);
-        let written = row.to_string();
+        let row = build(&mut self.warnings)?;
+        let end = self.text.len();
+        if !self.rows.is_empty() {
+            self.text.push(b',');
+        }
+        let start = self.text.len();
+        serde_json::to_writer(&mut self.text, &row)
+            .map_err(|error| ToolError::BadOutput(error.to_string()))?;
         // The two brackets count too.
-        if self.text.len() + written.len() + 2 > self.limits.max_output {
+        if end + (self.text.len() - start) + 2 > self.limits.max_output {
+            self.text.truncate(end);
             let mut lengths = RowLength::default();
-            for (column, value) in row.as_object().into_iter().flatten() {
+            for (column, value) in &row {
                 lengths.add(
                     column,
                     if self.rows.is_empty() {
@@ -147,11 +155,7 @@ impl Rows {
             self.cut_output(lengths);
             return Ok(());
         }
-        if !self.rows.is_empty() {
-            self.text.push(',');
-        }
-        self.text.push_str(&written);
-        self.rows.push(row);
+        self.rows.push(Value::Object(row));
         Ok(())
     }
 
@@ -204,12 +208,14 @@ impl Rows {
         for sentence in self.warnings {
             context.warn(sentence);
         }
-        self.text.push(']');
+        self.text.push(b']');
+        let text = String::from_utf8(self.text)
+            .map_err(|error| ToolError::BadOutput(error.to_string()))?;
         let incomplete = self
             .cut
             .map(|cut| Incomplete::new(Unit::Items, cut.limit_name()));
         Ok(ToolResult {
-            content: vec![Content::text(self.text)],
+            content: vec![Content::text(text)],
             structured_content: Some(Value::Array(self.rows)),
             incomplete,
             ..ToolResult::default()
@@ -224,11 +230,11 @@ pub(super) fn affected_rows_result(count: u64) -> ToolResult {
 
 /// A row with these columns, as a JSON object.
 pub(super) fn build_row<'a>(
-    names: impl IntoIterator<Item = &'a str>,
+    names: impl ExactSizeIterator<Item = &'a str>,
     mut value: impl FnMut(usize) -> Result<Value, ToolError>,
 ) -> Result<JsonObject, ToolError> {
-    let mut row = Map::new();
-    for (at, name) in names.into_iter().enumerate() {
+    let mut row = Map::with_capacity(names.len());
+    for (at, name) in names.enumerate() {
         row.insert(name.to_owned(), value(at)?);
     }
     Ok(row)

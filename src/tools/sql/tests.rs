@@ -2,6 +2,7 @@
 //! condition is true.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,8 +11,11 @@ use sqlx::{ConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 use super::*;
-use crate::call::{Caller, Effect, Invocation, ToolName, ToolSettings};
-use crate::tools::{BuildContext, ConfigFault, HttpClients};
+use crate::call::{
+    Caller, Effect, Invocation, JsonObject, ToolContext, ToolError, ToolName, ToolResult,
+    ToolSettings,
+};
+use crate::tools::{BuildContext, ConfigFault, Runner};
 
 /// How long a condition may take to become true.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -58,20 +62,15 @@ pub(super) fn build_runner(
     databases: &Databases,
 ) -> BuildOutcome {
     let schema = schema(config["statement"].as_str().unwrap());
-    let (fields, clients) = (
-        ["tenant".to_owned(), "user-id".to_owned()],
-        HttpClients::default(),
-    );
+    let fields = ["tenant".to_owned(), "user-id".to_owned()];
     let context = BuildContext {
         base_dir: base,
         input_schema: &schema,
         context_fields: &fields,
         effect,
         trusted: true,
-        clients: &clients,
-        databases,
     };
-    build(serde_json::from_value(config).unwrap(), &context)
+    build(serde_json::from_value(config).unwrap(), &context, databases)
 }
 
 pub(super) async fn call(
@@ -429,17 +428,18 @@ async fn statement_faults_are_reported_at_start() {
     }
     let config = json!({"database": "sqlite://shop.db", "statement": "select 1 as x"});
     let schema = json!({"properties": {"year": {}}});
-    let (clients, databases) = (HttpClients::default(), Databases::default());
     let context = BuildContext {
         base_dir: shop.folder.path(),
         input_schema: &schema,
         context_fields: &[],
         effect: Effect::Read,
         trusted: true,
-        clients: &clients,
-        databases: &databases,
     };
-    let built = build(serde_json::from_value(config).unwrap(), &context);
+    let built = build(
+        serde_json::from_value(config).unwrap(),
+        &context,
+        &Databases::default(),
+    );
     assert_eq!(
         first_message(built),
         "warning: the parameter is not used: write `:year` in `statement`, or leave it out"
@@ -550,9 +550,8 @@ async fn replaced_file_or_table_is_reopened() {
     );
 }
 
-/// The number of threads of this process that serve SQLite connections to the file.
-fn sql_threads(open: &str) -> usize {
-    // A connection whose thread still runs has its file open.
+/// The number of connections of this process to the file.
+fn open_connections(open: &str) -> usize {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     files
         .filter(|file| {
@@ -587,10 +586,7 @@ async fn dropped_call_stops_its_statement() {
         let dropped =
             tokio::time::timeout(Duration::from_millis(300), call(&runner, json!({}))).await;
         assert!(dropped.is_err(), "{statement} came to an end");
-        wait_until("the thread has ended and the file is closed", || {
-            sql_threads(&file) == 0
-        })
-        .await;
+        wait_until("the file is closed", || open_connections(&file) == 0).await;
     }
     assert_eq!(shop.count_customers().await, 3, "rolled back");
 }
@@ -653,12 +649,12 @@ async fn tools_share_the_connections_of_a_database() {
         }
     }
     // The connection that created the database may take a moment to close.
-    wait_until("one connection is open", || sql_threads(&file) == 1).await;
+    wait_until("one connection is open", || open_connections(&file) == 1).await;
     let many: Vec<_> = (0..40).map(|_| call(&tools[0], json!({}))).collect();
     for (result, _) in futures_util::future::join_all(many).await {
         assert_eq!(result_data(result), json!([{"x": 1}]));
     }
-    assert!(sql_threads(&file) <= 8);
+    assert!(open_connections(&file) <= 8);
 }
 
 #[tokio::test]
@@ -869,4 +865,77 @@ async fn long_value_is_refused_without_reading() {
         matches!(&result, Err(ToolError::BadOutput(message)) if message.contains("`x`, has 6000000 bytes")),
         "{result:?}"
     );
+}
+
+/// The number of calls after which a brief statement runs on the worker.
+const CALLS_UNTIL_BRIEF: usize = 25;
+
+#[test]
+fn brief_read_needs_no_blocking_thread() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let shop = Shop::new().await;
+        let runner = shop.tool("select name from customers where id = :a", Effect::Read);
+        let end = Instant::now() + TEST_TIMEOUT;
+        // On a very busy machine a run may seem long, so that the next one is on a thread again.
+        loop {
+            for _ in 0..CALLS_UNTIL_BRIEF {
+                call(&runner, json!({"a": 1})).await.0.unwrap();
+            }
+            let (release, is_released) = std::sync::mpsc::sync_channel::<()>(0);
+            let only_thread = tokio::task::spawn_blocking(move || is_released.recv());
+            let limit = Duration::from_millis(500);
+            let answer = tokio::time::timeout(limit, call(&runner, json!({"a": 2}))).await;
+            drop(release);
+            assert!(only_thread.await.unwrap().is_err());
+            if let Ok((result, _)) = answer {
+                assert_eq!(result_data(result), json!([{"name": "Bo"}]));
+                return;
+            }
+            assert!(Instant::now() < end, "the statement needs a thread");
+        }
+    });
+}
+
+/// The runtime has one worker, so a statement on it would stop the timer, too.
+#[tokio::test]
+async fn long_read_leaves_the_worker() {
+    let shop = Shop::new().await;
+    let runner = shop.tool(
+        "with recursive n(x) as (select 1 union all select x + 1 from n where x < :n) select count(*) as n from n",
+        Effect::Read,
+    );
+    for _ in 0..CALLS_UNTIL_BRIEF {
+        call(&runner, json!({"n": 1})).await.0.unwrap();
+    }
+    let endless = call(&runner, json!({"n": 100_000_000_000_i64}));
+    let dropped = tokio::time::timeout(Duration::from_millis(300), endless).await;
+    assert!(dropped.is_err(), "the statement came to an end");
+    let again = call(&runner, json!({"n": 10_000})).await.0;
+    assert_eq!(result_data(again), json!([{"n": 10_000}]));
+}
+
+#[tokio::test]
+async fn long_value_leaves_the_worker() {
+    let shop = Shop::new().await;
+    sqlx::raw_sql(
+        "create table docs (id integer primary key, doc); \
+        insert into docs values (1, 'short'), (2, hex(zeroblob(10000)))",
+    )
+    .execute(&mut shop.connect().await)
+    .await
+    .unwrap();
+    let runner = shop.tool("select doc from docs where id <= :n", Effect::Read);
+    for _ in 0..CALLS_UNTIL_BRIEF {
+        call(&runner, json!({"n": 1})).await.0.unwrap();
+    }
+    let (result, warnings) = call(&runner, json!({"n": 2})).await;
+    let rows = result_data(result);
+    assert_eq!(rows[0], json!({"doc": "short"}));
+    assert_eq!(rows[1]["doc"].as_str().map(str::len), Some(20_000));
+    assert_eq!(warnings, [""; 0], "nothing is cut");
 }

@@ -4,7 +4,7 @@ no limit may allow more than its units (reliability: R-KILL)."""
 import time
 
 from aftermath import check_outcome
-from audit import check_invariants
+from audit import check_invariants, check_limited_reads, effects
 from callers import Caller, CallerPool, Journal
 from harness import poll, processes
 from tools import PLENTY, poster, reader, writer
@@ -17,8 +17,10 @@ CALLERS = 12
 ASKED_AGAIN = (20, 1_000_000)
 # So small that it is used up while the kills go on.
 FEW = 300
+# Units for the limited reads without a key. A kill loses some of them.
+TALLY = 900
 # `glance` is `look` without a key: it has no guarantee and is part of the load.
-MIX = ["pay"] * 5 + ["post"] * 3 + ["few"] + ["slow"] * 2 + ["peek"] * 2 + ["look"] * 2 + ["glance"]
+MIX = ["pay"] * 5 + ["post"] * 3 + ["few"] + ["slow"] * 2 + ["peek"] * 2 + ["look"] * 2 + ["glance"] + ["tally"] * 3
 
 
 def run(trial):
@@ -27,6 +29,7 @@ def run(trial):
     service = trial.service({"tools": {
         "pay": writer(trial, "pay", limit=(PLENTY, "day")),
         "few": writer(trial, "few", limit=(FEW, "lifetime")),
+        "tally": writer(trial, "tally", limit=(TALLY, "lifetime"), effect="read"),
         "slow": writer(trial, "slow", seconds=0.3),
         "post": poster(trial, upstream, "post", limit=(PLENTY, "lifetime")),
         "peek": reader(trial, limit=(PLENTY, "lifetime")),
@@ -51,7 +54,10 @@ def run(trial):
         trial.add("calls", len(calls))
     poll(lambda: not processes(trial.mark), 10, "tools of killed services end")
     service.stop()
-    check_invariants(trial, service.ledger, kept, {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime")})
+    ran = [effect for effect in effects(trial.effects) if effect[0] != "tally"]
+    limits = {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime")}
+    found = check_invariants(trial, service.ledger, kept, limits, ran=ran)
+    check_limited_reads(trial, found, "tally", (TALLY, "lifetime"))
 
 
 def load(trial, service, journal, round_):
@@ -65,10 +71,12 @@ def load(trial, service, journal, round_):
         key, tool = f"k{round_}-{index}-{counts[index]}", chance.choice(MIX)
         if tool == "glance":
             call = unjournaled.invoke("look", {"key": key})
+        elif tool == "tally":
+            call = unjournaled.invoke(tool, {"key": key})
         else:
             call = caller.invoke(tool, {"key": key}, key=key)
         expected = (None, 200, 503) if call.status == 503 and call.kind == "draining" else (None, 200)
-        if call.status not in expected and (call.tool, call.status) != ("few", 429):
+        if call.status not in expected and (call.tool, call.status) not in (("few", 429), ("tally", 429)):
             trial.record_fault("surprises", f"{call}")
 
     return work

@@ -1,4 +1,5 @@
-"""A thousand callers at once against a limit of a hundred, in one service and in two on one ledger: exactly a hundred run."""
+"""A thousand callers at once against a limit of a hundred, in one service and in two on one ledger: exactly a hundred run. Reads take units
+that the ledger has set aside, writes reserve their rows."""
 
 from collections import Counter
 
@@ -16,15 +17,16 @@ SERVER = {"max_in_flight": 2 * CALLERS}
 def run(trial):
     trial.require_zero("short", "unrecorded", "uncharged", "left_open", "turned_away", "surprises")
     for processes in (1, 2):
-        volleys(trial, processes)
+        for effect in ("write", "read"):
+            volleys(trial, processes, effect)
 
 
-def volleys(trial, processes):
+def volleys(trial, processes, effect):
     """Each round has a tool of its own, so that each limit is new and all are audited together at the end."""
-    names = [f"once{processes}_{round_}" for round_ in range(trial.rounds)]
-    tools = {name: writer(trial, name, limit=(LIMIT, "lifetime")) for name in names}
-    first = trial.service({"server": SERVER, "tools": tools}, name=f"{processes}-first")
-    services = [first] + [trial.service({"server": SERVER, "tools": tools}, name=f"{processes}-more{number}", ledger=first.ledger)
+    names = [f"{effect}{processes}_{round_}" for round_ in range(trial.rounds)]
+    tools = {name: writer(trial, name, limit=(LIMIT, "lifetime"), effect=effect) for name in names}
+    first = trial.service({"server": SERVER, "tools": tools}, name=f"{effect}-{processes}-first")
+    services = [first] + [trial.service({"server": SERVER, "tools": tools}, name=f"{effect}-{processes}-more{number}", ledger=first.ledger)
                           for number in range(1, processes)]
     burst, answered = Burst(services, CALLERS), []
     for name in names:

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::NoSettings;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::{Runner, Tool};
 
@@ -24,7 +23,7 @@ use crate::tools::{Runner, Tool};
 const MAX_EXPRESSION_CHARS: usize = 1000;
 
 /// The tool, registered as `name`.
-pub(super) fn tool(name: &str, _none: NoSettings) -> Tool {
+pub(super) fn tool(name: &str) -> Tool {
     let description = "Evaluates an arithmetic expression and answers with the number: whole numbers exactly, others to 15 digits. Use it for every \
         calculation, however simple. Understands + - * / // (rounded down) % (remainder) ** or ^ (power), \
         parentheses, numbers such as 1_000, 2.5 and 1e-3, the names pi, e and tau, and the functions sqrt, abs, \

@@ -13,19 +13,19 @@ mod token_sources;
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
+use url::Url;
 
 pub use self::config::AuthConfig;
-use self::config::{AuthMethod, BasicConfig};
+use self::config::{AuthMethod, BasicConfig, OauthConfig};
+use self::token_endpoint::TokenEndpoint;
 use self::token_source::TokenSource;
 pub use self::token_sources::TokenSources;
-use super::HttpClients;
 use super::address_policy::AddressPolicy;
 use super::client::HttpClient;
-use super::request::parse_header_value;
+use super::clients::HttpClients;
+use super::header_value::encode_credentials;
 use crate::call::ToolError;
 use crate::tools::ConfigFault;
 
@@ -55,7 +55,8 @@ impl RequestAuth {
                 Vec::new(),
             )),
             AuthMethod::Oauth(oauth) => {
-                let (source, warnings) = clients.token_sources().get(oauth, policy, clients)?;
+                let (endpoint, policy, warnings) = build_endpoint(oauth, policy, clients)?;
+                let source = clients.token_sources().get(endpoint, policy);
                 Ok((Self::Token(source), warnings))
             }
         }
@@ -98,6 +99,38 @@ impl RequestAuth {
     }
 }
 
+/// The token endpoint of these settings, the policy of its client, and warnings.
+///
+/// # Errors
+/// The fault with which no token can be requested.
+fn build_endpoint(
+    config: &OauthConfig,
+    policy: AddressPolicy,
+    clients: &HttpClients,
+) -> Result<(TokenEndpoint, AddressPolicy, Vec<ConfigFault>), Vec<ConfigFault>> {
+    let path = &["auth", "oauth", "token_url"];
+    let error = |message: &str| vec![ConfigFault::error(path, message)];
+    let url = Url::parse(&config.token_url).map_err(|fault| error(&fault.to_string()))?;
+    let policy = match url.scheme() {
+        "http" if !policy.allows_private() => {
+            let message = "https is needed, because the request carries the client's secret; http is only for private \
+                           addresses, with `allow_private: true`";
+            return Err(error(message));
+        }
+        "http" => policy.denying_global(),
+        _ => policy,
+    };
+    let client = clients.get(policy).map_err(|message| error(&message))?;
+    let denied = client.check_url(&url).err();
+    let warning = denied.map(|denied| ConfigFault::warning(path, denied.to_string()));
+    let endpoint = TokenEndpoint {
+        config: config.clone(),
+        url,
+        client,
+    };
+    Ok((endpoint, policy, warning.into_iter().collect()))
+}
+
 /// The header value of basic authentication (RFC 7617).
 fn basic_header(
     BasicConfig { username, password }: &BasicConfig,
@@ -106,10 +139,4 @@ fn basic_header(
         let message = "no header field can hold this user name and password";
         ConfigFault::error(&["auth", "basic"], message)
     })
-}
-
-/// `Basic` and the two texts in base64.
-fn encode_credentials(name: &str, password: &str) -> Option<HeaderValue> {
-    let encoded = BASE64_STANDARD.encode(format!("{name}:{password}"));
-    parse_header_value(&format!("Basic {encoded}"))
 }

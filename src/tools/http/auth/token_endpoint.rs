@@ -10,10 +10,9 @@ use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::super::client::{HttpClient, host_and_port, request_error};
-use super::super::request::parse_header_value;
+use super::super::header_value::{encode_credentials, parse_header_value};
 use super::super::response::parse_retry_after;
 use super::config::{ClientAuth, OauthConfig};
-use super::encode_credentials;
 use crate::call::{JsonObject, ToolError};
 use crate::text::sanitize::clean_text;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -12,8 +13,8 @@ use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
 use super::token_endpoint::{Grant, TokenEndpoint};
-use super::token_sources::SharedRedactor;
 use crate::call::ToolError;
+use crate::secrets::Redactor;
 
 /// Longest time for one token request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,6 +35,9 @@ const REPLACEMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest message of a failure.
 const MAX_MESSAGE_BYTES: usize = 1000;
+
+/// The redactor that learns the tokens. It is set when the service starts.
+pub(super) type SharedRedactor = Arc<ArcSwapOption<Redactor>>;
 
 /// Where tokens come from.
 #[async_trait]

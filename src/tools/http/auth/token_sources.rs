@@ -4,20 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use url::Url;
 
-use super::super::HttpClients;
 use super::super::address_policy::AddressPolicy;
 use super::config::OauthConfig;
 use super::token_endpoint::TokenEndpoint;
-use super::token_source::TokenSource;
+use super::token_source::{SharedRedactor, TokenSource};
 use crate::secrets::Redactor;
-use crate::tools::ConfigFault;
-
-/// The redactor that learns the tokens. It is set when the service starts.
-pub(super) type SharedRedactor = Arc<ArcSwapOption<Redactor>>;
 
 /// The token sources of one service. Tools with equal settings share one source, also across
 /// reloads: a refresh token that the server has replaced must not be lost with the tool that
@@ -38,51 +31,18 @@ impl TokenSources {
         self.0.redactor.store(Some(redactor.clone()));
     }
 
-    /// The source for these settings, and warnings about them.
-    ///
-    /// # Errors
-    /// The fault with which no token can be requested.
-    pub(super) fn get(
-        &self,
-        config: &OauthConfig,
-        policy: AddressPolicy,
-        clients: &HttpClients,
-    ) -> Result<(Arc<TokenSource>, Vec<ConfigFault>), Vec<ConfigFault>> {
-        let error =
-            |message: &str| vec![ConfigFault::error(&["auth", "oauth", "token_url"], message)];
-        let url = Url::parse(&config.token_url).map_err(|fault| error(&fault.to_string()))?;
-        let policy = match url.scheme() {
-            "http" if !policy.allows_private() => {
-                let message = "https is needed, because the request carries the client's secret; http is only for private \
-                               addresses, with `allow_private: true`";
-                return Err(error(message));
-            }
-            "http" => policy.denying_global(),
-            _ => policy,
-        };
-        let client = clients.get(policy).map_err(|message| error(&message))?;
-        let denied = client.check_url(&url).err().map(|denied| {
-            ConfigFault::warning(&["auth", "oauth", "token_url"], denied.to_string())
-        });
+    /// The source of the tokens of this endpoint, whose client has this policy.
+    pub(super) fn get(&self, endpoint: TokenEndpoint, policy: AddressPolicy) -> Arc<TokenSource> {
         let mut by_settings = self.0.by_settings.lock();
-        let key = (config.clone(), policy);
-        let known = by_settings.get(&key).and_then(Weak::upgrade);
-        let source = known.unwrap_or_else(|| {
-            by_settings.retain(|_, source| source.strong_count() > 0);
-            let endpoint = TokenEndpoint {
-                config: config.clone(),
-                url,
-                client,
-            };
-            let source = TokenSource::new(
-                endpoint,
-                config.refresh_token.clone(),
-                self.0.redactor.clone(),
-            );
-            by_settings.insert(key, Arc::downgrade(&source));
-            source
-        });
-        Ok((source, denied.into_iter().collect()))
+        let key = (endpoint.config.clone(), policy);
+        if let Some(known) = by_settings.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        by_settings.retain(|_, source| source.strong_count() > 0);
+        let refresh_token = endpoint.config.refresh_token.clone();
+        let source = TokenSource::new(endpoint, refresh_token, self.0.redactor.clone());
+        by_settings.insert(key, Arc::downgrade(&source));
+        source
     }
 }
 

@@ -129,7 +129,12 @@ impl Prepared {
             let error = match attempt_result {
                 Ok(result) => {
                     if !session.is_busy() {
-                        permit.release_after_reset(session.reset(self.writes));
+                        if self.writes {
+                            permit.release_after_reset(session.reset(true));
+                        } else {
+                            session.mark_unreset();
+                            permit.release_unreset(session, Session::reset_after_read);
+                        }
                     }
                     return Ok(result);
                 }
@@ -259,17 +264,11 @@ impl Prepared {
             time_left
         };
         let mode = if self.writes {
-            "begin read write"
+            "read write"
         } else {
-            "begin read only"
+            "read only"
         };
-        let begin = AssertSqlSafe(format!(
-            "{mode}; set local statement_timeout = {timeout_ms}"
-        ));
-        sqlx::raw_sql(begin)
-            .execute(&mut session.connection)
-            .await?;
-        Ok(())
+        session.begin(mode, timeout_ms).await
     }
 
     /// Executes the statement and commits. A session that is still busy afterwards must not be used

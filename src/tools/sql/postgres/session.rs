@@ -1,9 +1,10 @@
 //! A connection to PostgreSQL, and the cancellation of its statement.
 
+use std::future::Future;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::ServerAddress;
@@ -18,6 +19,8 @@ const RESET_TIMEOUT: Duration = Duration::from_secs(5);
 /// The reset after a reading statement. Its settings end with its transaction, but a rollback does
 /// not release advisory locks.
 const AFTER_READ: &str = "rollback; select pg_catalog.pg_advisory_unlock_all()";
+/// The end of the reset after a reading statement, if the next transaction has begun.
+const RELEASE_LOCKS: &str = "select pg_catalog.pg_advisory_unlock_all();";
 /// The reset after a statement that may have changed something. It does what `discard all` does,
 /// except that prepared statements stay. Their plans hold no data of a call.
 const AFTER_WRITE: &str = "rollback; close all; set session authorization default; reset all; unlisten *; \
@@ -27,6 +30,8 @@ const AFTER_WRITE: &str = "rollback; close all; set session authorization defaul
 pub(super) struct Session {
     pub(super) connection: PgConnection,
     cancel: CancelOnDrop,
+    /// Whether what a reading call has left is still there.
+    is_unreset: bool,
 }
 
 /// Cancels the statement of a connection that is dropped while the statement may be running.
@@ -58,12 +63,47 @@ impl Session {
                 process,
                 armed: false,
             };
-            Ok(Self { connection, cancel })
+            Ok(Self {
+                connection,
+                cancel,
+                is_unreset: false,
+            })
         };
         match timeout(CONNECT_TIMEOUT, open).await {
             Ok(opened) => opened.map_err(ConnectError::Database),
             Err(late) => Err(ConnectError::Timeout(late)),
         }
+    }
+
+    /// Begins a transaction, in which a statement may take `timeout_ms` milliseconds. `mode` is
+    /// `read only` or `read write`. This first removes what the last call has left.
+    pub(super) async fn begin(&mut self, mode: &str, timeout_ms: i64) -> Result<(), sqlx::Error> {
+        // All of it is one message, and so one round trip. The transaction has to begin before the
+        // first query, which would fix its mode.
+        let (rollback, release) = if self.is_unreset {
+            ("rollback; ", RELEASE_LOCKS)
+        } else {
+            ("", "")
+        };
+        let sql =
+            format!("{rollback}begin {mode}; {release} set local statement_timeout = {timeout_ms}");
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut self.connection)
+            .await?;
+        self.is_unreset = false;
+        Ok(())
+    }
+
+    /// Marks that the transaction of a reading call is still open. `begin` or `reset` ends it.
+    pub(super) fn mark_unreset(&mut self) {
+        // Frees the memory that a long row has used.
+        self.connection.shrink_buffers();
+        self.is_unreset = true;
+    }
+
+    /// `reset` after a reading call.
+    pub(super) fn reset_after_read(self) -> impl Future<Output = Option<Self>> + Send {
+        self.reset(false)
     }
 
     /// Resets the connection: ends the transaction and removes what the call has left. `None` if
@@ -77,6 +117,7 @@ impl Session {
         .await;
         // Frees the memory that a long row has used.
         self.connection.shrink_buffers();
+        self.is_unreset = false;
         matches!(result, Ok(Ok(_))).then_some(self)
     }
 

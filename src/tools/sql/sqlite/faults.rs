@@ -10,6 +10,7 @@ const PERM: u32 = 3;
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const READONLY: u32 = 8;
+const INTERRUPT: u32 = 9;
 const IOERR: u32 = 10;
 const CORRUPT: u32 = 11;
 const FULL: u32 = 13;
@@ -28,12 +29,26 @@ pub(super) enum AttemptError {
     Statement(Finding),
     /// Another file has replaced the one that was opened.
     Replaced,
+    /// The statement needs more time or memory than it may take on a worker of tokio.
+    NeedsThread,
 }
 
 impl AttemptError {
-    /// The connection's thread has ended. It is unknown what it did last.
-    pub(super) fn connection_lost(message: impl Into<String>) -> Self {
-        Self::Tool(ToolError::unavailable(message))
+    /// Whether the connection can serve further calls. The statement had no effect.
+    pub(super) fn keeps_connection(&self) -> bool {
+        match self {
+            Self::Database(error) => primary_code(error).is_some_and(|code| {
+                matches!(
+                    code,
+                    ERROR | BUSY | LOCKED | TOOBIG | CONSTRAINT | MISMATCH | INTERRUPT
+                )
+            }),
+            Self::Tool(error) => {
+                matches!(error, ToolError::ErrorResult(_) | ToolError::BadOutput(_))
+            }
+            Self::NeedsThread => true,
+            Self::Statement(_) | Self::Replaced => false,
+        }
     }
 }
 
@@ -61,9 +76,14 @@ fn error_message(error: &rusqlite::Error) -> String {
     }
 }
 
-/// Whether a value or row was longer than the limit of `Link::limit_length`.
+/// Whether a value or row was longer than the limit of `Session::limit_length`.
 pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
     primary_code(error) == Some(TOOBIG)
+}
+
+/// Whether the statement was stopped, see `Session::stop_after`.
+pub(super) fn is_stopped(error: &rusqlite::Error) -> bool {
+    primary_code(error) == Some(INTERRUPT)
 }
 
 /// Whether the authorizer has refused the statement.

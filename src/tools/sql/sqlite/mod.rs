@@ -1,12 +1,14 @@
-//! Runs statements on SQLite. Each connection has its own thread. If a call is dropped, SQLite's
-//! progress handler stops its statement.
+//! Runs statements on SQLite. A brief read runs at once on the worker of tokio that serves its call,
+//! any other statement on a blocking thread (`placement`). If a call is dropped, SQLite's progress
+//! handler stops its statement.
 //!
 //! This uses rusqlite instead of sqlx. It gives access to SQLite's limits, its authorizer and
-//! `sqlite3_stmt_readonly`, and a whole call is one message to the thread. Both libraries are
-//! linked with the same SQLite.
+//! `sqlite3_stmt_readonly`, and a connection can be used on any thread. Both libraries are linked
+//! with the same SQLite.
 
 mod faults;
 mod guard;
+mod placement;
 mod prepared;
 mod session;
 mod values;

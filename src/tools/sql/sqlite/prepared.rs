@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rusqlite::CachedStatement;
+use arc_swap::ArcSwapOption;
 use rusqlite::types::Value as Stored;
+use rusqlite::{CachedStatement, StatementStatus};
 use tokio::time::{Instant, sleep};
 
 use super::faults::{self, AttemptError};
-use super::session::{DatabaseFile, Session, ThreadConnection};
+use super::placement::{LONG_WORKER_TIME, Placement, WORKER_BYTES, WORKER_STEPS, WORKER_TIME};
+use super::session::{DatabaseFile, Session};
 use super::{Database, values};
 use crate::call::{ToolContext, ToolError, ToolResult};
+use crate::runtime::blocking::run_blocking;
 use crate::tools::sql::faults::{Finding, WRITES_IN_READ_TOOL};
 use crate::tools::sql::rows::{self, Limits, Rows, affected_rows_result};
 use crate::tools::sql::statement::Statement;
@@ -34,13 +37,16 @@ pub(in crate::tools::sql) struct Prepared {
     names: Vec<Placeholder>,
 }
 
-/// What the connection's thread needs to run a call.
+/// What a thread needs to run a call.
 struct StatementJob {
     database_file: DatabaseFile,
     sql: String,
     limits: Limits,
     /// Whether the statement was checked against the database and accepted.
     is_checked: AtomicBool,
+    placement: Placement,
+    /// The names of the columns in the last result.
+    columns: ArcSwapOption<Vec<String>>,
 }
 
 /// The outcome of a statement.
@@ -49,6 +55,25 @@ enum StatementOutcome {
     Affected(u64),
     /// Rows, and whether the statement was stopped before its end.
     Rows(Rows, bool),
+}
+
+/// The thread on which a statement runs, see `placement`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Worker,
+    Thread,
+}
+
+/// A connection that may serve the next call, and the outcome of this one.
+type Attempt = (Option<Session>, Result<StatementOutcome, AttemptError>);
+
+/// Stops the statement of a dropped call. Otherwise its thread would go on with it.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl StatementOutcome {
@@ -72,39 +97,40 @@ impl Prepared {
             .iter()
             .map(|one| one.name.clone())
             .collect();
-        let work = StatementJob {
+        let job = StatementJob {
             database_file: database.file.clone(),
             sql,
             limits,
             is_checked: AtomicBool::new(false),
+            placement: Placement::new(),
+            columns: ArcSwapOption::empty(),
         };
         Self {
             database,
-            job: Arc::new(work),
+            job: Arc::new(job),
             names,
         }
     }
 
     /// Checks the statement against the database, on a new connection.
     pub(in crate::tools::sql) async fn probe(&self) -> Result<(), Finding> {
-        let (file, work) = (&self.database.file, self.job.clone());
-        let finding = |error| match error {
-            AttemptError::Database(error) => Err(error),
-            AttemptError::Statement(finding) => Ok(finding),
-            AttemptError::Tool(error) => Ok(Finding::temporary(error.to_string())),
-            AttemptError::Replaced => Ok(Finding::temporary(format!(
-                "{}: the file was replaced",
-                file.path.display()
-            ))),
-        };
-        let session = Session::open(file).await.map_err(|error| {
-            finding(error)
-                .unwrap_or_else(|error| Finding::temporary(faults::unusable_message(&error, file)))
-        })?;
-        let checked = session.run(move |link| work.check_statement(link)).await;
-        checked.map_err(|error| {
-            finding(error).unwrap_or_else(|error| faults::probe_finding(&error, file))
-        })
+        let job = self.job.clone();
+        let checked = run_blocking(move || {
+            let file = &job.database_file;
+            let session = Session::open(file)
+                .map_err(|error| Finding::temporary(faults::unusable_message(&error, file)))?;
+            job.check_statement(&session).map_err(|error| match error {
+                AttemptError::Database(error) => faults::probe_finding(&error, file),
+                AttemptError::Statement(finding) => finding,
+                AttemptError::Tool(error) => Finding::temporary(error.to_string()),
+                AttemptError::Replaced | AttemptError::NeedsThread => {
+                    Finding::temporary(format!("{}: the file was replaced", file.path.display()))
+                }
+            })
+        });
+        checked
+            .await
+            .unwrap_or_else(|| Err(Finding::temporary("the database was not checked")))
     }
 
     pub(in crate::tools::sql) async fn call(
@@ -115,54 +141,52 @@ impl Prepared {
         let bound = Arc::new(values::bind_values(&self.names, values)?);
         let file = &self.database.file;
         let permit = self.database.pool.acquire().await?;
-        let (mut session, mut pause) = (None, LOCK_RETRY_PAUSES.0);
-        let answer = loop {
-            let opened = match session.take() {
-                Some(session) => Ok(session),
-                None => match permit.take_idle().await {
-                    Some(session) => Ok(session),
-                    None => Session::open(file).await,
-                },
-            };
-            let attempt_result = match opened {
-                Ok(opened) => {
-                    let (work, bound) = (self.job.clone(), bound.clone());
-                    let attempt_result =
-                        opened.run(move |link| work.run_attempt(link, &bound)).await;
-                    session = Some(opened);
-                    attempt_result
-                }
-                Err(trouble) => Err(trouble),
-            };
-            match attempt_result {
-                Ok(answer) => break answer.into_result(context),
-                Err(AttemptError::Tool(error)) => break Err(error),
+        let mut pause = LOCK_RETRY_PAUSES.0;
+        loop {
+            let (session, outcome) = self.run(permit.take_idle().await, &bound).await;
+            if let Some(session) = session {
+                permit.release(session);
+            }
+            match outcome {
+                Ok(outcome) => return outcome.into_result(context),
+                Err(AttemptError::Tool(error)) => return Err(error),
                 Err(AttemptError::Statement(finding)) => {
-                    break Err(ToolError::upstream_permanent(finding.message).not_delivered());
+                    return Err(ToolError::upstream_permanent(finding.message).not_delivered());
                 }
-                Err(AttemptError::Replaced) => session = None,
+                Err(AttemptError::Replaced | AttemptError::NeedsThread) => {}
                 Err(AttemptError::Database(error)) if !faults::is_busy(&error) => {
-                    break Err(faults::call_failure(
-                        &error,
-                        file,
-                        self.job.max_value_bytes(),
-                    ));
+                    let longest = self.job.max_value_bytes();
+                    return Err(faults::call_failure(&error, file, longest));
                 }
                 Err(AttemptError::Database(_)) if Instant::now() + 2 * pause > context.deadline => {
-                    break Err(faults::busy_failure(file));
+                    return Err(faults::busy_failure(file));
                 }
                 Err(AttemptError::Database(_)) => {
                     sleep(pause).await;
                     pause = (2 * pause).min(LOCK_RETRY_PAUSES.1);
                 }
             }
-        };
-        if let (Some(session), Ok(_) | Err(ToolError::ErrorResult(_) | ToolError::BadOutput(_))) =
-            (session, &answer)
-        {
-            permit.release(session);
         }
-        answer
+    }
+
+    /// Runs the statement once. Without a `session`, it opens one.
+    async fn run(&self, session: Option<Session>, bound: &Arc<Vec<Stored>>) -> Attempt {
+        let session = match session {
+            Some(session) if self.job.placement.is_on_worker() => {
+                match self.job.run_on_worker(session, bound) {
+                    (session, Err(AttemptError::NeedsThread)) => session,
+                    attempt => return attempt,
+                }
+            }
+            session => session,
+        };
+        let stop = StopOnDrop(Arc::default());
+        let (job, bound, stopped) = (self.job.clone(), bound.clone(), stop.0.clone());
+        let attempt = run_blocking(move || job.run_on_thread(session, &bound, stopped)).await;
+        attempt.unwrap_or_else(|| {
+            let error = ToolError::unavailable("the service is stopping");
+            (None, Err(error.into()))
+        })
     }
 }
 
@@ -176,8 +200,8 @@ impl StatementJob {
         }
     }
 
-    fn check_statement(&self, link: &ThreadConnection) -> Result<(), AttemptError> {
-        let statement = link.prepare(&self.sql)?;
+    fn check_statement(&self, session: &Session) -> Result<(), AttemptError> {
+        let statement = session.prepare(&self.sql)?;
         let fault = rows::duplicate_column_fault(statement.column_names()).or_else(|| {
             // `explain` changes nothing. But for `explain` SQLite reports whether the explained
             // statement is read-only.
@@ -190,34 +214,83 @@ impl StatementJob {
         })
     }
 
+    /// Runs the statement on the current thread, a worker of tokio. Only for reads.
+    fn run_on_worker(&self, session: Session, bound: &[Stored]) -> Attempt {
+        let start = std::time::Instant::now();
+        let attempt = || {
+            session.stop_after(WORKER_STEPS, start + WORKER_TIME)?;
+            self.run_attempt(&session, bound, Place::Worker)
+        };
+        let outcome = attempt();
+        // One step may count a whole table, and SQLite looks at the limits only between steps.
+        if start.elapsed() > LONG_WORKER_TIME {
+            self.placement.record_overrun();
+        }
+        let outcome = outcome.map_err(|error| match error {
+            AttemptError::Database(error)
+                if faults::is_stopped(&error) || faults::is_too_long(&error) =>
+            {
+                self.placement.record_overrun();
+                AttemptError::NeedsThread
+            }
+            error => error,
+        });
+        keep_session(session, outcome)
+    }
+
+    /// Runs the statement on the current thread, which may block. If the call has ended meanwhile,
+    /// nothing runs.
+    fn run_on_thread(
+        &self,
+        session: Option<Session>,
+        bound: &[Stored],
+        stop: Arc<AtomicBool>,
+    ) -> Attempt {
+        if stop.load(Ordering::Relaxed) {
+            let error = ToolError::unavailable_before_start("the call has ended", None);
+            return (session, Err(error.into()));
+        }
+        let session = match session.map_or_else(|| Session::open(&self.database_file), Ok) {
+            Ok(session) => session,
+            Err(error) => return (None, Err(error.into())),
+        };
+        let attempt = || {
+            session.stop_when(stop)?;
+            self.run_attempt(&session, bound, Place::Thread)
+        };
+        let outcome = attempt();
+        keep_session(session, outcome)
+    }
+
     fn run_attempt(
         &self,
-        link: &ThreadConnection,
+        session: &Session,
         bound: &[Stored],
+        place: Place,
     ) -> Result<StatementOutcome, AttemptError> {
-        if !link.is_current(&self.database_file) {
+        if !session.is_current(&self.database_file) {
             return Err(AttemptError::Replaced);
         }
         if !self.is_checked.load(Ordering::Relaxed) {
-            self.check_statement(link)?;
+            self.check_statement(session)?;
             self.is_checked.store(true, Ordering::Relaxed);
         }
         if !self.database_file.writes {
-            return self.run_statement(link, bound);
+            return self.run_statement(session, bound, place);
         }
-        link.connection.execute_batch("begin immediate")?;
-        let outcome = self.run_statement(link, bound);
+        session.connection.execute_batch("begin immediate")?;
+        let outcome = self.run_statement(session, bound, place);
         if let Err(trouble) = outcome {
-            link.connection.execute_batch("rollback")?;
+            session.connection.execute_batch("rollback")?;
             return Err(trouble);
         }
-        match link.connection.execute_batch("commit") {
+        match session.connection.execute_batch("commit") {
             Ok(()) => outcome,
             Err(error) => {
                 // A constraint that is checked at the commit, or a concurrent reader. Nothing is
                 // committed yet, so a rollback is possible. If the rollback fails too, the state of
                 // the file is unknown, and so is the outcome of the call.
-                link.connection.execute_batch("rollback").map_err(|_| {
+                session.connection.execute_batch("rollback").map_err(|_| {
                     let message = faults::unusable_message(&error, &self.database_file);
                     ToolError::unavailable(format!(
                         "it is not known whether the change was committed: {message}"
@@ -228,21 +301,49 @@ impl StatementJob {
         }
     }
 
+    /// The names of the columns. They are checked only if they have changed.
+    fn column_names(
+        &self,
+        statement: &rusqlite::Statement<'_>,
+    ) -> Result<Arc<Vec<String>>, AttemptError> {
+        let names = || (0..statement.column_count()).flat_map(|at| statement.column_name(at));
+        if let Some(known) = self
+            .columns
+            .load_full()
+            .filter(|known| names().eq(known.iter()))
+        {
+            return Ok(known);
+        }
+        if let Some(fault) = rows::duplicate_column_fault(names()) {
+            return Err(AttemptError::Statement(Finding::permanent(fault)));
+        }
+        let found: Arc<Vec<String>> = Arc::new(names().map(str::to_owned).collect());
+        self.columns.store(Some(found.clone()));
+        Ok(found)
+    }
+
     /// Runs the statement itself.
     fn run_statement(
         &self,
-        link: &ThreadConnection,
+        session: &Session,
         bound: &[Stored],
+        place: Place,
     ) -> Result<StatementOutcome, AttemptError> {
-        let mut statement = link.prepare(&self.sql)?;
+        let mut statement = session.prepare(&self.sql)?;
         if statement.column_count() == 0 {
-            link.limit_length(None)?;
-            return run_without_rows(link, &mut statement, bound);
+            session.limit_length(None)?;
+            return run_without_rows(session, &mut statement, bound);
         }
-        link.limit_length(Some(self.max_value_bytes()))?;
+        let longest = match place {
+            Place::Worker => WORKER_BYTES,
+            Place::Thread => self.max_value_bytes(),
+        };
+        session.limit_length(Some(longest))?;
         bind_parameters(&mut statement, bound)?;
-        let mut names: Option<Vec<String>> = None;
+        let mut names: Option<Arc<Vec<String>>> = None;
         let mut rows = Rows::new(self.limits);
+        let start = std::time::Instant::now();
+        statement.reset_status(StatementStatus::VmStep);
         let mut cursor = statement.raw_query();
         loop {
             let row = match cursor.next() {
@@ -250,6 +351,7 @@ impl StatementJob {
                 Ok(None) => break,
                 Err(error)
                     if faults::is_too_long(&error)
+                        && place == Place::Thread
                         && !self.database_file.writes
                         && rows.cut_at_refused_row() =>
                 {
@@ -261,13 +363,7 @@ impl StatementJob {
             // the statement again in that step.
             let names = match &mut names {
                 Some(names) => names,
-                names => {
-                    let found = row.as_ref().column_names();
-                    if let Some(fault) = rows::duplicate_column_fault(found.iter().copied()) {
-                        return Err(AttemptError::Statement(Finding::permanent(fault)));
-                    }
-                    names.insert(found.into_iter().map(str::to_owned).collect())
-                }
+                names => names.insert(self.column_names(row.as_ref())?),
             };
             rows.push(values::measure_row(names, row)?, |odd| {
                 values::row_to_json(names, row, odd)
@@ -277,9 +373,23 @@ impl StatementJob {
                 break;
             }
         }
+        drop(cursor);
+        if place == Place::Thread && !self.database_file.writes {
+            let steps = statement.get_status(StatementStatus::VmStep);
+            self.placement.record_thread_run(steps, start.elapsed());
+        }
         let stopped = rows.is_full() && !self.database_file.writes;
         Ok(StatementOutcome::Rows(rows, stopped))
     }
+}
+
+/// Keeps the connection for the next call, if it is still in order and no transaction is open.
+fn keep_session(session: Session, outcome: Result<StatementOutcome, AttemptError>) -> Attempt {
+    let is_kept = outcome
+        .as_ref()
+        .map_or_else(AttemptError::keeps_connection, |_| true)
+        && session.connection.is_autocommit();
+    (is_kept.then_some(session), outcome)
 }
 
 fn bind_parameters(
@@ -294,18 +404,18 @@ fn bind_parameters(
 
 /// Runs a statement that returns no rows.
 fn run_without_rows(
-    link: &ThreadConnection,
+    session: &Session,
     statement: &mut CachedStatement<'_>,
     bound: &[Stored],
 ) -> Result<StatementOutcome, AttemptError> {
-    let before = link.connection.total_changes();
+    let before = session.connection.total_changes();
     bind_parameters(statement, bound)?;
     statement.raw_execute()?;
     // `changes()` counts the last insert, update or delete, which may have been an earlier
     // statement.
-    let has_changed = link.connection.total_changes() != before;
+    let has_changed = session.connection.total_changes() != before;
     Ok(StatementOutcome::Affected(if has_changed {
-        link.connection.changes()
+        session.connection.changes()
     } else {
         0
     }))

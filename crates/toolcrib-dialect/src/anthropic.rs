@@ -1,0 +1,145 @@
+//! The `anthropic` dialect: Anthropic Messages.
+
+use serde_json::{Value, json};
+
+use super::blocks::{self, IMAGE_TYPES};
+use super::found_calls::{FoundCalls, take_field, text_field};
+use super::message::AnsweredCall;
+use crate::content::Content;
+use crate::strict_json::JsonObject;
+
+/// Stop reasons after which the model's output is incomplete.
+const CUT_OFF_REASONS: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
+
+/// Block types that need no result. The result blocks of the provider's own tools need none either.
+const NON_CALL_TYPES: [&str; 8] = [
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "server_tool_use",
+    "mcp_tool_use",
+    "container_upload",
+    "compaction",
+    "image",
+];
+
+/// Finds the calls. Returns false if the body is not an Anthropic message.
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
+    match body {
+        Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
+        Value::Object(fields) => {
+            let is_cut = text_field(fields, "stop_reason")
+                .is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
+            let is_assistant = text_field(fields, "role") == Some("assistant");
+            match fields.get_mut("content") {
+                Some(Value::Array(all)) if is_assistant => {
+                    found.visit_parts(all, is_cut, is_block, read_block)
+                }
+                Some(Value::String(_)) => is_assistant,
+                _ => {
+                    is_block(body)
+                        && found.visit_parts(
+                            std::slice::from_mut(body),
+                            false,
+                            is_block,
+                            read_block,
+                        )
+                }
+            }
+        }
+        _ => false,
+    }
+}
+
+fn is_block(value: &Value) -> bool {
+    value
+        .get("type")
+        .is_some_and(|kind| kind.is_string() && kind != "function")
+}
+
+/// Adds the block to `found` if it is a call. Returns whether it is a call.
+fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    match text_field(fields, "type").unwrap_or_default() {
+        "tool_use" => {
+            let (id, name) = (take_field(fields, &["id"]), take_field(fields, &["name"]));
+            found.add_call_with_id(id, name, take_field(fields, &["input"]));
+            return true;
+        }
+        kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_tool_result") => {}
+        kind => found.warn_ignored(&format!("a block of the type `{kind}`")),
+    }
+    false
+}
+
+/// Makes one message with all results: the API requires them in the message right after the calls.
+pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
+    let results: Vec<Value> = answered
+        .map(|answered_call| {
+            let reply = answered_call.reply;
+            let data =
+                blocks::unstated_data(reply).map(|data| json!({"type": "text", "text": data}));
+            let converted = reply
+                .content
+                .iter()
+                .filter_map(|block| convert_block(block, reply.is_error));
+            let mut content: Vec<Value> = data.into_iter().chain(converted).collect();
+            if content.is_empty() {
+                content.push(
+                    json!({"type": "text", "text": blocks::empty_result_text(reply.is_error)}),
+                );
+            }
+            let mut result =
+                json!({"type": "tool_result", "tool_use_id": answered_call.id, "content": content});
+            if reply.is_error {
+                result["is_error"] = true.into();
+            }
+            result
+        })
+        .collect();
+    vec![json!({"role": "user", "content": results})]
+}
+
+/// Converts a block for the API. The API refuses blank texts, and accepts only text in the result
+/// of a failed call.
+fn convert_block(block: &Content, is_error: bool) -> Option<Value> {
+    if !is_error && let Some(media) = media_block(block) {
+        return Some(media);
+    }
+    let why = if is_error {
+        "this API takes only text in the result of a failed call"
+    } else {
+        blocks::UNSUPPORTED
+    };
+    let text = blocks::block_as_text(block, why);
+    (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text}))
+}
+
+fn media_block(block: &Content) -> Option<Value> {
+    match block {
+        Content::Image { data, mime_type } => {
+            let kind = blocks::media_type(mime_type);
+            let source = json!({"type": "base64", "media_type": kind, "data": data});
+            IMAGE_TYPES
+                .contains(&kind)
+                .then(|| json!({"type": "image", "source": source}))
+        }
+        Content::Resource { resource } => {
+            let source = match (blocks::resource_text(resource), &resource.blob) {
+                (Some(text), _) if text.trim().is_empty() => return None,
+                (Some(text), _) => {
+                    json!({"type": "text", "media_type": "text/plain", "data": text})
+                }
+                (None, Some(data))
+                    if blocks::media_type(resource.mime_type.as_deref()?) == "application/pdf" =>
+                {
+                    json!({"type": "base64", "media_type": "application/pdf", "data": data})
+                }
+                (None, _) => return None,
+            };
+            Some(
+                json!({"type": "document", "source": source, "title": blocks::file_name(resource)}),
+            )
+        }
+        Content::Text { .. } | Content::Audio { .. } => None,
+    }
+}

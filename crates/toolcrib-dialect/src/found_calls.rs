@@ -1,0 +1,213 @@
+//! Collects the calls and warnings that a dialect's file finds in a message.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::message::{Dialect, MalformedCall, Message, RawArguments, ToolCall};
+use super::message_texts;
+use crate::strict_json::JsonObject;
+use crate::strict_json::type_name;
+
+/// The calls found so far.
+pub(super) struct FoundCalls {
+    dialect: Dialect,
+    calls: Vec<Result<ToolCall, MalformedCall>>,
+    warnings: Vec<String>,
+}
+
+impl FoundCalls {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            calls: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds a call from its raw parts. An unusable call becomes a [`MalformedCall`]; the other
+    /// calls are unaffected.
+    pub(super) fn add_call(
+        &mut self,
+        id: Option<Value>,
+        name: Option<Value>,
+        arguments: Option<Value>,
+    ) {
+        let id = id.filter(|id| id.is_string() || id.is_number());
+        self.calls.push(match name {
+            Some(Value::String(name)) if !name.trim().is_empty() => Ok(ToolCall {
+                id,
+                name,
+                arguments: arguments.map_or(RawArguments::Missing, RawArguments::from),
+                cut_off: false,
+                doubtful: false,
+            }),
+            other => Err(nameless_call(id, other.as_ref())),
+        });
+    }
+
+    /// Adds a call of an API that accepts results only with an id. A missing id is made from the
+    /// position of the call.
+    pub(super) fn add_call_with_id(
+        &mut self,
+        id: Option<Value>,
+        name: Option<Value>,
+        arguments: Option<Value>,
+    ) {
+        let id = id.filter(|id| id.is_number() || id.as_str().is_some_and(|id| !id.is_empty())).unwrap_or_else(|| {
+            let number = self.calls.len() + 1;
+            let generated = format!("call_{number}");
+            self.warn(format!(
+                "call {number} has no id: it is answered as `{generated}`, so give it that id in the message too"
+            ));
+            Value::String(generated)
+        });
+        self.add_call(Some(id), name, arguments);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Adds something that looks like a call and cannot be read.
+    pub(super) fn add_malformed(&mut self, malformed: MalformedCall) {
+        self.calls.push(Err(malformed));
+    }
+
+    /// Marks the last call as cut off: the model stopped while it wrote that call.
+    pub(super) fn mark_cut_off(&mut self) {
+        if let Some(Ok(call)) = self.calls.last_mut() {
+            call.cut_off = true;
+        }
+    }
+
+    pub(super) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// Visits the parts of a message. `read_part` adds the call of a part and returns whether the
+    /// part is a call. `is_part` recognizes parts of this dialect; without any such part the result
+    /// is false. `is_cut`: the model did not finish the last part.
+    pub(super) fn visit_parts(
+        &mut self,
+        parts: &mut [Value],
+        is_cut: bool,
+        is_part: fn(&Value) -> bool,
+        read_part: fn(&mut JsonObject, &mut Self) -> bool,
+    ) -> bool {
+        if !parts.is_empty() && !parts.iter().any(is_part) {
+            return false;
+        }
+        let mut last_is_call = false;
+        for part in parts {
+            last_is_call = part
+                .as_object_mut()
+                .is_some_and(|fields| read_part(fields, self));
+        }
+        if is_cut && last_is_call {
+            self.mark_cut_off();
+        }
+        true
+    }
+
+    /// Warns about a part that may expect a result but does not call a tool of this service.
+    pub(super) fn warn_ignored(&mut self, what: &str) {
+        self.warn(format!(
+            "{what} is ignored: it does not call a tool of this service"
+        ));
+    }
+
+    /// Makes the message. `rest` is the body after the calls were moved out of it.
+    pub(super) fn into_message(mut self, rest: &Value) -> Message {
+        if self.calls.is_empty() {
+            self.warn(if message_texts::may_contain_calls(rest) {
+                "the message has no tool calls; its text may contain one: `dialect=text` reads it"
+                    .into()
+            } else {
+                "the message has no tool calls".into()
+            });
+        }
+        let mut seen = HashSet::with_capacity(self.calls.len());
+        let ids = self
+            .calls
+            .iter()
+            .filter_map(call_id)
+            .filter_map(Value::as_str);
+        let duplicates: Vec<String> = ids
+            .filter(|id| !seen.insert(*id))
+            .map(str::to_owned)
+            .collect();
+        self.warnings.extend(
+            duplicates
+                .iter()
+                .map(|id| format!("more than one call has the id `{id}`")),
+        );
+        Message {
+            dialect: self.dialect,
+            calls: self.calls,
+            warnings: self.warnings,
+            syntax: super::TextSyntax::default(),
+        }
+    }
+}
+
+impl From<Value> for RawArguments {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => Self::Missing,
+            Value::Object(arguments) => Self::Object(arguments),
+            Value::String(text) => Self::Text(text),
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// The provider's id of a call.
+pub fn call_id(call: &Result<ToolCall, MalformedCall>) -> Option<&Value> {
+    match call {
+        Ok(call) => call.id.as_ref(),
+        Err(malformed) => malformed.id.as_ref(),
+    }
+}
+
+/// The tool's name in a call.
+pub fn tool_name(call: &Result<ToolCall, MalformedCall>) -> Option<&str> {
+    match call {
+        Ok(call) => Some(&call.name),
+        Err(malformed) => malformed.name.as_deref(),
+    }
+}
+
+/// Takes the first of the fields that is present and not null.
+pub(super) fn take_field(fields: &mut JsonObject, names: &[&str]) -> Option<Value> {
+    names.iter().find_map(|name| {
+        fields
+            .get_mut(*name)
+            .map(Value::take)
+            .filter(|value| !value.is_null())
+    })
+}
+
+/// The string value of a field.
+pub(super) fn text_field<'a>(fields: &'a JsonObject, name: &str) -> Option<&'a str> {
+    fields.get(name)?.as_str()
+}
+
+fn nameless_call(id: Option<Value>, name: Option<&Value>) -> MalformedCall {
+    let what = match name {
+        None => "the call has no tool name".to_owned(),
+        Some(Value::String(_)) => "the tool's name in the call is empty".to_owned(),
+        Some(other) => format!(
+            "the tool's name in the call is of the type {}, not a text",
+            type_name(other)
+        ),
+    };
+    let correction = "Your tool call does not name a tool. Call again, with the exact name of one of your tools.";
+    MalformedCall {
+        id,
+        name: None,
+        fault: what,
+        correction: correction.to_owned(),
+        is_other_method: false,
+    }
+}

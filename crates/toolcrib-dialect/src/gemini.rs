@@ -1,0 +1,222 @@
+//! The `gemini` dialect: Gemini `generateContent`, as its REST API and its SDKs write it. Keys are
+//! in camel case or, in Python, in snake case.
+
+use serde_json::{Map, Value, json};
+
+use super::blocks;
+use super::found_calls::{FoundCalls, take_field, text_field};
+use super::message::AnsweredCall;
+use super::message::MalformedCall;
+use crate::content::Content;
+use crate::strict_json::JsonObject;
+
+/// Finish reasons after which the model's output is incomplete.
+const CUT_OFF_REASONS: [&str; 8] = [
+    "MAX_TOKENS",
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MALFORMED_FUNCTION_CALL",
+];
+
+/// Media types, beside text, that the API accepts in a function response (function calling,
+/// multimodal function responses). Only models from Gemini 3 on use them.
+const INLINE_MEDIA_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
+
+/// Fields beside the candidates of a response. They exist even without candidates, for example when
+/// the prompt was blocked.
+pub(super) const RESPONSE_FIELDS: [&str; 4] = [
+    "promptFeedback",
+    "prompt_feedback",
+    "usageMetadata",
+    "usage_metadata",
+];
+
+/// Finds the calls. Returns false if the body is not a Gemini message.
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
+    match body {
+        Value::Array(all) => {
+            let is_parts = all.is_empty() || all.iter().any(is_part);
+            if is_parts {
+                read_parts(all, found);
+            }
+            is_parts
+        }
+        Value::Object(fields) => {
+            if let Some(Value::Array(candidates)) = fields.get_mut("candidates") {
+                if candidates.len() > 1 {
+                    found.warn(format!(
+                        "the response has {} candidates, of which the first is read",
+                        candidates.len()
+                    ));
+                }
+                if let Some(first) = candidates.first_mut() {
+                    return first
+                        .as_object_mut()
+                        .is_some_and(|first| read_candidate(first, found));
+                }
+            }
+            if RESPONSE_FIELDS
+                .into_iter()
+                .any(|name| fields.get(name).is_some_and(Value::is_object))
+            {
+                return true;
+            }
+            if read_candidate(fields, found) {
+                return true;
+            }
+            let is_part = is_part(body);
+            if is_part {
+                read_parts(std::slice::from_mut(body), found);
+            }
+            is_part
+        }
+        _ => false,
+    }
+}
+
+fn is_part(value: &Value) -> bool {
+    ["functionCall", "function_call", "text", "inlineData"]
+        .into_iter()
+        .any(|name| value.get(name).is_some())
+}
+
+/// Reads a candidate, or the content object of a candidate.
+fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    let reason = text_field(fields, "finishReason").or_else(|| text_field(fields, "finish_reason"));
+    let is_cut = reason.is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
+    let is_malformed = reason == Some("MALFORMED_FUNCTION_CALL");
+    let is_candidate = reason.is_some();
+    let content = match fields.get_mut("content") {
+        Some(Value::Object(content)) => Some(content),
+        _ => Some(&mut *fields).filter(|fields| fields.contains_key("parts")),
+    };
+    let is_content = content.is_some();
+    let mut last_is_call = false;
+    if let Some(Value::Array(all)) = content.and_then(|content| content.get_mut("parts")) {
+        last_is_call = read_parts(all, found);
+    }
+    if is_cut && last_is_call {
+        found.mark_cut_off();
+    }
+    if is_malformed {
+        found.add_malformed(malformed_call(take_field(
+            fields,
+            &["finishMessage", "finish_message"],
+        )));
+    }
+    is_candidate || is_content
+}
+
+/// Adds the calls among the parts. Returns whether the last part is a call.
+fn read_parts(all: &mut [Value], found: &mut FoundCalls) -> bool {
+    let mut last_is_call = false;
+    for part in all {
+        let call = part
+            .as_object_mut()
+            .and_then(|part| take_field(part, &["functionCall", "function_call"]));
+        last_is_call = call.is_some();
+        match call {
+            Some(Value::Object(mut call)) => {
+                let id = take_field(&mut call, &["id"]).filter(|id| id != "");
+                let (name, arguments) = (
+                    take_field(&mut call, &["name"]),
+                    take_field(&mut call, &["args"]),
+                );
+                found.add_call(id, name, arguments);
+                // The remaining arguments were expected in another part.
+                if ["willContinue", "will_continue"]
+                    .into_iter()
+                    .any(|name| call.get(name) == Some(&Value::Bool(true)))
+                {
+                    found.mark_cut_off();
+                }
+            }
+            Some(_) => found.add_call(None, None, None),
+            // Other kinds of parts need no result.
+            None => {}
+        }
+    }
+    last_is_call
+}
+
+/// A call that the API itself could not read. The response has at most a message about it.
+fn malformed_call(message: Option<Value>) -> MalformedCall {
+    let message = message
+        .as_ref()
+        .and_then(Value::as_str)
+        .map(|message| format!(" ({message})"))
+        .unwrap_or_default();
+    MalformedCall {
+        id: None,
+        name: None,
+        fault: format!("Gemini could not read the function call that the model wrote{message}"),
+        correction: format!(
+            "Your function call could not be read{message}. Call again: name one function exactly, give its arguments as \
+             one JSON object, and write no code."
+        ),
+        is_other_method: false,
+    }
+}
+
+/// Makes one content object with all responses. The API requires one function response for each
+/// call. So anything that is not a call of the API is answered as text.
+pub(super) fn write_responses<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
+    let parts: Vec<Value> = answered
+        .map(|call| match call.name {
+            Some(name) => json!({"functionResponse": write_response(call, name)}),
+            None => json!({"text": blocks::result_as_text(call.reply)}),
+        })
+        .collect();
+    vec![json!({"role": "user", "parts": parts})]
+}
+
+fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
+    let reply = answered.reply;
+    let is_inline = |block: &Content| inline_data(block).is_some();
+    let text_count = reply
+        .content
+        .iter()
+        .filter(|block| !is_inline(block))
+        .count();
+    let output = match (reply.structured, blocks::find_data_texts(reply)) {
+        // The data covers all texts, so no text is needed beside it.
+        (Some(data), Some(data_texts)) if text_count == data_texts.len() => data.clone(),
+        _ => Value::String(blocks::text_except(reply, is_inline)),
+    };
+    let media: Vec<Value> = reply
+        .content
+        .iter()
+        .filter_map(inline_data)
+        .map(|(kind, data)| json!({"inlineData": {"mimeType": kind, "data": data}}))
+        .collect();
+    let mut response = Map::new();
+    if let Some(id) = answered.id {
+        response.insert("id".into(), id.clone());
+    }
+    response.insert("name".into(), name.into());
+    response.insert(
+        "response".into(),
+        json!({(if reply.is_error { "error" } else { "output" }): output}),
+    );
+    if !media.is_empty() {
+        response.insert("parts".into(), media.into());
+    }
+    response.into()
+}
+
+/// The media type and base64 of a block that is sent as bytes, not as text.
+fn inline_data(block: &Content) -> Option<(&str, &str)> {
+    let (kind, data) = match block {
+        Content::Image { data, mime_type } => (blocks::media_type(mime_type), data.as_str()),
+        Content::Resource { resource } => (
+            blocks::media_type(resource.mime_type.as_deref()?),
+            resource.blob.as_deref()?,
+        ),
+        Content::Text { .. } | Content::Audio { .. } => return None,
+    };
+    INLINE_MEDIA_TYPES.contains(&kind).then_some((kind, data))
+}

@@ -1,0 +1,37 @@
+//! Translates between providers' message formats and calls. From a provider's message it reads
+//! calls; from results it writes the messages to append.
+//!
+//! Nothing here runs a tool or knows one. [`read_message`] guesses the dialect (`guess`), and the
+//! file of that dialect finds the calls. [`write_replies`] lets the same file write the results.
+//! Content that a dialect cannot carry is replaced by text (`blocks`).
+
+mod anthropic;
+mod bedrock;
+mod blocks;
+mod content;
+mod found_calls;
+mod gemini;
+mod guess;
+pub mod json_repair;
+mod mcp;
+mod message;
+mod message_texts;
+mod native;
+mod openai;
+mod read;
+mod reply;
+mod responses;
+mod strict_json;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+pub use content::{
+    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, media_type_essence,
+};
+pub use found_calls::{call_id, tool_name};
+pub use json_repair::{Repaired, UnreadableArguments, read_arguments};
+pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
+pub use read::{ReadError, read_message};
+pub use reply::write_replies;
+pub use strict_json::{JsonObject, parse_strict, type_name};

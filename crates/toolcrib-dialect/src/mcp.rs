@@ -1,0 +1,119 @@
+//! The `mcp` dialect: MCP `tools/call` as JSON-RPC.
+
+use serde_json::{Map, Value, json};
+
+use super::blocks;
+use super::found_calls::{FoundCalls, take_field, text_field};
+use super::message::AnsweredCall;
+use super::message::{MalformedCall, ToolCall, ToolReply};
+use crate::content::{Content, RESULT_AS_ANSWER_KEY, Resource};
+use crate::strict_json::JsonObject;
+
+/// JSON-RPC 2.0, "method not found".
+const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC 2.0, "invalid params". MCP answers an unknown tool or a malformed call with it.
+const INVALID_PARAMS: i64 = -32602;
+
+/// Finds the calls. Returns false if the body is not a JSON-RPC request.
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
+    let requests = match body {
+        Value::Array(batch) => batch.as_mut_slice(),
+        one => std::slice::from_mut(one),
+    };
+    if !requests.is_empty() && !requests.iter().any(is_json_rpc) {
+        return false;
+    }
+    for request in requests {
+        match request.as_object_mut() {
+            Some(fields) => read_request(fields, found),
+            None => found.warn_ignored("an entry that is not an object"),
+        }
+    }
+    true
+}
+
+fn is_json_rpc(value: &Value) -> bool {
+    value.get("jsonrpc").is_some() || value.get("method").is_some_and(Value::is_string)
+}
+
+fn read_request(fields: &mut JsonObject, found: &mut FoundCalls) {
+    let id = take_field(fields, &["id"]);
+    match text_field(fields, "method") {
+        Some("tools/call") => {
+            if id.is_none() {
+                found.warn("a request has no id: its answer has the id null".into());
+            }
+            let mut params = take_field(fields, &["params"]);
+            let mut of = |name: &str| take_field(params.as_mut()?.as_object_mut()?, &[name]);
+            let (name, arguments) = (of("name"), of("arguments"));
+            found.add_call(id, name, arguments);
+        }
+        Some(method) if id.is_some() => {
+            let what = format!("only the method `tools/call` is answered here, not `{method}`");
+            let correction = format!("{what}.");
+            found.add_malformed(MalformedCall {
+                id,
+                name: None,
+                fault: what,
+                correction,
+                is_other_method: true,
+            });
+        }
+        Some(method) => found.warn_ignored(&format!("the notification `{method}`")),
+        None => found.warn_ignored("an entry without a method"),
+    }
+}
+
+/// The response to one request.
+pub(super) fn write_response(
+    call: &Result<ToolCall, MalformedCall>,
+    answered: AnsweredCall<'_>,
+) -> Value {
+    let reply = answered.reply;
+    if reply.is_invalid_call {
+        let is_other = matches!(call, Err(malformed) if malformed.is_other_method);
+        let code = if is_other {
+            METHOD_NOT_FOUND
+        } else {
+            INVALID_PARAMS
+        };
+        let message = blocks::result_as_text(reply);
+        return json!({"jsonrpc": "2.0", "id": answered.id, "error": {"code": code, "message": message}});
+    }
+    let mut result = Map::new();
+    result.insert("content".into(), content_blocks(reply));
+    // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block
+    // anyway.
+    if let Some(data) = reply.structured.filter(|data| data.is_object()) {
+        result.insert("structuredContent".into(), data.clone());
+    }
+    result.insert("isError".into(), reply.is_error.into());
+    if reply.is_final_answer {
+        result.insert("_meta".into(), json!({RESULT_AS_ANSWER_KEY: true}));
+    }
+    json!({"jsonrpc": "2.0", "id": answered.id, "result": result})
+}
+
+/// The content blocks, which have MCP's own form. An error without text gets one, because a model
+/// would learn nothing from an empty error.
+pub(super) fn content_blocks(reply: &ToolReply<'_>) -> Value {
+    if reply.is_error
+        && reply.structured.is_none()
+        && reply.content.iter().all(Content::is_blank_text)
+    {
+        return json!([Content::text(blocks::empty_result_text(true))]);
+    }
+    let block = |block: &Content| match block {
+        // MCP requires text or bytes in a file.
+        Content::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
+            json!(Content::Resource {
+                resource: Resource {
+                    text: Some(String::new()),
+                    ..resource.clone()
+                }
+            })
+        }
+        block => json!(block),
+    };
+    reply.content.iter().map(block).collect()
+}

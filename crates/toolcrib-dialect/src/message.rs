@@ -1,0 +1,166 @@
+//! A model's message as plain data, independent of the dialect.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::content::Content;
+use crate::strict_json::JsonObject;
+
+/// A format in which models call tools and get their results.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[strum(serialize_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    /// OpenAI Chat Completions: `tool_calls` of a message.
+    Openai,
+    /// OpenAI Responses: `function_call` items.
+    OpenaiResponses,
+    /// Anthropic Messages: `tool_use` blocks.
+    Anthropic,
+    /// Gemini `generateContent`: `functionCall` parts.
+    Gemini,
+    /// Bedrock Converse: `toolUse` blocks.
+    Bedrock,
+    /// MCP: `tools/call` requests.
+    Mcp,
+    /// `{"tool_name": …, "arguments": {…}}`.
+    Native,
+    /// What a model without tool calls writes: `[TOOL_CALL]`, ReAct, JSON in a fence or alone.
+    Text,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// The names of all dialects.
+    pub fn names() -> Vec<&'static str> {
+        Self::ALL.iter().map(|dialect| dialect.as_str()).collect()
+    }
+
+    /// The name of the dialect, as in `?dialect=` and in responses.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The dialect with that name.
+    pub fn from_name(word: &str) -> Option<Self> {
+        word.parse().ok()
+    }
+}
+
+/// The syntax of calls in a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum TextSyntax {
+    /// `[TOOL_CALL]{"name": …, "args": {…}}[/TOOL_CALL]`.
+    #[default]
+    Marked,
+    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen).
+    Tagged,
+    /// `Action: …` and `Action Input: {…}` on lines of their own (ReAct).
+    React,
+    /// `{"tool_name": …, "arguments": {…}}` in a fenced block.
+    Fenced,
+    /// The JSON of `Fenced` without a fence. It is the whole text.
+    Bare,
+}
+
+/// A model's message: the calls in it, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The dialect of the message, and of the reply.
+    pub dialect: Dialect,
+    /// The syntax of its calls, if the dialect is `text`. Otherwise the default.
+    pub syntax: TextSyntax,
+    /// The calls, in the order in which the model wrote them. Something that looks like a call but
+    /// cannot be read is included.
+    pub calls: Vec<Result<ToolCall, MalformedCall>>,
+    /// Notes for the client that sent the message.
+    pub warnings: Vec<String>,
+}
+
+/// One call as the model wrote it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned
+    /// with the same id.
+    pub id: Option<Value>,
+    /// The tool's name, as the model wrote it.
+    pub name: String,
+    /// The arguments, as the model wrote them.
+    pub arguments: RawArguments,
+    /// The model stopped (token limit) while it wrote this call. The call is the last one in the
+    /// message.
+    pub cut_off: bool,
+    /// An earlier call could not be read to its end. So this call may be part of a text in that
+    /// one.
+    pub doubtful: bool,
+}
+
+/// Arguments as the model wrote them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RawArguments {
+    /// A JSON object.
+    Object(JsonObject),
+    /// A text that should contain JSON.
+    Text(String),
+    /// The call has no arguments.
+    Missing,
+    /// JSON of another type.
+    Other(Value),
+}
+
+/// A call that cannot be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MalformedCall {
+    /// The provider's id of the call, if it could be read.
+    pub id: Option<Value>,
+    /// The tool's name, if it could be read.
+    pub name: Option<String>,
+    /// The fault, for people. It completes a sentence.
+    pub fault: String,
+    /// What the model should do, in whole sentences.
+    pub correction: String,
+    /// The message requests something other than a tool call.
+    pub is_other_method: bool,
+}
+
+/// The reply to one call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ToolReply<'a> {
+    /// The content for the model. A problem is written here as text, too.
+    pub content: &'a [Content],
+    /// The same content as data, if the tool returned data.
+    pub structured: Option<&'a Value>,
+    /// The tool returned an error result, or did not run.
+    pub is_error: bool,
+    /// The result is the agent's final answer.
+    pub is_final_answer: bool,
+    /// The tool does not exist, or the call could not be read. Dialects with protocol errors (MCP)
+    /// reply with such an error.
+    pub is_invalid_call: bool,
+}
+
+/// One call and its reply.
+#[derive(Clone, Copy)]
+pub(crate) struct AnsweredCall<'a> {
+    /// The provider's id of the call.
+    pub(crate) id: Option<&'a Value>,
+    /// The tool's name as the model wrote it.
+    pub(crate) name: Option<&'a str>,
+    /// The reply to the call.
+    pub(crate) reply: &'a ToolReply<'a>,
+}

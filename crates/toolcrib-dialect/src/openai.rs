@@ -1,0 +1,208 @@
+//! The `openai` dialect: OpenAI Chat Completions, and the many servers that use this format. Some
+//! of their SDKs write camel case (Mistral).
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::blocks::{self, IMAGE_TYPES};
+use super::found_calls::{FoundCalls, take_field, text_field};
+use super::message::AnsweredCall;
+use crate::content::Content;
+use crate::strict_json::JsonObject;
+
+/// The keys of a message that hold its calls.
+pub(super) const CALL_KEYS: [&str; 2] = ["tool_calls", "toolCalls"];
+
+/// The keys that hold the reason why the model stopped.
+const STOP_REASON_KEYS: [&str; 3] = ["finish_reason", "finishReason", "done_reason"];
+
+/// Finish reasons after which the model's output is incomplete. `content_filter` also cuts the
+/// output.
+const CUT_OFF_REASONS: [&str; 2] = ["length", "content_filter"];
+
+/// Finds the calls. Returns false if the body is not an OpenAI message.
+pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
+    match body {
+        Value::Array(calls) if calls.is_empty() || calls.iter().any(is_call) => {
+            calls.iter_mut().for_each(|call| read_call(call, found));
+            true
+        }
+        Value::Object(fields) => {
+            if let Some(Value::Array(choices)) = fields.get_mut("choices") {
+                if choices.len() > 1 {
+                    found.warn(format!(
+                        "the completion has {} choices, of which the first is read",
+                        choices.len()
+                    ));
+                }
+                return choices
+                    .iter_mut()
+                    .find_map(Value::as_object_mut)
+                    .is_some_and(|first| read_choice(first, found));
+            }
+            if is_choice(fields) {
+                return read_choice(fields, found);
+            }
+            if is_call(body) {
+                read_call(body, found);
+                return true;
+            }
+            body.as_object_mut()
+                .is_some_and(|fields| read_message(fields, found))
+        }
+        _ => false,
+    }
+}
+
+/// Whether the object is a choice, or a response of Ollama, which has the same shape. A `message`
+/// alone is not enough: other objects have one too.
+pub(super) fn is_choice(fields: &JsonObject) -> bool {
+    let has = |name: &&str| fields.contains_key(*name);
+    fields.get("message").is_some_and(Value::is_object)
+        && [
+            "finish_reason",
+            "finishReason",
+            "index",
+            "logprobs",
+            "done",
+            "created_at",
+        ]
+        .iter()
+        .any(has)
+}
+
+fn read_choice(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    let is_cut = STOP_REASON_KEYS
+        .into_iter()
+        .filter_map(|name| text_field(fields, name))
+        .any(|reason| CUT_OFF_REASONS.contains(&reason));
+    let is_message = fields
+        .get_mut("message")
+        .and_then(Value::as_object_mut)
+        .is_some_and(|inner| read_message(inner, found));
+    if is_cut {
+        found.mark_cut_off();
+    }
+    is_message
+}
+
+fn read_message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    let is_assistant = text_field(fields, "role") == Some("assistant");
+    match take_field(fields, &CALL_KEYS) {
+        Some(Value::Array(mut calls)) if !calls.is_empty() => {
+            calls.iter_mut().for_each(|call| read_call(call, found));
+        }
+        Some(mut call @ Value::Object(_)) => read_call(&mut call, found),
+        // Some servers fill in both keys.
+        _ => match take_field(fields, &["function_call", "functionCall"]) {
+            Some(Value::Object(mut call)) => {
+                let (name, arguments) = (
+                    take_field(&mut call, &["name"]),
+                    take_field(&mut call, &["arguments"]),
+                );
+                found.add_call(None, name, arguments);
+            }
+            _ => {
+                return is_assistant || CALL_KEYS.into_iter().any(|name| fields.contains_key(name));
+            }
+        },
+    }
+    true
+}
+
+fn is_call(value: &Value) -> bool {
+    let has = |name: &str| value.get(name).is_some();
+    let kind = value.get("type").and_then(Value::as_str);
+    value.get("function").is_some_and(Value::is_object)
+        || matches!(kind, Some("function" | "custom")) && !has("role")
+}
+
+fn read_call(call: &mut Value, found: &mut FoundCalls) {
+    let Some(fields) = call.as_object_mut() else {
+        found.add_call_with_id(None, None, None);
+        return;
+    };
+    let id = take_field(fields, &["id"]);
+    if let Some(kind) = text_field(fields, "type")
+        .filter(|kind| *kind != "function" && !fields.contains_key("function"))
+    {
+        let id = id.as_ref().and_then(Value::as_str).unwrap_or("without id");
+        found.warn_ignored(&format!("the `{kind}` call {id}"));
+        return;
+    }
+    let function = match fields.get_mut("function") {
+        Some(Value::Object(function)) => function,
+        _ => fields,
+    };
+    let (name, arguments) = (
+        take_field(function, &["name"]),
+        take_field(function, &["arguments"]),
+    );
+    found.add_call_with_id(id, name, arguments);
+}
+
+/// Makes one message for each call. Such a message cannot contain images and PDFs, so a message of
+/// the user with them follows.
+pub(super) fn write_messages<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
+    let mut media = Vec::new();
+    let mut messages: Vec<Value> = answered
+        .map(|call| {
+            let content = text_and_media(call, &mut media);
+            match call.id {
+                Some(id) => json!({"role": "tool", "tool_call_id": id, "content": content}),
+                None => json!({"role": "function", "name": call.name.unwrap_or_default(), "content": content}),
+            }
+        })
+        .collect();
+    if !media.is_empty() {
+        messages.push(json!({"role": "user", "content": media}));
+    }
+    messages
+}
+
+/// The reply as text. Images and files are added to `media`.
+fn text_and_media(answered: AnsweredCall<'_>, media: &mut Vec<Value>) -> String {
+    let name = answered.name.unwrap_or("the tool");
+    let mut texts: Vec<Cow<'_, str>> = blocks::unstated_data(answered.reply)
+        .map(Cow::Owned)
+        .into_iter()
+        .collect();
+    for block in answered.reply.content {
+        if let Some(part) = media_part(block) {
+            let number = media.len() / 2 + 1;
+            texts.push(format!("[attachment {number}: in the user's message that follows]").into());
+            media.push(json!({"type": "text", "text": format!("Attachment {number}, from the result of {name}:")}));
+            media.push(part);
+        } else {
+            texts.push(blocks::block_as_text(block, blocks::UNSUPPORTED));
+        }
+    }
+    let text = texts.join("\n");
+    if text.trim().is_empty() {
+        blocks::empty_result_text(answered.reply.is_error).to_owned()
+    } else {
+        text
+    }
+}
+
+fn media_part(block: &Content) -> Option<Value> {
+    match block {
+        Content::Image { data, mime_type } => {
+            let kind = blocks::media_type(mime_type);
+            let url = IMAGE_TYPES
+                .contains(&kind)
+                .then(|| blocks::data_url(kind, data))?;
+            Some(json!({"type": "image_url", "image_url": {"url": url}}))
+        }
+        Content::Resource { resource }
+            if resource.mime_type.as_deref() == Some("application/pdf") =>
+        {
+            let data = blocks::data_url("application/pdf", resource.blob.as_deref()?);
+            Some(
+                json!({"type": "file", "file": {"filename": blocks::file_name(resource), "file_data": data}}),
+            )
+        }
+        Content::Text { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! Scans a text once, from beginning to end, and collects what looks like a call.
+
+use super::call::{ReadResult, read_calls};
+use super::marks::{
+    CALL_MARKS, find_begin_mark, find_end_mark, skip_fence_opening, starts_with_mark,
+};
+use super::parsed_call::{ParsedCall, malformed_call};
+use super::react;
+use crate::message::TextSyntax;
+
+/// The maximum number of calls with broken JSON that are read in one text. All their corrections
+/// say the same. It also bounds the time for finding their ends.
+const MAX_BROKEN_CALLS: usize = 16;
+
+/// The calls and warnings found in a text.
+#[derive(Default)]
+pub(super) struct ScannedText {
+    pub(super) calls: Vec<(TextSyntax, ParsedCall)>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Scans the text.
+pub(super) fn scan_text(text: &str) -> ScannedText {
+    let mut scanner = Scanner {
+        text,
+        position: 0,
+        in_fence: false,
+        in_final_answer: false,
+        broken_calls: 0,
+        wasted_bytes: 0,
+        found: ScannedText::default(),
+    };
+    while scanner.position < text.len() {
+        if scanner.broken_calls >= MAX_BROKEN_CALLS
+            || scanner.wasted_bytes / MAX_BROKEN_CALLS > text.len()
+        {
+            scanner
+                .found
+                .warnings
+                .push("too much of the text is broken JSON; the rest was not read".to_owned());
+            break;
+        }
+        if !scanner.step() {
+            let invented =
+                "the text after the calls was not read: the model made up a result there";
+            scanner.found.warnings.push(invented.to_owned());
+            break;
+        }
+    }
+    scanner.found
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    position: usize,
+    in_fence: bool,
+    /// The final answer has begun. Lines in it that look like ReAct are ordinary text.
+    in_final_answer: bool,
+    /// The number of calls with broken JSON.
+    broken_calls: usize,
+    /// The number of bytes that were read without result.
+    wasted_bytes: usize,
+    found: ScannedText,
+}
+
+impl Scanner<'_> {
+    /// Advances by one step. Returns false at a result that the model invented.
+    fn step(&mut self) -> bool {
+        let rest = &self.text[self.position..];
+        if self.position == 0 || self.text[..self.position].ends_with('\n') {
+            if rest.trim_start_matches([' ', '\t']).starts_with("```") {
+                self.read_fence();
+                return true;
+            }
+            match react::read_label(rest).filter(|_| !self.in_final_answer) {
+                Some((react::Label::Action, _)) => {
+                    self.add_calls(TextSyntax::React, react::read_action(rest));
+                    return true;
+                }
+                Some((react::Label::Observation, _)) if self.has_call_in(TextSyntax::React) => {
+                    return false;
+                }
+                Some((react::Label::FinalAnswer, _)) => self.in_final_answer = true,
+                _ => {}
+            }
+        }
+        for (syntax, begin, _, result) in CALL_MARKS {
+            if starts_with_mark(rest, begin) {
+                self.read_marked_call(syntax, begin);
+                return true;
+            }
+            if starts_with_mark(rest, result) && self.has_call_in(syntax) {
+                return false;
+            }
+        }
+        let next = rest
+            .char_indices()
+            .skip(1)
+            .find(|(i, c)| matches!(c, '[' | '<') || rest[..*i].ends_with('\n'));
+        self.position += next.map_or(rest.len(), |(i, _)| i);
+        true
+    }
+
+    fn has_call_in(&self, syntax: TextSyntax) -> bool {
+        self.found.calls.iter().any(|(other, _)| *other == syntax)
+    }
+
+    fn add_calls(&mut self, syntax: TextSyntax, parsed: ReadResult) {
+        self.wasted_bytes += parsed.wasted_bytes;
+        let Some(calls) = parsed.calls else { return };
+        let malformed = calls.iter().filter(|call| call.is_err()).count();
+        self.broken_calls += malformed.max(usize::from(parsed.is_broken));
+        self.found
+            .calls
+            .extend(calls.into_iter().map(|call| (syntax, call)));
+        self.position += parsed.length;
+    }
+
+    /// A line of backticks opens or closes a fence.
+    fn read_fence(&mut self) {
+        let line = self.text[self.position..]
+            .find('\n')
+            .map_or(self.text.len() - self.position, |end| end + 1);
+        self.position += line;
+        self.in_fence = !self.in_fence;
+        if !self.in_fence {
+            return;
+        }
+        let parsed = read_calls(&self.text[self.position..], TextSyntax::Fenced);
+        self.add_calls(TextSyntax::Fenced, parsed);
+    }
+
+    /// Reads a call after its begin mark.
+    fn read_marked_call(&mut self, syntax: TextSyntax, begin: &str) {
+        self.position += begin.len();
+        let body = skip_fence_opening(&self.text[self.position..]);
+        let is_mark = CALL_MARKS
+            .iter()
+            .any(|(_, begin, end, _)| starts_with_mark(body, begin) || starts_with_mark(body, end));
+        if !is_mark && body.starts_with(['{', '[']) {
+            self.position = self.text.len() - body.len();
+            return self.add_calls(syntax, read_calls(body, syntax));
+        }
+        // There is no JSON after the mark. If the end mark follows before another call begins, this
+        // is a failed call. Otherwise the text only mentions the mark.
+        let what = if body.is_empty() {
+            "the text ends where the call should begin"
+        } else if find_end_mark(&body[..find_begin_mark(body).unwrap_or(body.len())], syntax)
+            .is_some()
+        {
+            "there is no JSON object after its mark"
+        } else {
+            return;
+        };
+        let calls = Some(vec![Err(malformed_call(syntax, None, what.to_owned()))]);
+        let length = self.text.len() - body.len() - self.position;
+        self.add_calls(
+            syntax,
+            ReadResult {
+                calls,
+                length,
+                ..ReadResult::default()
+            },
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Why the ledger failed.
+
+use crate::call::InvocationId;
+
+/// A failure of the ledger. Each is a sentence for the operator.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The URL has no known form.
+    #[error("ledger {0}: write a file, such as toolcrib.db or sqlite://toolcrib.db")]
+    InvalidUrl(String),
+    /// The URL names a database in memory.
+    #[error(
+        "ledger {0}: a ledger in memory is not supported; name a file, sqlite://FILE, for example in a temporary folder, or omit the URL"
+    )]
+    InMemory(String),
+    /// The URL names an engine of a later release.
+    #[error("ledger {0}: PostgreSQL is not supported yet; write sqlite://FILE")]
+    UnsupportedEngine(String),
+    /// A newer Toolcrib has written the file.
+    #[error(
+        "ledger {place}: written by a newer Toolcrib (schema {found}, this one supports up to {known}); upgrade, or name another file"
+    )]
+    NewerSchema {
+        /// The ledger's file.
+        place: String,
+        /// Schema version of the file.
+        found: i64,
+        /// Newest schema version that this program knows.
+        known: i64,
+    },
+    /// Acknowledged commits are missing in the file.
+    #[error(
+        "ledger {place}: {commits} acknowledged commits are missing. The file or its write-ahead log is damaged, or an \
+         older copy was put in its place; all files were left as they are. Restore a backup, or start once with \
+         --accept-loss to go on without them"
+    )]
+    MissingCommits {
+        /// The ledger's file.
+        place: String,
+        /// Number of missing commits.
+        commits: u64,
+    },
+    /// The file cannot be used.
+    #[error("ledger {place}: {reason}")]
+    Unusable {
+        /// The ledger's file.
+        place: String,
+        /// The reason, and what would help.
+        reason: String,
+    },
+    /// No backup was made.
+    #[error("backup {place}: {reason}")]
+    BackupFailed {
+        /// The file that the backup should have had.
+        place: String,
+        /// The reason, and what would help.
+        reason: String,
+    },
+    /// This version of SQLite can corrupt the file.
+    #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
+    OldSqlite(String),
+    /// The row's content does not match its checksum, so what was written is unknown.
+    #[error("the row of call {0} is damaged")]
+    DamagedRow(InvocationId),
+    /// A statement failed.
+    #[error("{0}")]
+    Failed(String),
+    /// A write failed in a way that leaves the content of the file uncertain. Nothing is written
+    /// from now on.
+    #[error("the ledger has stopped: {0}")]
+    Stopped(String),
+    /// The ledger was closed.
+    #[error("closed")]
+    Closed,
+}

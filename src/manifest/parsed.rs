@@ -1,0 +1,45 @@
+//! The content of a manifest's files, for all that looks at entries after they are read.
+
+use std::path::PathBuf;
+
+use super::node::{Key, Node};
+use super::pins::Pins;
+use crate::tools::Tool;
+
+/// The section of sources that can be pinned.
+pub(super) const MCP_SERVERS: &str = "mcp_servers";
+/// The section of OpenAPI documents.
+pub(super) const OPENAPI: &str = "openapi";
+
+/// The content of the files, as far as it could be read.
+#[derive(Default)]
+pub(super) struct ParsedManifest {
+    pub(super) root: Option<Node>,
+    pub(super) tools: Vec<ParsedTool>,
+    /// Entries of `python_modules:` and `mcp_servers:`.
+    pub(super) sources: Vec<ParsedSource>,
+    /// The approved definitions of servers' tools.
+    pub(super) pins: Option<Pins>,
+}
+
+/// One entry of a section that declares sources of tools.
+pub(super) struct ParsedSource {
+    /// The key of its section.
+    pub(super) section: &'static str,
+    pub(super) name: String,
+    pub(super) entry: Node,
+    /// The folder at which relative paths start.
+    pub(super) base: PathBuf,
+}
+
+/// One entry of `tools:`, at the top or in a source, and the tool made from it.
+pub(super) struct ParsedTool {
+    /// The name and its position.
+    pub(super) key: Key,
+    /// The path from the root.
+    pub(super) path: String,
+    pub(super) entry: Node,
+    pub(super) tool: Option<Tool>,
+    /// The folder at which relative paths start.
+    pub(super) base: PathBuf,
+}

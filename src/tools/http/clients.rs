@@ -1,0 +1,55 @@
+//! Shares HTTP clients among the tools that are built together.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::address_policy::AddressPolicy;
+use super::auth::TokenSources;
+use super::client::HttpClient;
+use super::own_ports::OwnPorts;
+
+/// The clients of the tools that are built together. Tools with equal address policies share one
+/// client, and with it the connections and the CA certificates, which are then read from the system
+/// only once.
+#[derive(Debug, Default)]
+pub struct HttpClients {
+    by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
+    own_ports: OwnPorts,
+    token_sources: TokenSources,
+}
+
+impl HttpClients {
+    /// Clients of a service that listens, or will listen, at these ports.
+    pub fn new(own_ports: OwnPorts) -> Self {
+        Self {
+            own_ports,
+            ..Self::default()
+        }
+    }
+
+    /// The same clients, with the token sources of the service.
+    #[must_use]
+    pub fn with_token_sources(self, token_sources: &TokenSources) -> Self {
+        Self {
+            token_sources: token_sources.clone(),
+            ..self
+        }
+    }
+
+    /// Where the tools get access tokens from.
+    pub(super) fn token_sources(&self) -> &TokenSources {
+        &self.token_sources
+    }
+
+    /// The client with this policy, built on first use.
+    pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
+        let mut clients = self.by_policy.lock();
+        if let Some(client) = clients.get(&policy) {
+            return Ok(client.clone());
+        }
+        let client = HttpClient::new(policy, self.own_ports.clone())?;
+        clients.insert(policy, client.clone());
+        Ok(client)
+    }
+}
