@@ -45,16 +45,23 @@ class Process:
         tokens += [progress] if progress is not None else []
         for token in tokens:
             self.waiting[token] = heard
+        answered = False
         try:
             self.send(message)
-            while True:
+            while not answered:
                 reply = heard.get(timeout=20)
+                answered = reply.get("id") == message["id"]
+                if answered:
+                    # Before the client reads the answer: the suite uses the id again at once.
+                    self.forget(tokens)
                 yield reply
-                if reply.get("id") == message["id"]:
-                    return
         finally:
-            for token in tokens:
-                self.waiting.pop(token, None)
+            if not answered:
+                self.forget(tokens)
+
+    def forget(self, tokens):
+        for token in tokens:
+            self.waiting.pop(token, None)
 
     def end(self):
         self.child.stdin.close()
