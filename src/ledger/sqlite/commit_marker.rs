@@ -23,8 +23,9 @@ use super::super::Error;
 pub(super) const RESET_MARKER: &str = "update ledger_head set id = randomblob(16), commits = 0";
 
 /// Part of every transaction for which a caller may wait, as its last statement that returns a row.
-pub(super) const COUNT_COMMIT: &str =
-    "update ledger_head set commits = commits + 1 returning commits";
+/// With `returning`, SQLite would open and close two temporary tables.
+pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits + 1 where one = 1; \
+    select commits from ledger_head where one = 1";
 
 /// The number of commits that [`COUNT_COMMIT`] has returned.
 pub(super) fn read_commit_count(rows: &[SqliteRow]) -> Result<u64, sqlx::Error> {

@@ -28,6 +28,7 @@ mod list;
 #[cfg(test)]
 mod model_test;
 mod open;
+mod pending_replies;
 mod prune;
 mod queue;
 mod quota;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{
@@ -56,6 +56,21 @@ pub(super) enum Operation {
     },
 }
 
+impl Operation {
+    /// Whether a caller waits for the commit.
+    pub(super) fn is_awaited(&self) -> bool {
+        !matches!(
+            self,
+            Self::Attempt(_)
+                | Self::Store(_)
+                | Self::Record {
+                    on_commit: OnCommit::Drop(_),
+                    ..
+                }
+        )
+    }
+}
+
 /// What follows the commit of a row.
 pub(super) enum OnCommit {
     /// A reply to the waiting caller.
@@ -77,6 +92,8 @@ pub(super) struct WriterHealth {
     pub(super) failure: ArcSwapOption<String>,
     /// Cancelled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
+    /// Notified when an operation is in the queue for which a caller waits.
+    pub(super) awaited: Notify,
 }
 
 impl WriterHealth {
@@ -103,7 +120,12 @@ impl Writer {
     }
 
     pub(super) async fn send(&self, op: Operation) -> Result<(), Error> {
-        self.queue.send(op).await.map_err(|_| self.closed_error())
+        let is_awaited = op.is_awaited();
+        let sent = self.queue.send(op).await;
+        if is_awaited {
+            self.health.awaited.notify_one();
+        }
+        sent.map_err(|_| self.closed_error())
     }
 
     /// Sends without waiting for a free slot. The memory of such rows is bounded by `in_flight.rs`.

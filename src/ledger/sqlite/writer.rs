@@ -1,5 +1,6 @@
 //! The one task that writes. While one batch commits, the next one collects in a bounded queue. So
-//! there is no timer, and an operation waits at most for the batch before its own.
+//! an operation waits at most for the batch before its own. Operations without a waiting caller
+//! collect for a few milliseconds more, because each commit has a cost of its own.
 //!
 //! If a commit fails, SQLite has written nothing of it. Reservations are then refused, so no tool
 //! runs without its row. Rows of calls that have run already are kept in the backlog. They are
@@ -14,24 +15,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{Connection, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::super::{Error, HeldUntilCommit, LedgerObserver, Reservation, ReserveError, Row, State};
+use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
 use super::checksum;
 use super::commit_marker::HeadFile;
 use super::fault::Fault;
 use super::file_space::FileSpace;
+use super::pending_replies::PendingReplies;
 use super::queue::{OnCommit, Operation, Reply, Writer, WriterHealth, log_lost_row};
 use super::quota::{CounterCache, is_counter_conflict};
 use super::set_aside::SetAside;
 use super::totals::PendingDurations;
 use super::wal::{self, CHECK_INTERVAL_COMMITS};
-use crate::call::InvocationId;
 use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
@@ -39,6 +39,9 @@ const QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of operations in one batch. It is large enough to make the cost of a commit small
 /// for each row, and small enough to keep a commit short.
 pub(super) const MAX_BATCH: usize = 256;
+/// A batch for which no caller waits starts this long after the commit before it. The answers have
+/// left, so only a crash shows the difference: the documents promise such a row within 50 ms.
+const COLLECT_TIME: Duration = Duration::from_millis(5);
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait for a retry while the disk is full.
@@ -48,18 +51,6 @@ pub(super) const MAX_BACKLOG: usize = 10_000;
 const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
 /// Pause between retries while nothing can be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The callers that wait for the parts of a batch.
-#[derive(Default)]
-struct PendingReplies {
-    reservations: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    unit_requests: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    ended: Vec<Reply<()>>,
-    held_until_commit: Vec<HeldUntilCommit>,
-    bytes: usize,
-    /// When the newest call of the batch started.
-    newest_start: Option<Timestamp>,
-}
 
 pub(super) struct WriterTask {
     pub(super) connection: SqliteConnection,
@@ -135,6 +126,7 @@ impl WriterTask {
     async fn run(mut self, mut operations: mpsc::Receiver<Operation>) {
         let mut buffer = Vec::with_capacity(MAX_BATCH);
         let mut retry_at = Instant::now() + RETRY_INTERVAL;
+        let mut collect_until = Instant::now();
         self.check_space().await;
         loop {
             if self.has_stopped() {
@@ -163,7 +155,13 @@ impl WriterTask {
             if received == 0 {
                 break;
             }
-            if let Some(reply) = self.process_operations(&mut buffer).await {
+            if buffer.len() < MAX_BATCH && !buffer.iter().any(Operation::is_awaited) {
+                self.collect_until(collect_until, &mut operations, &mut buffer)
+                    .await;
+            }
+            let close = self.process_operations(&mut buffer).await;
+            collect_until = Instant::now() + COLLECT_TIME;
+            if let Some(reply) = close {
                 if self.has_stopped() {
                     return self.abandon_files(operations);
                 }
@@ -181,6 +179,25 @@ impl WriterTask {
                 let _ = reply.send(Ok(()));
                 break;
             }
+        }
+    }
+
+    /// Adds the operations that arrive until this time, or until a caller waits for one of them.
+    async fn collect_until(
+        &self,
+        end: Instant,
+        operations: &mut mpsc::Receiver<Operation>,
+        buffer: &mut Vec<Operation>,
+    ) {
+        // The queue collects them meanwhile: a receiver here would wake up for each of them.
+        tokio::select! {
+            () = self.health.awaited.notified() => {}
+            () = tokio::time::sleep_until(end) => {}
+        }
+        while buffer.len() < MAX_BATCH
+            && let Ok(op) = operations.try_recv()
+        {
+            buffer.push(op);
         }
     }
 
@@ -317,48 +334,19 @@ impl WriterTask {
                 Err(error) => Err(self.handle_failure(error).await),
             },
         };
-        let requested: Vec<InvocationId> = batch
-            .unit_requests
-            .iter()
-            .map(|request| request.invocation)
-            .collect();
         // Replies are sent only after the commit, and after `commit_timed` has written its number
         // to the head file. So each acknowledged commit is in both. The checks of log and file size
         // come after the replies, because they must not delay them.
         match committed {
             Ok(answers) => {
                 self.mark_recovered();
-                let replies = pending.reservations.into_iter();
-                for (reply, answer) in replies.zip(answers.reservations) {
-                    let _ = reply.send(answer);
-                }
-                let replies = pending.unit_requests.into_iter();
-                for ((reply, answer), request) in replies.zip(answers.unit_requests).zip(requested)
-                {
-                    // A caller that is gone does not use its units.
-                    if reply.send(answer).is_err() {
-                        self.set_aside.cancel(request);
-                    }
-                }
-                for reply in pending.ended {
-                    let _ = reply.send(Ok(()));
-                }
-                drop(pending.held_until_commit);
-                self.checkpoint_long_log(pending.bytes).await;
-                self.keep_free_space(pending.bytes, pending.newest_start)
-                    .await;
+                let (bytes, newest_start) = (pending.bytes, pending.newest_start);
+                pending.send_decisions(answers, &batch.unit_requests, &self.set_aside);
+                self.checkpoint_long_log(bytes).await;
+                self.keep_free_space(bytes, newest_start).await;
             }
             Err(error) => {
-                for reply in pending
-                    .reservations
-                    .into_iter()
-                    .chain(pending.unit_requests)
-                {
-                    let _ = reply.send(Err(error.clone().into()));
-                }
-                for reply in pending.ended {
-                    let _ = reply.send(Err(error.clone()));
-                }
+                pending.send_error(&error);
                 self.add_to_backlog(batch);
             }
         }
