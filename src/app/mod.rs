@@ -73,6 +73,11 @@ impl App {
         self.live.wait_for_sources().await;
     }
 
+    /// The settings of the HTTP server.
+    pub fn settings(&self) -> &ServerSettings {
+        &self.settings
+    }
+
     /// The state of every source.
     pub fn sources(&self) -> Vec<SourceView> {
         self.live.sources()

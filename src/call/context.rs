@@ -14,7 +14,7 @@ use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::context_fields::ContextFields;
 use super::definition::ToolName;
-use super::invocation::Invocation;
+use super::invocation::{CallSignals, Invocation};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
@@ -83,7 +83,6 @@ pub struct ToolContext {
     /// Cancelled when the tool must stop. An async tool is dropped then. A blocking tool should
     /// check the token from time to time.
     pub cancelled: CancellationToken,
-    disconnected: CancellationToken,
     report: Arc<CallReport>,
     settings: Arc<ToolSettings>,
     reporter: Option<Reporter>,
@@ -92,7 +91,7 @@ pub struct ToolContext {
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
     pub(super) progress: Option<ProgressSink>,
-    pub(super) call_cancelled: CancellationToken,
+    pub(super) signals: Arc<CallSignals>,
 }
 
 impl ToolContext {
@@ -108,7 +107,7 @@ impl ToolContext {
             attempt: invocation.attempt,
             deadline,
             cancelled: invocation.signals.cancelled.clone(),
-            disconnected: invocation.signals.disconnected.clone(),
+            signals: invocation.signals.clone(),
             report: invocation.report.clone(),
             settings,
             reporter: None,
@@ -117,7 +116,6 @@ impl ToolContext {
             request_id: invocation.correlation.request_id.clone(),
             trace: invocation.correlation.trace.clone(),
             progress: invocation.delivery.progress.clone(),
-            call_cancelled: invocation.signals.call_cancelled.clone(),
         }
     }
 
@@ -175,7 +173,7 @@ impl ToolContext {
         // `record` drops this future once the token is cancelled. Until then it must not return, or
         // the tool would start.
         let disconnected = async {
-            self.disconnected.cancelled().await;
+            self.signals.disconnected.cancelled().await;
             self.cancelled.cancel();
             pending().await
         };

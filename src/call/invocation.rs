@@ -62,8 +62,9 @@ pub struct Invocation {
     pub timing: CallTiming,
     /// Number of the attempt, from 1. Only the retry policy changes it.
     pub attempt: u32,
-    /// The events that end the call, or that others wait for.
-    pub signals: CallSignals,
+    /// The events that end the call, or that others wait for. Shared, because a clone of a token
+    /// costs more than a clone of this pointer.
+    pub signals: Arc<CallSignals>,
     /// How the caller gets the answer.
     pub delivery: Delivery,
     /// The report of the layers about this call.
@@ -172,6 +173,15 @@ impl CallSignals {
             attempt_started: None,
         }
     }
+
+    /// Cancels the tokens of a call whose caller has disconnected. A call that has started goes on,
+    /// unless `stops` is true.
+    pub fn disconnect(&self, stops: bool) {
+        self.disconnected.cancel();
+        if stops {
+            self.cancelled.cancel();
+        }
+    }
 }
 
 /// How the caller gets the answer.
@@ -217,7 +227,7 @@ impl Invocation {
                 deadline: None,
             },
             attempt: 1,
-            signals: CallSignals::new(CancellationToken::new()),
+            signals: Arc::new(CallSignals::new(CancellationToken::new())),
             delivery: Delivery::default(),
             report: Arc::default(),
         }

@@ -139,7 +139,7 @@ impl ToolContext {
         invocation.correlation.request_id = self.request_id.clone();
         invocation.correlation.trace = self.trace.clone();
         invocation.input.context = self.context.clone();
-        invocation.signals = CallSignals::new(self.call_cancelled.child_token());
+        invocation.signals = Arc::new(CallSignals::new(self.signals.call_cancelled.child_token()));
         invocation.delivery.progress = self.progress.clone();
         invocation
             .timing

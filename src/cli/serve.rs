@@ -97,6 +97,7 @@ pub(super) async fn run(
     // The filter does not change, so its level is read once.
     let calls = CallLog::lines(log.clone(), CallLog::enabled_level());
     let app = builder.call_log(calls).build().await?;
+    file_handles::raise_limit_for(app.settings().max_connections);
     let served = if stdio {
         app.serve_stdio().await
     } else {

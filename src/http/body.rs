@@ -14,6 +14,7 @@ use super::calls::MessageBody;
 use super::limits::{BODY_IDLE_TIME, BODY_TIME};
 use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
+use super::request_error::RequestError;
 use super::state::AppState;
 use crate::call::json::parse_strict;
 use crate::call::media_type::{is_json_essence, media_type_essence};
@@ -155,6 +156,9 @@ async fn collect_frames(body: Body, max_bytes: usize) -> Result<Bytes, ApiError>
             Some(Ok(Err(_))) => {}
             Some(Err(error)) if error.is::<LengthLimitError>() => {
                 return Err(ApiError::BodyTooLarge(max_bytes));
+            }
+            Some(Err(error)) if RequestError::is_evicted(&*error) => {
+                return Err(ApiError::AtCapacity);
             }
             Some(Err(error)) => {
                 return Err(ApiError::Malformed(format!(

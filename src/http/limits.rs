@@ -23,13 +23,9 @@ pub(super) const CLOSING_TIME: Duration = Duration::from_secs(1);
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time without a byte of a body.
 pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
-/// Most connections at once, if there are enough file handles.
-const MAX_CONNECTIONS: usize = 1024;
 
-/// Most connections at once. They may take half of the file handles. The ledger, tools and their
-/// programs need the others.
-pub(super) fn max_connections() -> usize {
-    file_handles::current_limit().map_or(MAX_CONNECTIONS, |handles| {
-        (handles / 2).clamp(8, MAX_CONNECTIONS)
-    })
+/// The connections that may be open at once, if the settings ask for `wanted`. They may take half of
+/// the file handles. The ledger, tools and their programs need the others.
+pub(super) fn possible_connections(wanted: usize) -> usize {
+    file_handles::current_limit().map_or(wanted, |handles| wanted.min((handles / 2).max(8)))
 }

@@ -15,6 +15,7 @@ mod health;
 mod idempotency;
 mod invocations;
 mod invoke_request;
+mod json_response;
 mod limits;
 mod mcp;
 mod memory;
@@ -24,6 +25,7 @@ mod prefer;
 mod problem;
 mod query;
 mod registration;
+mod request_error;
 mod request_id;
 mod respond;
 mod responses;
@@ -96,7 +98,7 @@ pub fn router(
             ApiError::NotFound("there is no such route; /docs lists the routes".into())
         })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .with_state(AppState::new(live, settings.max_body, shutdown))
+        .with_state(AppState::new(live, settings, shutdown))
         .layer(layers)
 }
 

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::json_response::json_response;
 use super::memory::Reservation;
 use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use super::problem::Problem;
@@ -117,7 +118,7 @@ struct AcceptedCall {
 impl AcceptedCall {
     fn respond_with_result(&self, outcome: InvokeResult) -> Response {
         let mut response = match &outcome {
-            Ok(answer) => Json(self.to_wire(answer)).into_response(),
+            Ok(answer) => json_response(&self.to_wire(answer)),
             Err(error) => api_error_for_call(error, &self.entry, self.id).into_response(),
         };
         if is_replayed(&outcome) {
@@ -162,10 +163,8 @@ async fn respond_with_events(
 ) -> Response {
     let tool_started = CancellationToken::new();
     let (sink, listener) = ProgressSink::channel();
-    (
-        invocation.signals.attempt_started,
-        invocation.delivery.progress,
-    ) = (Some(tool_started.clone()), Some(sink));
+    Arc::make_mut(&mut invocation.signals).attempt_started = Some(tool_started.clone());
+    invocation.delivery.progress = Some(sink);
     let task = spawn_call(
         call.registry.clone(),
         call.entry.clone(),
@@ -202,10 +201,8 @@ async fn respond_async(
 ) -> Response {
     let (id, tool_use_id) = (call.id, invocation.correlation.tool_use_id.clone());
     let tool_started = CancellationToken::new();
-    (
-        invocation.signals.attempt_started,
-        invocation.delivery.responds_async,
-    ) = (Some(tool_started.clone()), true);
+    Arc::make_mut(&mut invocation.signals).attempt_started = Some(tool_started.clone());
+    invocation.delivery.responds_async = true;
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this
     // call.
     let mut task = spawn_call(

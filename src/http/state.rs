@@ -1,5 +1,6 @@
 //! The state of the handlers: handles, and no configuration.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
@@ -8,11 +9,16 @@ use tokio_util::sync::CancellationToken;
 use super::mcp::McpService;
 use super::memory::MemoryBudget;
 use crate::live::LiveTools;
+use crate::manifest::ServerSettings;
 use crate::registry::Registry;
 
-/// Shared by all handlers; cheap to clone.
+/// Shared by all handlers. The router clones it several times for each request, so it is one
+/// pointer.
 #[derive(Clone)]
-pub(super) struct AppState {
+pub(super) struct AppState(Arc<Handles>);
+
+/// The content of [`AppState`].
+pub(super) struct Handles {
     /// The tools, and the parts of the service that all calls share.
     pub registry: Arc<Registry>,
     /// Reload and registration of tools.
@@ -27,16 +33,30 @@ pub(super) struct AppState {
 
 impl AppState {
     /// Makes the state. `shutdown` ends the MCP streams that clients keep open without a call.
-    pub(super) fn new(live: Arc<LiveTools>, max_body: usize, shutdown: &CancellationToken) -> Self {
+    pub(super) fn new(
+        live: Arc<LiveTools>,
+        settings: &ServerSettings,
+        shutdown: &CancellationToken,
+    ) -> Self {
+        let max_body = settings.max_body;
         let registry = live.registry().clone();
-        let mcp = McpService::new(registry.clone(), max_body, shutdown);
-        Self {
+        let mcp = McpService::new(registry.clone(), settings, shutdown);
+        let memory = MemoryBudget::new(max_body);
+        Self(Arc::new(Handles {
             registry,
             live,
             mcp,
             max_body,
-            memory: MemoryBudget::new(max_body),
-        }
+            memory,
+        }))
+    }
+}
+
+impl Deref for AppState {
+    type Target = Handles;
+
+    fn deref(&self) -> &Handles {
+        &self.0
     }
 }
 

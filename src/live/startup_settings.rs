@@ -40,6 +40,7 @@ impl StartupSettings {
         let ServerSettings {
             max_body,
             max_in_flight,
+            max_connections,
             linger,
             drain,
             allowed_hosts,
@@ -63,6 +64,10 @@ impl StartupSettings {
             (
                 "server.max_in_flight",
                 *max_in_flight != newer.server.max_in_flight,
+            ),
+            (
+                "server.max_connections",
+                *max_connections != newer.server.max_connections,
             ),
             ("server.linger", *linger != newer.server.linger),
             ("server.drain", *drain != newer.server.drain),

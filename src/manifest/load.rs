@@ -46,6 +46,8 @@ const MANIFEST_SECTIONS: [&str; 11] = [
 /// The shortest value that is removed from messages. One or two letters would be found in every
 /// word.
 const SHORTEST_SECRET: usize = 3;
+/// Fewer connections would leave a client waiting behind a few idle ones.
+const MIN_CONNECTIONS: usize = 8;
 const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 
 /// The program that reads a manifest.
@@ -240,6 +242,7 @@ impl Loader<'_> {
                     .max_body
                     .map_or(plain.max_body, |size| size.as_usize()),
                 max_in_flight: server.max_in_flight.unwrap_or(plain.max_in_flight),
+                max_connections: server.max_connections.unwrap_or(plain.max_connections),
                 linger: server.linger.map_or(plain.linger, |time| time.0),
                 drain: server.drain.map_or(plain.drain, |time| time.0),
                 allowed_hosts: server.allowed_hosts,
@@ -250,6 +253,11 @@ impl Loader<'_> {
                 let path = ["server".to_owned(), "max_in_flight".to_owned()];
                 self.findings
                     .error(&root, &path, "", "at least one call must be able to run");
+            }
+            if manifest.server.max_connections < MIN_CONNECTIONS {
+                let path = ["server".to_owned(), "max_connections".to_owned()];
+                let message = format!("at least {MIN_CONNECTIONS} connections must be possible");
+                self.findings.error(&root, &path, "", message);
             }
         }
         let mut capture = None;

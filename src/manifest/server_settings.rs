@@ -9,6 +9,8 @@ pub struct ServerSettings {
     pub max_body: usize,
     /// Calls running at once over all tools.
     pub max_in_flight: usize,
+    /// Connections that are open at once.
+    pub max_connections: usize,
     /// How long new calls are still served after SIGTERM, for clients that learn late that the
     /// service stops.
     pub linger: Duration,
@@ -27,6 +29,7 @@ impl Default for ServerSettings {
         Self {
             max_body: 1 << 20,
             max_in_flight: 256,
+            max_connections: 1024,
             linger: Duration::ZERO,
             drain: Duration::from_secs(20),
             allowed_hosts: Vec::new(),

@@ -1,22 +1,21 @@
 //! Lets a call run to its end, also without its caller.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use tokio_util::sync::CancellationToken;
 
-use crate::call::{Answer, CallError};
+use crate::call::{Answer, CallError, CallSignals};
 
 /// A call that runs to its end even if its caller disconnects. It is polled in the task of the
 /// caller, which saves a task and a change of thread. If it is dropped before its end, it cancels
 /// the call's tokens and continues in a task of its own.
 pub(super) struct DetachOnDrop {
     pub(super) call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
-    /// Tripped when the caller has disconnected.
-    pub(super) disconnected: CancellationToken,
-    /// `None` if a call that has started runs to its end.
-    pub(super) cancelled: Option<CancellationToken>,
+    pub(super) signals: Arc<CallSignals>,
+    /// Whether the tool stops when the caller has disconnected.
+    pub(super) stops: bool,
 }
 
 impl Future for DetachOnDrop {
@@ -35,10 +34,7 @@ impl Future for DetachOnDrop {
 impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        self.disconnected.cancel();
-        if let Some(cancelled) = &self.cancelled {
-            cancelled.cancel();
-        }
+        self.signals.disconnect(self.stops);
         // Without a runtime the process is at its end, and so is the ledger.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);

@@ -146,17 +146,16 @@ where
                 .start_call(&invocation, shared.effect);
             let guard =
                 guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
-            let cancels = shared.on_disconnect == OnDisconnect::Cancel;
-            let cancelled = cancels.then(|| invocation.signals.cancelled.clone());
-            let disconnected = invocation.signals.disconnected.clone();
+            let stops = shared.on_disconnect == OnDisconnect::Cancel;
+            let signals = invocation.signals.clone();
             DetachOnDrop {
                 call: Some(
                     shared
                         .run_and_record(inner, invocation, arguments, guard)
                         .boxed(),
                 ),
-                disconnected,
-                cancelled,
+                signals,
+                stops,
             }
             .await
         })
@@ -169,13 +168,13 @@ async fn run_to_end<S>(mut inner: S, invocation: Box<Invocation>) -> Outcome
 where
     S: Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>,
 {
-    let (token, report, id) = (
-        invocation.signals.cancelled.clone(),
+    let (signals, report, id) = (
+        invocation.signals.clone(),
         invocation.report.clone(),
         invocation.id,
     );
     let cancelled = async {
-        token.cancelled().await;
+        signals.cancelled.cancelled().await;
         // The lock is held while a reservation commits. Without this wait, dropping the call would
         // lose the list of units that the commit charged, and they could not be refunded.
         drop(report.reservation_lock.lock().await);

@@ -86,10 +86,10 @@ impl Interceptor for RepeatGuard {
             return inner.call(invocation).await;
         };
         let call = self.call_digest(&invocation);
-        let (caller, id, disconnected) = (
+        let (caller, id, signals) = (
             invocation.caller.name.clone(),
             invocation.id,
-            invocation.signals.disconnected.clone(),
+            invocation.signals.clone(),
         );
         if !self.repeatable
             && let Some(earlier) = self.runs.find_repeated(&caller, &run, &call)
@@ -100,7 +100,7 @@ impl Interceptor for RepeatGuard {
             });
         }
         let outcome = inner.call(invocation).await;
-        if outcome.is_ok() && !disconnected.is_cancelled() {
+        if outcome.is_ok() && !signals.disconnected.is_cancelled() {
             self.runs.set_last_answered(&caller, &run, call, id);
         }
         outcome

@@ -10,10 +10,18 @@ const WANTED_LIMIT: u64 = 8192;
 /// Raises the process's limit if it is lower and the system allows it. Many systems begin with
 /// 1,024 because of select(2). Call it in a program's `main`; a library should not change limits.
 pub fn raise_limit() {
+    raise_limit_to(WANTED_LIMIT);
+}
+
+/// As [`raise_limit`], for a service with this many connections at once.
+pub fn raise_limit_for(max_connections: usize) {
+    let handles = u64::try_from(max_connections).unwrap_or(u64::MAX);
+    raise_limit_to(handles.saturating_mul(2).max(WANTED_LIMIT));
+}
+
+fn raise_limit_to(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit
-        .maximum
-        .map_or(WANTED_LIMIT, |most| most.min(WANTED_LIMIT));
+    let wanted = limit.maximum.map_or(wanted, |most| most.min(wanted));
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = setrlimit(
             Resource::Nofile,

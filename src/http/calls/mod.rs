@@ -6,10 +6,9 @@ mod turn;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
@@ -20,6 +19,7 @@ use self::request::{CallsQuery, CallsRequest};
 use self::turn::Turn;
 use super::auth::Authenticated;
 use super::body::ModelMessage;
+use super::json_response::json_response;
 use super::problem::{ApiError, Problem};
 use super::responses::{AuthResponses, BodyResponses, CommonResponses};
 use super::{events, idempotency, query, request_id, run_id};
@@ -83,7 +83,7 @@ pub(super) async fn run_calls(
         }));
     }
     let answered = turn.run_calls(message, &request).await;
-    let mut response = Json(answered.to_answer()).into_response();
+    let mut response = json_response(&answered.to_answer());
     if answered.is_replayed() {
         idempotency::mark_replayed(&mut response);
     }

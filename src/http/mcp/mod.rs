@@ -31,6 +31,7 @@ pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, ge
 use self::sessions::Sessions;
 use self::streams::Streams;
 use crate::http::problem::with_failure_status;
+use crate::manifest::ServerSettings;
 use crate::mcp::{Handler, McpPeer};
 use crate::registry::Registry;
 
@@ -59,7 +60,7 @@ impl McpService {
     /// as their connections.
     pub(super) fn new(
         registry: Arc<Registry>,
-        max_body: usize,
+        settings: &ServerSettings,
         shutdown: &CancellationToken,
     ) -> Self {
         let handler = Handler::for_peers(registry, peer_from_parts);
@@ -72,13 +73,13 @@ impl McpService {
             .with_json_response(true)
             // No stream can be resumed: see `strip_event_ids.rs`.
             .with_sse_retry(None)
-            .with_max_request_body_bytes(max_body)
+            .with_max_request_body_bytes(settings.max_body)
             .with_cancellation_token(all_ended.clone());
         let _end_sessions = Arc::new(all_ended.drop_guard());
         Self {
             handler,
             sessions,
-            streams: Streams::new(),
+            streams: Streams::new(settings.max_connections),
             config,
             shutdown: shutdown.clone(),
             _end_sessions,

@@ -99,21 +99,16 @@ fn is_valid_initialize(message: &Message) -> bool {
     (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
-    State(AppState {
-        mcp: service,
-        registry,
-        max_body,
-        memory,
-        ..
-    }): State<AppState>,
+    State(state): State<AppState>,
     Authenticated { caller, catalog }: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let service = &state.mcp;
     let (mut parts, body) = request.into_parts();
-    let body = body::read_json_body(&parts.headers, body, max_body).await?;
+    let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
     // Twice, because rmcp parses the body again.
-    let reserved = memory.reserve_json(&body, 2).await?;
+    let reserved = state.memory.reserve_json(&body, 2).await?;
     let text = body.clone();
     let message = match reserved
         .parse_with(move || Ok(Message::parse(&text)))
@@ -142,7 +137,7 @@ pub(in crate::http) async fn post(
         &peer.caller,
     );
     let message = match call {
-        Ok(call) => return Ok(call.run(&registry, catalog, &peer).await),
+        Ok(call) => return Ok(call.run(&state.registry, catalog, &peer).await),
         Err(message) => message,
     };
     // The rest may take long, and must not keep an old catalog alive.
@@ -158,11 +153,16 @@ pub(in crate::http) async fn post(
             }
             Some("initialize") => {
                 peer.stream_end_disconnects = false;
-                open_session(service, parts, body, peer).await
+                open_session(service.clone(), parts, body, peer).await
             }
             Some(LISTEN_METHOD) => {
                 let slot = service.streams.reserve_slot(&peer.caller)?;
-                let end = stream_end(&service, registry, &parts.headers, &peer.caller);
+                let end = stream_end(
+                    service,
+                    state.registry.clone(),
+                    &parts.headers,
+                    &peer.caller,
+                );
                 let response = service.forward_to_rmcp(parts, body, peer).await;
                 Ok(stream_until(end, slot, response))
             }
@@ -191,7 +191,7 @@ pub(in crate::http) async fn post(
     let Message { id, fields } = message;
     drop(fields);
     Ok(answer_in_session(
-        &service,
+        service,
         &session,
         id,
         service.forward_to_rmcp(parts, body, peer),
@@ -213,14 +213,11 @@ pub(in crate::http) async fn post(
     (status = 406, description = "The client must accept text/event-stream", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn get(
-    State(AppState {
-        mcp: service,
-        registry,
-        ..
-    }): State<AppState>,
+    State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let service = &state.mcp;
     let (parts, _) = request.into_parts();
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, None));
@@ -245,9 +242,14 @@ pub(in crate::http) async fn get(
         ),
         false => None,
     };
-    let end = stream_end(&service, registry, &parts.headers, &peer.caller);
+    let end = stream_end(
+        service,
+        state.registry.clone(),
+        &parts.headers,
+        &peer.caller,
+    );
     let response = answer_in_session(
-        &service,
+        service,
         &session,
         None,
         service.forward_to_rmcp(parts, Bytes::new(), peer),
@@ -269,10 +271,11 @@ pub(in crate::http) async fn get(
     (status = 405, description = "Since 2026-07-28 there are no sessions", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn delete(
-    State(AppState { mcp: service, .. }): State<AppState>,
+    State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
     request: Request,
 ) -> Response {
+    let service = &state.mcp;
     let (parts, _) = request.into_parts();
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return message::duplicate_header(header, None);
@@ -393,6 +396,7 @@ mod tests {
 
     use super::*;
     use crate::App;
+    use crate::manifest::ServerSettings;
 
     /// A unit test, because rmcp's table cannot be seen from outside.
     #[tokio::test]
@@ -400,7 +404,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = App::builder().ledger(ledger).build().await.unwrap();
-        let service = McpService::new(app.registry().clone(), 1 << 20, &CancellationToken::new());
+        let service = McpService::new(
+            app.registry().clone(),
+            &ServerSettings::default(),
+            &CancellationToken::new(),
+        );
         let manager = service.sessions.rmcp_manager();
         let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
             "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{CallError, Caller, Failure};
 use crate::http::auth::authenticate_caller;
-use crate::http::limits::max_connections;
+use crate::http::limits::possible_connections;
 use crate::http::problem::ApiError;
 use crate::registry::Registry;
 
@@ -41,8 +41,9 @@ pub(super) struct StreamSlot {
 }
 
 impl Streams {
-    pub(super) fn new() -> Self {
-        Self::with_limit((max_connections() / SHARE_DIVISOR).max(1))
+    /// Bounds the streams of a service with this many connections.
+    pub(super) fn new(max_connections: usize) -> Self {
+        Self::with_limit((possible_connections(max_connections) / SHARE_DIVISOR).max(1))
     }
 
     fn with_limit(max_total: usize) -> Self {

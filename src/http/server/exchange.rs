@@ -23,19 +23,10 @@ use super::socket::Socket;
 use crate::http::guard::{LocalAddress, add_security_headers};
 use crate::http::limits::{HEADER_BYTES, HEADER_FIELDS};
 use crate::http::problem::ApiError;
+use crate::http::request_error::RequestError;
 
 /// Paths that are also answered on an extra connection, when all slots have requests in flight.
 const PROBE_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
-
-/// Why a request did not arrive completely.
-#[derive(Debug, thiserror::Error)]
-enum RequestError {
-    #[error(transparent)]
-    Hyper(#[from] hyper::Error),
-    /// The connection was chosen to make room just before its request was complete.
-    #[error("closed to make room for another connection")]
-    Evicted,
-}
 
 /// Serves a connection until one side ends it. `listens_everywhere`: the service listens on all
 /// addresses.
