@@ -25,8 +25,9 @@ def many(options, programs, folder):
 
 def connections(programs, folder, idle, streams):
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if limit != resource.RLIM_INFINITY and limit < 2 * (idle + streams):
-        fail(f"{2 * (idle + streams)} open files are needed, and the limit is {limit}")
+    needed = max(2 * (idle + streams + 1), 8 * streams)  # half of them for connections, an eighth for streams
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        fail(f"{needed} open files are needed, and the limit is {limit}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     callers = "".join(f"  - {{name: c{number}, key: {key(number)}}}\n" for number in range(CALLERS))
     manifest = f"server: {{max_connections: 8192}}\ncallers:\n{callers}{parts.MANIFEST}"

@@ -51,12 +51,16 @@ def overload(options, programs, folder):
 def upstream():
     """The port of an HTTP server that answers each request after TOOL_S. It is a process of its own: the generator would delay it."""
     ours, its = multiprocessing.Pipe()
-    child = multiprocessing.Process(target=lambda: asyncio.run(serve_naps(its)), daemon=True)
+    child = multiprocessing.Process(target=run_naps, args=(its,), daemon=True)
     child.start()
     try:
         yield ours.recv()
     finally:
         child.terminate()
+
+
+def run_naps(pipe):
+    asyncio.run(serve_naps(pipe))
 
 
 async def serve_naps(pipe):
@@ -91,6 +95,8 @@ class Outcome:
     def end(self):
         if self.unexpected:
             fail(f"a call was answered with {self.unexpected}")
+        if not self.times:
+            fail("no call was accepted")
         took = time.perf_counter() - self.began
         self.per_s, self.sent_per_s = len(self.times) / took, self.sent / took
         self.p99_s = sorted(self.times)[math.ceil(len(self.times) * 0.99) - 1]
@@ -117,9 +123,11 @@ async def open_load(address, seconds, rate):
     outcome, free, running = Outcome(), [], set()
 
     async def call():
+        began = time.perf_counter()
         try:
             connection = free.pop() if free else await Connection.open(address)
-            outcome.add(*await connection.call())
+            status, _ = await connection.call()
+            outcome.add(status, time.perf_counter() - began)
             free.append(connection)
         except (OSError, asyncio.IncompleteReadError):  # with too many connections, the service closes some
             outcome.refused += 1

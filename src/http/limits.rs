@@ -29,3 +29,15 @@ pub(super) const BODY_IDLE_TIME: Duration = Duration::from_secs(10);
 pub(super) fn possible_connections(wanted: usize) -> usize {
     file_handles::current_limit().map_or(wanted, |handles| wanted.min((handles / 2).max(8)))
 }
+
+/// Warns if the system's limit of open files permits fewer connections than the settings ask for.
+pub(super) fn warn_of_fewer_connections(wanted: usize) {
+    let possible = possible_connections(wanted);
+    if possible < wanted {
+        tracing::warn!(
+            possible,
+            wanted,
+            "fewer connections are possible than server.max_connections: the limit of open files must be twice that number"
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Loads a file, and the files it includes, as a [`Manifest`].
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::callers;
@@ -46,8 +47,9 @@ const MANIFEST_SECTIONS: [&str; 11] = [
 /// The shortest value that is removed from messages. One or two letters would be found in every
 /// word.
 const SHORTEST_SECRET: usize = 3;
-/// Fewer connections would leave a client waiting behind a few idle ones.
-const MIN_CONNECTIONS: usize = 8;
+/// Fewer connections would leave a client waiting behind a few idle ones. With more, each new
+/// connection costs too much while the table is full.
+const CONNECTIONS: RangeInclusive<usize> = 8..=65_536;
 const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 
 /// The program that reads a manifest.
@@ -254,9 +256,10 @@ impl Loader<'_> {
                 self.findings
                     .error(&root, &path, "", "at least one call must be able to run");
             }
-            if manifest.server.max_connections < MIN_CONNECTIONS {
+            if !CONNECTIONS.contains(&manifest.server.max_connections) {
                 let path = ["server".to_owned(), "max_connections".to_owned()];
-                let message = format!("at least {MIN_CONNECTIONS} connections must be possible");
+                let (low, high) = (CONNECTIONS.start(), CONNECTIONS.end());
+                let message = format!("must be from {low} to {high}");
                 self.findings.error(&root, &path, "", message);
             }
         }

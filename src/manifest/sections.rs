@@ -24,9 +24,9 @@ pub(super) struct Server {
     /// Calls of all tools that run at once.
     #[schemars(extend("examples" = [256]), extend("default" = 256))]
     pub(super) max_in_flight: Option<usize>,
-    /// Connections that are open at once. The service needs twice as many file handles. A quarter of
-    /// the connections may be MCP streams that only listen.
-    #[schemars(extend("examples" = [8192]), extend("default" = 1024), range(min = 8))]
+    /// Connections that are open at once. The service accepts fewer if the limit of open files is
+    /// below twice this number. A quarter of the connections may be MCP streams that only listen.
+    #[schemars(extend("examples" = [8192]), extend("default" = 1024), range(min = 8, max = 65536))]
     pub(super) max_connections: Option<usize>,
     /// After SIGTERM, time in which new calls are still served, for a load balancer that learns
     /// late of the end.

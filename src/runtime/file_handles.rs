@@ -2,9 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for all connections, and for the pipes and sockets of a thousand calls. It is not higher
-/// because the programs of tools inherit it, and some close every handle up to the limit at their
-/// start.
+/// Enough for the default number of connections, and for the pipes and sockets of a thousand calls.
+/// It is not higher because a new program has it for a moment, until its own limit is set, and some
+/// close every handle up to the limit at their start.
 const WANTED_LIMIT: u64 = 8192;
 
 /// Raises the process's limit if it is lower and the system allows it. Many systems begin with

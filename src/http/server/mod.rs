@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::acceptor::Acceptor;
 use self::connections::Connections;
-use super::limits::possible_connections;
+use super::limits::{possible_connections, warn_of_fewer_connections};
 use crate::manifest::ServerSettings;
 use crate::tracking::in_flight::InFlightCalls;
 
@@ -48,6 +48,7 @@ pub async fn serve(
     hurry: impl Future<Output = ()>,
     end_streams: CancellationToken,
 ) {
+    warn_of_fewer_connections(settings.max_connections);
     let connections = Connections::new(possible_connections(settings.max_connections));
     let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_overdue()));
     let mut acceptor = Acceptor::new(listener, router, connections.clone());

@@ -323,3 +323,56 @@ async fn prune_counts_all_deleted_rows() {
     assert_eq!(ledger.prune(later, later, 100).await.unwrap(), 6);
     assert_eq!(ledger.prune(later, later, 100).await.unwrap(), 0);
 }
+
+/// A ledger that has just committed, and the sizes of its later commits. Pauses the time: the
+/// connections have opened by then, which happens on other threads.
+async fn open_after_commit(folder: &Path) -> (Arc<dyn Ledger>, Arc<CommitSizes>) {
+    let settings = Settings {
+        base: folder.to_owned(),
+        ..settings()
+    };
+    let sizes = Arc::new(CommitSizes::default());
+    let ledger = open_with_observer(&settings, now(), sizes.clone())
+        .await
+        .unwrap();
+    ledger.flush().await.unwrap();
+    sizes.0.lock().clear();
+    tokio::time::pause();
+    (ledger, sizes)
+}
+
+fn read() -> Arc<Row> {
+    ended_row(&row("t", "a", now()), State::Succeeded)
+}
+
+#[tokio::test]
+async fn rows_without_a_waiting_caller_share_a_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, sizes) = open_after_commit(folder.path()).await;
+    for _ in 0..4 {
+        ledger.record_in_background(read(), Box::new(()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    ledger.flush().await.unwrap();
+    assert_eq!(*sizes.0.lock(), [4]);
+}
+
+#[tokio::test]
+async fn waiting_caller_ends_the_collection() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, sizes) = open_after_commit(folder.path()).await;
+    // While a blocking task runs, the paused time does not advance.
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let blocking = tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(60)));
+    let started = tokio::time::Instant::now();
+    for _ in 0..2 {
+        ledger.record_in_background(read(), Box::new(()));
+        // Now the writer waits for more.
+        tokio::task::yield_now().await;
+    }
+    ledger.record(read()).await.unwrap();
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(*sizes.0.lock(), [3]);
+    drop(end);
+    let _ = blocking.await.unwrap();
+}

@@ -4,8 +4,9 @@
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
-//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `set_aside.rs` counts units
-//!   of limits ahead.
+//!   `pending_replies.rs` answers the callers.
+//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
+//!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.

@@ -40,7 +40,7 @@ const QUEUE_CAPACITY: usize = 1024;
 /// for each row, and small enough to keep a commit short.
 pub(super) const MAX_BATCH: usize = 256;
 /// A batch for which no caller waits starts this long after the commit before it. The answers have
-/// left, so only a crash shows the difference: the documents promise such a row within 50 ms.
+/// left, so only a crash shows the difference.
 const COLLECT_TIME: Duration = Duration::from_millis(5);
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
 const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -189,15 +189,20 @@ impl WriterTask {
         operations: &mut mpsc::Receiver<Operation>,
         buffer: &mut Vec<Operation>,
     ) {
-        // The queue collects them meanwhile: a receiver here would wake up for each of them.
-        tokio::select! {
-            () = self.health.awaited.notified() => {}
-            () = tokio::time::sleep_until(end) => {}
-        }
-        while buffer.len() < MAX_BATCH
-            && let Ok(op) = operations.try_recv()
-        {
-            buffer.push(op);
+        let mut is_awaited = false;
+        while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
+            // The queue collects them meanwhile: a receiver here would wake up for each of them. A
+            // notification may belong to an operation of an earlier batch.
+            tokio::select! {
+                () = self.health.awaited.notified() => {}
+                () = tokio::time::sleep_until(end) => {}
+            }
+            while buffer.len() < MAX_BATCH
+                && let Ok(op) = operations.try_recv()
+            {
+                is_awaited |= op.is_awaited();
+                buffer.push(op);
+            }
         }
     }
 
