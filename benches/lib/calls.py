@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 
-from lib import load, mcp, parts
+from lib import load, mcp, parts, python, upstream
 
 ADD_SQL = """\
   add_sql:
@@ -13,6 +13,14 @@ ADD_SQL = """\
     database: sqlite://work.db
     statement: select :a + :b as sum
 """
+ASK_HTTP = """\
+  ask_http:
+    kind: http
+    description: Answers with a text.
+    parameters: {text: {type: string, description: The text.}}
+    request: {url: "UPSTREAM/echo", query: {text: "{{ text }}"}, allow_private: true}
+    effect: read
+"""
 MANIFEST = parts.MANIFEST + ADD_SQL
 # case -> (path, body, headers, value of meta.cache once warm)
 CASES = {
@@ -20,8 +28,18 @@ CASES = {
     "native": ("/tools/sum_uncached/invoke", load.BODY, {}, "off"),
     "limited": ("/tools/sum_limited/invoke", load.BODY, {}, "off"),
     "sql": ("/tools/add_sql/invoke", '{"arguments": {"a": 40, "b": 2}}', {}, "off"),
+    "http": ("/tools/ask_http/invoke", '{"arguments": {"text": "How warm is it in Oslo?"}}', {}, "off"),
+    "python": ("/tools/add/invoke", '{"arguments": {"a": 40, "b": 2}}', {}, "off"),
     "mcp": (*mcp.stateless(), "hit"),
 }
+
+
+@contextlib.contextmanager
+def prepared(folder):
+    """Makes in this folder what the calls need, and gives the manifest."""
+    make_database(folder)
+    with upstream.upstream() as url:
+        yield MANIFEST + ASK_HTTP.replace("UPSTREAM", url) + python.module_of(folder)
 
 
 def make_database(folder):

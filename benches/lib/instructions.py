@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 
-from lib import calls, load, service
+from lib import calls, load, python, service
 from lib.service import fail
 
 WARM_UP, COUNTS, CALLS = 20, 5, 20
@@ -50,10 +50,11 @@ def has_valgrind():
 
 def count(binary, cases=tuple(calls.CASES)):
     """{case: {"call": …, "ledger": …}}: instructions of a call, in the threads of the ledger and in all others."""
-    with memory_folder() as own:
-        calls.make_database(own)
-        command = service.serve_command(binary, "counted", own, calls.MANIFEST)
+    with memory_folder() as own, calls.prepared(own) as manifest:
+        command = service.serve_command(binary, "counted", own, manifest)
         with Counted(command, own) as server, server.connect() as connection, contextlib.closing(open_ledger(own / "counted.db")) as ledger:
+            python.await_tools(server)
+            server.request_count = 0  # of calls: those until now have no rows
             server.control("--instr=on")
             return {case: count_case(case, server, connection, ledger) for case in cases}
 
