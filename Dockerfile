@@ -15,7 +15,7 @@ WORKDIR /build
 # Static, so that it runs without a system below it. An explicit target keeps the flag away from build scripts and macros.
 ENV RUSTFLAGS="-Ctarget-feature=+crt-static"
 # The dependencies and all crates below crates/ are a layer of their own: compiled with an empty program, again only when one of them changes.
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs ./
 COPY crates crates
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
     && cargo build --release --locked --target "$(rustc --print host-tuple)" --bin toolcrib

@@ -1,9 +1,7 @@
 //! The OpenAPI document, and a page to browse it that needs no network.
 
-use std::sync::Arc;
-
 use axum::extract::Path;
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::http::header::{ACCEPT, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Json, Router, routing::get};
@@ -13,9 +11,9 @@ use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
 use utoipa::{Modify, OpenApi};
-use utoipa_swagger_ui::Config;
 
 use super::auth::OptionalAuth;
+use super::docs_files::serve_file;
 use super::documented::Duration;
 use super::etag::TaggedBody;
 use super::openapi::FixedRoutes;
@@ -78,31 +76,10 @@ impl Modify for ProblemResponses {
     }
 }
 
-/// The page may load files of this service and send requests to it, and nothing else.
-const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                      connect-src 'self'; frame-ancestors 'none'; base-uri 'self'";
-
-/// The files of the page that are our own, with their types.
-const OWN_FILES: [(&str, &str, &str); 3] = [
-    (
-        "",
-        "text/html; charset=utf-8",
-        include_str!("docs_page/page.html"),
-    ),
-    ("page.css", "text/css", include_str!("docs_page/page.css")),
-    (
-        "page.js",
-        "text/javascript",
-        include_str!("docs_page/page.js"),
-    ),
-];
-
-/// The files of Swagger UI that the page loads.
-const LIBRARY_FILES: [&str; 2] = ["swagger-ui.css", "swagger-ui-bundle.js"];
-
-/// `/`, `/openapi.json`, `/docs` and the files of the page.
-pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
-    let documents = Documents::new(document);
+/// `/`, `/openapi.json`, `/docs` and the files of the page. `fixed_document` makes the document of
+/// the fixed routes.
+pub(super) fn routes(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Router<AppState> {
+    let documents = Documents::new(fixed_document);
     let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
         documents
             .document_for(auth)
@@ -112,11 +89,16 @@ pub(super) fn routes(document: &utoipa::openapi::OpenApi) -> Router<AppState> {
     Router::new()
         .route("/", get(show_index))
         .route("/openapi.json", get(document))
-        .route("/docs", get(|| async { serve_file("") }))
+        .route(
+            "/docs",
+            get(|headers: HeaderMap| async move { serve_file("", &headers) }),
+        )
         .route("/docs/", get(|| async { Redirect::permanent("/docs") }))
         .route(
             "/docs/{*file}",
-            get(|Path(name): Path<String>| async move { serve_file(&name) }),
+            get(|Path(name): Path<String>, headers: HeaderMap| async move {
+                serve_file(&name, &headers)
+            }),
         )
 }
 
@@ -164,15 +146,16 @@ struct Index {
 const MAX_CACHED_BYTES: u64 = 16 << 20;
 
 /// The documents of `/openapi.json`. A document is made on the first request for it, which takes a
-/// tenth of a second for a thousand tools. Callers with the same tools share it.
+/// tenth of a second for a thousand tools. Callers with the same tools share it. The part for the
+/// fixed routes is not kept, because it would take memory of an idle service.
 #[derive(Clone)]
 struct Documents {
-    fixed: Arc<FixedRoutes>,
+    fixed_document: fn() -> utoipa::openapi::OpenApi,
     cache: Cache<[u8; 32], TaggedBody>,
 }
 
 impl Documents {
-    fn new(document: &utoipa::openapi::OpenApi) -> Self {
+    fn new(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Self {
         let size =
             |_: &[u8; 32], document: &TaggedBody| u32::try_from(document.len()).unwrap_or(u32::MAX);
         let cache = Cache::builder()
@@ -180,7 +163,7 @@ impl Documents {
             .weigher(size)
             .build();
         Self {
-            fixed: Arc::new(FixedRoutes::new(document)),
+            fixed_document,
             cache,
         }
     }
@@ -206,9 +189,9 @@ impl Documents {
         });
         let shown = serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default();
         let key = hash_parts([shown.as_slice(), &[u8::from(needs_key)]]);
-        let fixed = self.fixed.clone();
+        let fixed_document = self.fixed_document;
         let make = move || {
-            let document = fixed.with_tools(
+            let document = FixedRoutes::new(&fixed_document()).with_tools(
                 tools
                     .iter()
                     .map(|entry| (&entry.definition, entry.policy.effect)),
@@ -227,25 +210,5 @@ impl Documents {
             tracing::error!(%error, "the OpenAPI document cannot be made");
             ApiError::Internal
         })
-    }
-}
-
-fn serve_file(name: &str) -> Response {
-    let headers = |kind: String| {
-        [
-            (CONTENT_TYPE, kind),
-            (CONTENT_SECURITY_POLICY, CONTENT_POLICY.into()),
-        ]
-    };
-    if let Some((_, kind, text)) = OWN_FILES.iter().find(|(file, ..)| *file == name) {
-        return (headers((*kind).into()), *text).into_response();
-    }
-    let library_file = LIBRARY_FILES.contains(&name).then(|| {
-        let config = Arc::new(Config::from("/openapi.json"));
-        utoipa_swagger_ui::serve(name, config).ok().flatten()
-    });
-    match library_file.flatten() {
-        Some(file) => (headers(file.content_type), file.bytes.into_owned()).into_response(),
-        None => ApiError::NotFound("there is no such page".into()).into_response(),
     }
 }

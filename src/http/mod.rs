@@ -6,6 +6,7 @@ mod body;
 mod calls;
 mod cors;
 mod docs;
+mod docs_files;
 mod documented;
 mod etag;
 mod events;
@@ -73,7 +74,7 @@ pub fn router(
     settings: &ServerSettings,
     shutdown: &CancellationToken,
 ) -> Router {
-    let (routes, document) = api_router().split_for_parts();
+    let (routes, _) = api_router().split_for_parts();
     let ids = request_id::RequestIdGenerator {
         random: || fastrand::u128(..),
     };
@@ -93,7 +94,7 @@ pub fn router(
         ))
         .option_layer(cors::layer_for(&settings.allowed_origins));
     routes
-        .merge(docs::routes(&document))
+        .merge(docs::routes(openapi))
         .fallback(|| async {
             ApiError::NotFound("there is no such route; /docs lists the routes".into())
         })
