@@ -29,6 +29,7 @@ use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::ledger;
 use crate::manifest::ServerSettings;
 use crate::secrets::Redactor;
+use crate::tools::features::missing_feature;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
 const MANIFEST_SECTIONS: [&str; 11] = [
@@ -507,6 +508,10 @@ impl Loader<'_> {
                 }
                 let (entry, base) = (entry.clone(), base.to_owned());
                 let read = read(&mut self.tool_reader(&base, defaults), &name, &entry);
+                let kind = read.as_ref().map(|(declared, _)| declared.settings.kind());
+                if let Some(message) = kind.and_then(missing_feature) {
+                    self.findings.error(&entry, &[], &entry_path, message);
+                }
                 self.parsed.sources.push(ParsedSource {
                     section,
                     name,

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
+use super::features::missing_feature;
 use super::{
     BuildContext, BuildResult, ConfigFault, Databases, FaultRule, HttpClients, Tool, agent,
     command, http, sql,
@@ -75,21 +76,27 @@ pub fn build_runner(
 ) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
-        Kind::Command => {
+        Kind::Command if cfg!(feature = "command") => {
             Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context)))
         }
-        Kind::Http => Some(decode_settings(&config, &[]).and_then(|config| {
-            match http::build(config, context, clients) {
-                (Some(runner), faults) => Ok((runner, faults)),
-                (None, faults) => Err(faults),
-            }
-        })),
-        Kind::Sql => Some(
+        Kind::Http if cfg!(feature = "http") => {
+            Some(decode_settings(&config, &[]).and_then(|config| {
+                match http::build(config, context, clients) {
+                    (Some(runner), faults) => Ok((runner, faults)),
+                    (None, faults) => Err(faults),
+                }
+            }))
+        }
+        Kind::Sql if cfg!(feature = "sql") => Some(
             decode_settings(&config, &[]).and_then(|config| sql::build(config, context, databases)),
         ),
-        Kind::Agent => Some(
+        Kind::Agent if cfg!(feature = "agent") => Some(
             decode_settings(&config, &[]).and_then(|config| agent::build(config, context, clients)),
         ),
+        Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
+            let message = missing_feature(kind)?;
+            Some(Err(vec![ConfigFault::error(&["kind"], message)]))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod command;
 mod config_fault;
 mod denied_files;
 mod examples;
+pub(crate) mod features;
 mod folder;
 pub mod http;
 pub mod kinds;

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
+use super::features::missing_feature;
 use super::mcp::{Server, ServerSettings};
 use super::openapi::{Api, ApiSettings, DocumentLocation};
 use super::process_env::ProcessEnv;
 use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
-use super::source::Source;
+use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 use crate::call::{Kind, Origin};
 
 /// The kinds of sources.
@@ -157,12 +160,37 @@ impl SourceSettings {
     /// Builds the source without starting it.
     pub fn build(&self, process_env: &ProcessEnv) -> Arc<dyn Source> {
         match self {
-            Self::Python(module) => {
+            Self::Python(module) if cfg!(feature = "python") => {
                 Arc::new(Module::new(ModuleSettings::clone(module), process_env))
             }
-            Self::Mcp(server) => Arc::new(Server::new(ServerSettings::clone(server), process_env)),
-            Self::Openapi(api) => Arc::new(Api::new(ApiSettings::clone(api), process_env)),
+            Self::Mcp(server) if cfg!(feature = "mcp") => {
+                Arc::new(Server::new(ServerSettings::clone(server), process_env))
+            }
+            Self::Openapi(api) if cfg!(feature = "http") => {
+                Arc::new(Api::new(ApiSettings::clone(api), process_env))
+            }
             Self::Program { source, .. } => source.clone(),
+            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => {
+                Arc::new(UnsupportedSource(self.kind()))
+            }
+        }
+    }
+}
+
+/// A source of a kind that is not built in. A manifest with one is refused, so only a program can
+/// have it.
+struct UnsupportedSource(Kind);
+
+#[async_trait]
+impl Source for UnsupportedSource {
+    async fn list(&self, _: &StatusFn) -> Result<SourceListing, SourceFault> {
+        Err(SourceFault(missing_feature(self.0).unwrap_or_default()))
+    }
+
+    fn status(&self) -> SourceStatus {
+        SourceStatus {
+            fault: missing_feature(self.0),
+            ..SourceStatus::default()
         }
     }
 }
