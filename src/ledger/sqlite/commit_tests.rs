@@ -362,7 +362,7 @@ async fn waiting_caller_ends_the_collection() {
     let folder = tempfile::tempdir().unwrap();
     let (ledger, sizes) = open_after_commit(folder.path()).await;
     // While a blocking task runs, the paused time does not advance.
-    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
     let blocking = tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(60)));
     let started = tokio::time::Instant::now();
     for _ in 0..2 {
