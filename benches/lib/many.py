@@ -30,7 +30,7 @@ def connections(programs, folder, idle, streams):
         fail(f"{needed} open files are needed, and the limit is {limit}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     callers = "".join(f"  - {{name: c{number}, key: {key(number)}}}\n" for number in range(CALLERS))
-    manifest = f"server: {{max_connections: 8192}}\ncallers:\n{callers}{parts.MANIFEST}"
+    manifest = f"callers:\n{callers}" + parts.MANIFEST.replace("server: {", "server: {max_connections: 8192, ")
     with service.toolcrib(programs.toolcrib, "toolcrib", folder, manifest, key=key(0)) as server, contextlib.ExitStack() as stack:
         address = urllib.parse.urlsplit(server.url)
         for number in range(idle):

@@ -18,7 +18,7 @@ def test_builder_gets_every_compiled_file():
         pytest.skip("cargo's list of sources is not beside the binary")
     places = [pathlib.Path(word) for word in listed.read_text().partition(": ")[2].split()]
     made = pathlib.Path(harness.BIN).resolve().parent  # what build.rs writes is below it
-    files = {place.relative_to(REPO).as_posix() for place in places if place.is_relative_to(REPO) and not place.is_relative_to(made)}
+    files = {place.relative_to(REPO).as_posix() for place in places if place.is_relative_to(REPO) and not place.resolve().is_relative_to(made)}
     assert {"src/main.rs", "build.rs"} <= files, listed
     stage = DOCKERFILE[DOCKERFILE.index(" AS build"):DOCKERFILE.index(" AS python")]
     copied = {word for line in re.findall(r"^COPY (.+) \S+$", stage, re.M) for word in line.split()}
