@@ -39,7 +39,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// row is committed, or when it cannot be.
     fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit);
 
-    /// Writes the end of a reserved call, or the row of a call that has taken units. Only the first end counts; a later end changes nothing.
+    /// Writes the end of a reserved call, or the row of a call that has taken units.
+    /// Only the first end counts; a later end changes nothing.
     /// `refunds` gives units back. The commit is done when this returns.
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
 
@@ -130,6 +131,12 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Whether the ledger can write now. The error is the reason.
     fn check_health(&self) -> Result<(), String>;
+
+    /// Whether this process may run its calls. It may not if another replica has, or may have,
+    /// settled them. The error is the reason.
+    fn check_lease(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Waits until the ledger has stopped for good, because its file can no longer be trusted.
     /// Returns the reason ([`Error::Stopped`]). The process should end then.

@@ -6,16 +6,15 @@ use crate::call::InvocationId;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The URL has no known form.
-    #[error("ledger {0}: write a file, such as toolcrib.db or sqlite://toolcrib.db")]
+    #[error(
+        "ledger {0}: write a file, such as toolcrib.db or sqlite://toolcrib.db, or postgres://USER@HOST/DATABASE"
+    )]
     InvalidUrl(String),
     /// The URL names a database in memory.
     #[error(
         "ledger {0}: a ledger in memory is not supported; name a file, sqlite://FILE, for example in a temporary folder, or omit the URL"
     )]
     InMemory(String),
-    /// The URL names an engine of a later release.
-    #[error("ledger {0}: PostgreSQL is not supported yet; write sqlite://FILE")]
-    UnsupportedEngine(String),
     /// A newer Toolcrib has written the file.
     #[error(
         "ledger {place}: written by a newer Toolcrib (schema {found}, this one supports up to {known}); upgrade, or name another file"

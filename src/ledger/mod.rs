@@ -13,10 +13,13 @@ mod maintenance;
 pub(crate) mod memory;
 mod observer;
 mod open;
+mod pending_durations;
+mod postgres;
 mod record;
 mod refusals;
 mod settings;
 mod sqlite;
+mod writer_queue;
 
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
@@ -24,8 +27,11 @@ pub use error::Error;
 pub use maintenance::{run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
-    is_in_memory_url, ledger_folder, open, open_read_only, open_temporary, open_with_observer,
+    is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only, open_temporary,
+    open_with_observer,
 };
+#[cfg(test)]
+pub(crate) use postgres::test_server;
 pub use record::{
     AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError,
     Row, State, StoredResult, Switch, UsageRow,

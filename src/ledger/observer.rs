@@ -35,6 +35,11 @@ pub trait LedgerObserver: Send + Sync + 'static {
     /// The size of the ledger.
     fn on_size(&self, _: Size) {}
 
+    /// Number of calls that are under way, which a shared ledger shows to other replicas.
+    fn running_calls(&self) -> u32 {
+        0
+    }
+
     /// Number of calls or stored results that were deleted to stay below the bound.
     fn on_trim(&self, _: u64) {}
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Error, Ledger, LedgerObserver, Settings, sqlite};
+use super::{Error, Ledger, LedgerObserver, Settings, postgres, sqlite};
 
 /// Opens the ledger that the settings name.
 ///
 /// # Errors
-/// When the file cannot be opened, is damaged, or belongs to a newer version. The error is a
-/// sentence with the location.
+/// When the file or the database cannot be opened, is damaged, or belongs to a newer version. The
+/// error is a sentence with the location.
 pub async fn open(settings: &Settings, now: Timestamp) -> Result<Arc<dyn Ledger>, Error> {
     open_with_observer(settings, now, Arc::new(())).await
 }
@@ -25,6 +25,10 @@ pub async fn open_with_observer(
     now: Timestamp,
     observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
+    if is_shared_url(&settings.url) {
+        let ledger = postgres::PostgresLedger::open(settings, observer).await?;
+        return Ok(Arc::new(ledger));
+    }
     let ledger =
         sqlite::SqliteLedger::open(&sqlite_path(settings)?, settings, now, observer).await?;
     Ok(Arc::new(ledger))
@@ -59,6 +63,10 @@ pub async fn open_temporary(
 /// # Errors
 /// As [`open`], and when there is no such file.
 pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Error> {
+    if is_shared_url(&settings.url) {
+        let ledger = postgres::PostgresLedger::open_read_only(settings).await?;
+        return Ok(Arc::new(ledger));
+    }
     let path = sqlite_path(settings)?;
     if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         let reason = "there is no such file; the first call in its folder makes it, and --ledger names another".into();
@@ -78,9 +86,9 @@ pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
 }
 
 fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
-    if settings.url.starts_with("postgres://") || settings.url.starts_with("postgresql://") {
+    if is_shared_url(&settings.url) {
         // The URL is not shown in full, because it may hold a password.
-        return Err(Error::UnsupportedEngine("postgres://…".into()));
+        return Err(Error::InvalidUrl("postgres://…".into()));
     }
     if is_in_memory_url(&settings.url) {
         return Err(Error::InMemory(settings.url.clone()));
@@ -93,6 +101,11 @@ fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
         Some(file) => Ok(settings.base.join(file)),
         None => Err(Error::InvalidUrl(settings.url.clone())),
     }
+}
+
+/// Whether a URL names a PostgreSQL database, which replicas may share.
+pub fn is_shared_url(url: &str) -> bool {
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
 }
 
 /// Whether a text begins like a URL (RFC 3986, section 3.1), not like the path of a file.

@@ -22,10 +22,10 @@ pub(super) fn check_ledger(root: &Node, section: &Ledger, findings: &mut Finding
             "there is no ledger in memory: name a file, sqlite://FILE, or leave the key out";
         findings.error(root, &key("url"), "", message);
     } else if let Some((scheme, _)) = section.url.as_deref().and_then(|url| url.split_once("://"))
-        && scheme != "sqlite"
+        && !["sqlite", "postgres", "postgresql"].contains(&scheme)
     {
         let message = format!(
-            "there is no ledger of this kind, `{scheme}`: name a file, e.g. sqlite://toolcrib.db"
+            "there is no ledger of this kind, `{scheme}`: write sqlite://FILE or postgres://USER@HOST/DATABASE"
         );
         findings.error(root, &key("url"), "", message);
     }

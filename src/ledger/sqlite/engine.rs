@@ -11,13 +11,14 @@ use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::super::writer_queue::OnCommit;
 use super::super::{
     AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
     RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
-use super::queue::{OnCommit, Operation, Writer};
+use super::queue::{Operation, Writer};
 use super::quota::Settlement;
 use super::set_aside::{SetAside, UnitRequest};
 use super::{backup, list, open, read, writer};
@@ -98,19 +99,10 @@ impl SqliteLedger {
         fault::statement_error(error)
     }
 
-    /// Sends an operation and waits for its commit.
-    async fn send_and_wait<T>(
-        &self,
-        op: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Operation,
-    ) -> Result<T, Error> {
-        let (reply, answer) = oneshot::channel();
-        self.writer.send(op(reply)).await?;
-        answer.await.map_err(|_| self.writer.closed_error())?
-    }
-
     /// Sends a change and waits for its commit. Returns the number of affected rows.
     async fn commit_change(&self, change: Change) -> Result<u64, Error> {
-        self.send_and_wait(|reply| Operation::Change { change, reply })
+        self.writer
+            .send_and_wait(|reply| Operation::Change { change, reply })
             .await
     }
 }
@@ -154,11 +146,12 @@ impl Ledger for SqliteLedger {
     }
 
     async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.send_and_wait(|reply| Operation::Record {
-            row,
-            on_commit: OnCommit::Reply(reply),
-        })
-        .await
+        self.writer
+            .send_and_wait(|reply| Operation::Record {
+                row,
+                on_commit: OnCommit::Reply(reply),
+            })
+            .await
     }
 
     fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
@@ -175,7 +168,8 @@ impl Ledger for SqliteLedger {
             refunds: if held.is_some() { Vec::new() } else { refunds },
             held,
         };
-        self.send_and_wait(|reply| Operation::Settle { settlement, reply })
+        self.writer
+            .send_and_wait(|reply| Operation::Settle { settlement, reply })
             .await
     }
 
@@ -184,7 +178,9 @@ impl Ledger for SqliteLedger {
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        self.send_and_wait(|reply| Operation::Flush { reply }).await
+        self.writer
+            .send_and_wait(|reply| Operation::Flush { reply })
+            .await
     }
 
     async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
@@ -278,12 +274,13 @@ impl Ledger for SqliteLedger {
     }
 
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        self.send_and_wait(|reply| Operation::Trim {
-            now,
-            at_most,
-            reply,
-        })
-        .await
+        self.writer
+            .send_and_wait(|reply| Operation::Trim {
+                now,
+                at_most,
+                reply,
+            })
+            .await
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use super::super::writer_queue::Reply;
 use super::super::{Error, HeldUntilCommit, Reservation, ReserveError};
 use super::batch::Decisions;
-use super::queue::Reply;
 use super::set_aside::{SetAside, UnitRequest};
 
 /// The callers that wait for the parts of a batch, in the order of the batch.

@@ -582,7 +582,7 @@ async fn unusable_files_are_named_and_unchanged() {
     assert_eq!(std::fs::read(&file).unwrap(), noise);
     for (url, expected) in [
         ("mysql://x", "sqlite://toolcrib.db"),
-        ("postgres://u:secret@h/d", "not supported yet"),
+        ("postgres://u:secret@h:port/d", "invalid port"),
     ] {
         let settings = Settings {
             url: url.into(),

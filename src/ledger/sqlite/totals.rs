@@ -1,25 +1,13 @@
 //! Totals per caller and tool, maintained with the rows that they count.
 //!
-//! Counts are written in the commit of their rows. Durations are collected in memory and written
-//! within a second, because they only serve quantiles. A crash loses at most one second of
-//! durations, and never a count.
+//! Counts are written in the commit of their rows.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
 
 use serde::Serialize;
-use tokio::time::Instant;
 
-use super::super::latency::Latencies;
 use super::super::{Row, State};
 use crate::call::CacheStatus;
-
-/// Collected durations are written with the first commit after this time.
-const LATENCY_WRITE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Caller and tool.
-type CallerAndTool = (Arc<str>, Arc<str>);
 
 /// The additions of a batch to the totals.
 #[derive(Default)]
@@ -83,56 +71,6 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// Durations that are not written yet.
-pub(super) struct PendingDurations {
-    pending: BTreeMap<CallerAndTool, Latencies>,
-    last_written: Instant,
-}
-
-impl Default for PendingDurations {
-    fn default() -> Self {
-        Self {
-            pending: BTreeMap::new(),
-            last_written: Instant::now(),
-        }
-    }
-}
-
-impl PendingDurations {
-    /// Adds the duration of an ended call.
-    pub(super) fn add(&mut self, row: &Row) {
-        let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else {
-            return;
-        };
-        let of = (row.caller.clone(), row.tool.clone());
-        self.pending.entry(of).or_default().add(us);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
-    pub(super) fn is_due(&self) -> bool {
-        !self.is_empty() && self.last_written.elapsed() >= LATENCY_WRITE_INTERVAL
-    }
-
-    /// The lines for the table `usage_latency`.
-    pub(super) fn to_rows(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
-        let all = self
-            .pending
-            .iter()
-            .flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
-        all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls))
-            .collect()
-    }
-
-    /// Forgets the durations, because they are written.
-    pub(super) fn clear(&mut self) {
-        self.pending.clear();
-        self.last_written = Instant::now();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::super::contract::{ended_row, now, row};
@@ -173,28 +111,5 @@ mod tests {
             ([11, 3, 2, 6], 2),
             "a refused call is no hit"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn durations_are_due_after_one_second() {
-        let mut durations = PendingDurations::default();
-        durations.add(&ended_call(State::Refused, CacheStatus::Off));
-        tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
-        assert!(
-            durations.is_empty() && !durations.is_due(),
-            "a refused call took no time"
-        );
-        for turn in 0..2 {
-            durations.add(&ended_call(State::Succeeded, CacheStatus::Off));
-            assert_eq!(
-                (durations.is_empty(), durations.to_rows().len()),
-                (false, 1)
-            );
-            assert_eq!(durations.is_due(), turn == 0);
-            tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
-            assert!(durations.is_due());
-            durations.clear();
-            assert!(durations.is_empty() && !durations.is_due());
-        }
     }
 }

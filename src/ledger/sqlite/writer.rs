@@ -20,6 +20,8 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::super::pending_durations::PendingDurations;
+use super::super::writer_queue::{OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row};
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
 use super::checksum;
@@ -27,15 +29,12 @@ use super::commit_marker::HeadFile;
 use super::fault::Fault;
 use super::file_space::FileSpace;
 use super::pending_replies::PendingReplies;
-use super::queue::{OnCommit, Operation, Reply, Writer, WriterHealth, log_lost_row};
+use super::queue::{Operation, Writer};
 use super::quota::{CounterCache, is_counter_conflict};
 use super::set_aside::SetAside;
-use super::totals::PendingDurations;
 use super::wal::{self, CHECK_INTERVAL_COMMITS};
 use crate::ledger::refusals::{RefusalRow, Refusals};
 
-/// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
-const QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of operations in one batch. It is large enough to make the cost of a commit small
 /// for each row, and small enough to keep a commit short.
 pub(super) const MAX_BATCH: usize = 256;
@@ -83,8 +82,8 @@ pub(super) fn spawn_writer(
     max_bytes: Option<u64>,
     observer: Arc<dyn LedgerObserver>,
 ) -> Writer {
-    let (queue, operations) = mpsc::channel(QUEUE_CAPACITY);
     let health = Arc::<WriterHealth>::default();
+    let (writer, operations) = Writer::new(health.clone());
     let (file, inode) = (file.to_owned(), inode_of(file));
     let mut wal_path = file.clone().into_os_string();
     wal_path.push("-wal");
@@ -100,7 +99,7 @@ pub(super) fn spawn_writer(
         connection,
         head,
         commits_since_check,
-        health: health.clone(),
+        health,
         backlog,
         durations,
         counters,
@@ -114,7 +113,7 @@ pub(super) fn spawn_writer(
         observer,
     };
     tokio::spawn(task.run(operations));
-    Writer::new(queue, health)
+    writer
 }
 
 /// The inode of a file. It distinguishes the file from another one with the same name.

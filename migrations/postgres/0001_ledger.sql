@@ -1,0 +1,494 @@
+-- The ledger that several replicas share. Times are Unix milliseconds, as in SQLite, except where the server's own clock is used.
+
+-- One row for each process that has opened the ledger. A process without `ended_at` owns its slot.
+create table replica (
+    boot         uuid    primary key,
+    slot         integer not null,
+    host         text    not null,
+    version      text    not null,
+    started_at   bigint  not null,
+    seen_at      timestamptz not null default clock_timestamp(),
+    running      integer not null default 0,    -- calls under way at `seen_at`
+    last_batch   bigint  not null default 0,    -- number of the last commit
+    ended_at     timestamptz                    -- closed, or settled by another replica
+) with (fillfactor = 20);
+create unique index replica_slot on replica (slot) where ended_at is null;
+
+-- One row per call. Ids are UUIDv7, so a range of ids is a range of time, and retention drops whole partitions.
+create table invocation (
+    id              uuid    not null primary key,
+    tool            text    not null,
+    caller          text    not null,
+    run_id          text,
+    tool_use_id     text,
+    state           text    not null check (state in
+        ('reserved', 'succeeded', 'failed', 'timed_out', 'cancelled', 'refused', 'unknown')),
+    kind            text,
+    effect          text    not null,
+    cache           text    not null,
+    attempts        integer not null,
+    started_at      bigint  not null,
+    duration_us     bigint,
+    arguments       text    not null,
+    result          text,
+    origin          uuid,
+    meta            text,
+    idempotency_key text,
+    fingerprint     text,
+    key_until       bigint,
+    parent          uuid,
+    count           bigint  not null default 1,
+    detail          text,
+    reserved        boolean not null,           -- committed before its tool ran
+    charged         bigint[],                   -- counters that have a unit of this call
+    seq             bigint,                     -- position among charged rows; see quota.from_seq
+    replica         uuid    not null
+) partition by range (id);
+create index invocation_tool    on invocation (tool, id);
+create index invocation_caller  on invocation (caller, id);
+create index invocation_run     on invocation (run_id, id) where run_id is not null;
+create index invocation_keyed   on invocation (idempotency_key, id) where idempotency_key is not null;
+create index invocation_parent  on invocation (parent, id) where parent is not null;
+create index invocation_faults  on invocation (state, id) where state not in ('reserved', 'succeeded');
+create index invocation_open    on invocation (replica, id) where state = 'reserved';
+create index invocation_charged on invocation (seq) include (charged) where charged is not null;
+-- Calls of days that have no partition of their own.
+create table invocation_other partition of invocation default;
+
+create table attempt (
+    invocation   uuid    not null,
+    attempt      integer not null,
+    kind         text    not null,
+    message      text    not null,
+    duration_us  bigint  not null,
+    primary key (invocation, attempt)
+);
+
+-- Held idempotency keys. The primary key makes a second holder impossible.
+create table key_holder (
+    idempotency_key text   not null,
+    caller          text   not null,
+    tool            text   not null,
+    invocation      uuid   not null,
+    held_until      bigint not null,
+    primary key (idempotency_key, caller, tool)
+);
+create index key_holder_invocation on key_holder (invocation);
+
+-- Units of limits. `used` = `carried` + `lost_units` + rows from `from_seq` on that have the counter's id + its unit holders.
+create sequence charge_seq;
+create table quota (
+    id           bigint  generated always as identity primary key,
+    tool         text    not null,              -- '': over all tools of the caller
+    caller       text    not null,              -- '': over all callers of the tool
+    run          text    not null,              -- '': not per run, or the caller's unnamed run
+    per          text    not null,
+    window_start bigint  not null default 0,
+    used         bigint  not null default 0 check (used >= 0),
+    calls        bigint  check (used <= calls), -- the limit of the last counted call
+    counted_at   bigint  not null default 0,
+    from_seq     bigint  not null default 0,
+    carried      bigint  not null default 0,    -- rows that retention has deleted
+    lost_units   bigint  not null default 0,    -- of calls without a row, whose replica has ended
+    unique (tool, caller, run, per)
+) with (fillfactor = 50);
+create index quota_run on quota (counted_at) where per = 'run';
+
+-- Units of running calls whose rows are written with their ends.
+create table unit_holder (
+    invocation   uuid     primary key,
+    replica      uuid     not null,
+    counters     bigint[] not null,
+    windows      bigint[] not null
+);
+create index unit_holder_replica on unit_holder (replica);
+
+-- Totals, with a row for each slot, so that replicas do not wait for each other's commits.
+create table usage_total (
+    caller       text    not null,
+    tool         text    not null,
+    slot         integer not null,
+    calls        bigint  not null,
+    succeeded    bigint  not null,
+    failed       bigint  not null,
+    refused      bigint  not null,
+    cache_hits   bigint  not null,
+    primary key (caller, tool, slot)
+) with (fillfactor = 50);
+create table usage_latency (
+    caller       text    not null,
+    tool         text    not null,
+    bucket       bigint  not null,
+    slot         integer not null,
+    calls        bigint  not null,
+    primary key (caller, tool, bucket, slot)
+) with (fillfactor = 50);
+
+create table stored_result (
+    key          bytea   primary key,
+    tool         text    not null,
+    origin       uuid    not null,
+    result       text    not null,
+    stored_at    bigint  not null,
+    expires_at   bigint  not null
+);
+create index stored_result_tool    on stored_result (tool);
+create index stored_result_expires on stored_result (expires_at);
+
+create table tool_switch (
+    tool         text    primary key,
+    enabled      boolean not null
+);
+create table registered_tool (
+    name          text   primary key,
+    definition    text   not null,
+    registered_by text   not null,
+    registered_at bigint not null
+);
+
+-- Ids of the counters of these calls: of their rows that are still reserved, and of calls without a row.
+create function counters_of(p_calls uuid[]) returns setof bigint language sql stable as $$
+    select unnest(counters) from unit_holder where invocation = any (p_calls)
+    union select unnest(charged) from invocation where id = any (p_calls) and state = 'reserved';
+$$;
+
+-- Gives the units of these calls back, if they are part of the counters' current windows.
+create function refund_units(p_calls uuid[]) returns void language plpgsql as $$
+begin
+    update quota set used = quota.used - back.units from
+        (select q.id, count(*) as units from
+            (select unnest(i.charged) as counter, i.seq, null::bigint as start from invocation i
+                where i.id = any (p_calls) and i.state = 'reserved' and i.charged is not null
+             union all
+             select one.counter, null, one.start from unit_holder h cross join unnest(h.counters, h.windows) as one (counter, start)
+                where h.invocation = any (p_calls)) as unit
+         join quota q on q.id = unit.counter and (unit.seq >= q.from_seq or unit.start = q.window_start) group by q.id) as back
+        where quota.id = back.id;
+    update invocation set charged = null where id = any (p_calls) and state = 'reserved' and charged is not null;
+    delete from unit_holder where invocation = any (p_calls);
+end $$;
+
+-- One commit of a replica. All parts are optional, and JSON arrays:
+--   p_counters      [tool, caller, run, per] of each counter that the calls name by its position
+--   p_reservations  rows of starting calls, each with `charges`: [position, start of the window, limit]
+--   p_units         {id, at, charges}: calls that take units without a row
+--   p_ends          rows of ended calls; `settles`: the call was reserved or holds units; `refunds`: it gives its units back
+--   p_voids         calls whose reservation was not acknowledged: undone if it was committed
+-- The answer has a decision for each reservation and for each call of p_units:
+--   [[start, used], …], {"full": position of the charge, "start", "used"}, or {"holder": id of the call that has the key}
+create function commit_batch_1(
+    p_boot uuid, p_batch bigint, p_running integer, p_counters jsonb, p_reservations jsonb, p_units jsonb, p_ends jsonb, p_voids uuid[],
+    p_attempts jsonb, p_results jsonb, p_refusals jsonb, p_latencies jsonb
+) returns jsonb language plpgsql as $$
+declare
+    v_slot integer;
+    v_last bigint;
+    v_ids bigint[]; v_starts bigint[]; v_used bigint[]; v_from bigint[]; v_limits bigint[]; v_at bigint[]; v_new boolean[];
+    v_extra bigint[];
+    v_settled uuid[]; v_refunded uuid[];
+    v_reserved jsonb[] := '{}'; v_taken jsonb[] := '{}';
+    v_call record; v_charge jsonb; v_position integer; v_full jsonb; v_counted jsonb; v_counters bigint[]; v_windows bigint[];
+    v_holder uuid;
+    v_admitted uuid[] := '{}'; v_admitted_charged text[] := '{}'; v_admitted_seq bigint[] := '{}';
+    v_decision jsonb;
+begin
+    -- A replica that was settled by another one commits nothing any more.
+    select slot, last_batch into v_slot, v_last from replica where boot = p_boot and ended_at is null for update;
+    if not found then
+        raise exception 'replica_ended' using errcode = 'TC001';
+    end if;
+    if p_batch <> v_last + 1 then
+        raise exception 'batch % follows batch %', p_batch, v_last using errcode = 'TC002';
+    end if;
+
+    -- Locks are taken in one order in all replicas: new counters by name, then counters by id, then keys by hash.
+    if p_counters is not null then
+        insert into quota (tool, caller, run, per)
+            select c->>0, c->>1, c->>2, c->>3 from jsonb_array_elements(p_counters) with ordinality as one (c, n)
+            where not exists (select 1 from quota where tool = c->>0 and caller = c->>1 and run = c->>2 and per = c->>3)
+            order by n on conflict do nothing;
+        select array_agg(q.id order by n) into v_ids from jsonb_array_elements(p_counters) with ordinality as one (c, n)
+            join quota q on q.tool = c->>0 and q.caller = c->>1 and q.run = c->>2 and q.per = c->>3;
+    end if;
+    if p_ends is not null then
+        select array_agg(id), array_agg(id) filter (where refunds) into v_settled, v_refunded
+            from jsonb_to_recordset(p_ends) as one (id uuid, settles boolean, refunds boolean) where settles;
+    end if;
+    v_refunded := v_refunded || p_voids;
+    select array_agg(id) into v_extra from counters_of(coalesce(v_settled, '{}') || coalesce(v_refunded, '{}')) as id;
+    if v_ids is not null or v_extra is not null then
+        perform 1 from quota where id = any (coalesce(v_ids, '{}') || coalesce(v_extra, '{}')) order by id for update;
+    end if;
+    if v_refunded is not null then
+        perform refund_units(v_refunded);
+    end if;
+    if p_voids is not null then
+        delete from key_holder where invocation = any (p_voids);
+        with gone as (delete from invocation where id = any (p_voids) and state = 'reserved' returning caller, tool)
+        update usage_total t set calls = t.calls - g.calls
+            from (select caller, tool, count(*) as calls from gone group by caller, tool) as g
+            where t.caller = g.caller and t.tool = g.tool and t.slot = v_slot;
+    end if;
+
+    if v_ids is not null then
+        select array_agg(q.window_start order by n), array_agg(q.used order by n), array_agg(null::bigint order by n),
+                array_agg(q.calls order by n), array_agg(q.counted_at order by n), array_agg(false order by n)
+            into v_starts, v_used, v_from, v_limits, v_at, v_new
+            from unnest(v_ids) with ordinality as one (id, n) join quota q on q.id = one.id;
+    end if;
+
+    if p_reservations is not null then
+        perform pg_advisory_xact_lock(hash) from (select distinct hashtextextended(concat_ws(chr(1), key, caller, tool), 1413698114) as hash
+            from jsonb_to_recordset(p_reservations) as one (idempotency_key text, caller text, tool text, key_until bigint)
+            cross join lateral (select idempotency_key as key) as named where key_until is not null and key is not null order by 1) as keys;
+    end if;
+    for v_call in
+        select 1 as part, n, one.id, started_at as at, idempotency_key, caller, tool, key_until, charges
+            from rows from (jsonb_to_recordset(p_reservations) as (id uuid, started_at bigint, idempotency_key text, caller text, tool text,
+                key_until bigint, charges jsonb)) with ordinality as one (id, started_at, idempotency_key, caller, tool, key_until, charges, n)
+        union all
+        select 2, n, one.id, at, null, null, null, null, charges
+            from rows from (jsonb_to_recordset(p_units) as (id uuid, at bigint, charges jsonb)) with ordinality as one (id, at, charges, n)
+        order by part, n
+    loop
+        v_holder := null;
+        if v_call.key_until is not null and v_call.idempotency_key is not null then
+            select invocation into v_holder from key_holder where idempotency_key = v_call.idempotency_key and caller = v_call.caller
+                and tool = v_call.tool and held_until > v_call.at;
+        end if;
+        v_full := null;
+        if v_holder is null then
+            for v_charge, v_position in select c, n - 1 from jsonb_array_elements(v_call.charges) with ordinality as one (c, n) loop
+                if v_starts[(v_charge->>0)::integer + 1] >= (v_charge->>1)::bigint
+                        and v_used[(v_charge->>0)::integer + 1] >= (v_charge->>2)::bigint or (v_charge->>2)::bigint = 0 then
+                    v_full := jsonb_build_object('full', v_position,
+                        'start', greatest(v_starts[(v_charge->>0)::integer + 1], (v_charge->>1)::bigint),
+                        'used', case when v_starts[(v_charge->>0)::integer + 1] >= (v_charge->>1)::bigint
+                            then v_used[(v_charge->>0)::integer + 1] else 0 end);
+                    exit;
+                end if;
+            end loop;
+        end if;
+        if v_holder is not null then
+            v_decision := jsonb_build_object('holder', v_holder);
+        elsif v_full is not null then
+            v_decision := v_full;
+        else
+            v_counted := '[]'; v_counters := '{}'; v_windows := '{}';
+            for v_charge in select c from jsonb_array_elements(v_call.charges) as one (c) loop
+                v_position := (v_charge->>0)::integer + 1;
+                if v_starts[v_position] < (v_charge->>1)::bigint then
+                    v_starts[v_position] := (v_charge->>1)::bigint;
+                    v_used[v_position] := 0;
+                    v_from[v_position] := nextval('charge_seq');
+                    v_new[v_position] := true;
+                end if;
+                v_used[v_position] := v_used[v_position] + 1;
+                v_limits[v_position] := (v_charge->>2)::bigint;
+                v_at[v_position] := v_call.at;
+                v_counted := v_counted || jsonb_build_array(jsonb_build_array(v_starts[v_position], v_used[v_position]));
+                v_counters := array_append(v_counters, v_ids[v_position]);
+                v_windows := array_append(v_windows, v_starts[v_position]);
+            end loop;
+            v_decision := v_counted;
+            if v_call.part = 1 then
+                v_admitted := array_append(v_admitted, v_call.id);
+                v_admitted_charged := array_append(v_admitted_charged, case when v_counters <> '{}' then v_counters::text end);
+                v_admitted_seq := array_append(v_admitted_seq, case when v_counters <> '{}' then nextval('charge_seq') end);
+                if v_call.key_until is not null and v_call.idempotency_key is not null then
+                    -- The row of an earlier holder no longer holds the key.
+                    update invocation set key_until = null where id in (select invocation from key_holder
+                        where idempotency_key = v_call.idempotency_key and caller = v_call.caller and tool = v_call.tool);
+                    insert into key_holder values (v_call.idempotency_key, v_call.caller, v_call.tool, v_call.id, v_call.key_until)
+                        on conflict (idempotency_key, caller, tool) do update
+                        set invocation = excluded.invocation, held_until = excluded.held_until;
+                end if;
+            else
+                insert into unit_holder values (v_call.id, p_boot, v_counters, v_windows);
+            end if;
+        end if;
+        if v_call.part = 1 then
+            v_reserved := array_append(v_reserved, v_decision);
+        else
+            v_taken := array_append(v_taken, v_decision);
+        end if;
+    end loop;
+    if v_ids is not null then
+        update quota q set window_start = one.start, used = one.used, calls = one.calls, counted_at = one.at,
+                from_seq = coalesce(one.from_seq, q.from_seq), carried = case when one.is_new then 0 else q.carried end,
+                lost_units = case when one.is_new then 0 else q.lost_units end
+            from unnest(v_ids, v_starts, v_used, v_from, v_limits, v_at, v_new) as one (id, start, used, from_seq, calls, at, is_new)
+            where q.id = one.id and (q.used, q.window_start) is distinct from (one.used, one.start);
+    end if;
+
+    if v_admitted <> '{}' then
+        insert into invocation (id, tool, caller, run_id, tool_use_id, state, effect, cache, attempts, started_at, arguments, idempotency_key,
+                fingerprint, key_until, parent, reserved, charged, seq, replica)
+            select r.id, tool, caller, run_id, tool_use_id, 'reserved', effect, cache, attempts, started_at, arguments, idempotency_key,
+                fingerprint, key_until, parent, true, a.charged::bigint[], a.seq, p_boot
+            from jsonb_to_recordset(p_reservations) as r (id uuid, tool text, caller text, run_id text, tool_use_id text, effect text,
+                cache text, attempts integer, started_at bigint, arguments text, idempotency_key text, fingerprint text, key_until bigint,
+                parent uuid)
+            join unnest(v_admitted, v_admitted_charged, v_admitted_seq) as a (id, charged, seq) on a.id = r.id;
+        insert into usage_total
+            select caller, tool, v_slot, count(*), 0, 0, 0, 0 from invocation where id = any (v_admitted) group by caller, tool
+            on conflict (caller, tool, slot) do update set calls = usage_total.calls + excluded.calls;
+    end if;
+
+    if p_ends is not null then
+        with held as (
+            delete from unit_holder h where h.invocation = any (v_settled) returning h.invocation, h.counters, h.windows
+        ), charged as (
+            select h.invocation, array_agg(q.id) as counters, nextval('charge_seq') as seq
+                from held h cross join unnest(h.counters, h.windows) as one (counter, start)
+                join quota q on q.id = one.counter and q.window_start = one.start group by h.invocation
+        ), ended as (
+            insert into invocation as i (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us,
+                    arguments, result, origin, meta, idempotency_key, fingerprint, key_until, parent, count, detail, reserved, charged, seq, replica)
+                select e.id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, arguments, result,
+                    origin, meta, idempotency_key, fingerprint, key_until, parent, count, detail, false, c.counters, c.seq, p_boot
+                from jsonb_to_recordset(p_ends) as e (id uuid, tool text, caller text, run_id text, tool_use_id text, state text, kind text,
+                    effect text, cache text, attempts integer, started_at bigint, duration_us bigint, arguments text, result text, origin uuid,
+                    meta text, idempotency_key text, fingerprint text, key_until bigint, parent uuid, count bigint, detail text)
+                left join charged c on c.invocation = e.id
+                on conflict (id) do update set state = excluded.state, kind = excluded.kind, cache = excluded.cache, attempts = excluded.attempts,
+                    duration_us = excluded.duration_us, arguments = excluded.arguments, result = excluded.result, origin = excluded.origin,
+                    meta = excluded.meta, fingerprint = excluded.fingerprint, key_until = excluded.key_until, detail = excluded.detail
+                where i.state = 'reserved'
+                returning i.id, i.caller, i.tool, i.state, i.cache, i.reserved, i.key_until
+        ), released as (
+            delete from key_holder k using ended e where e.reserved and k.invocation = e.id and e.key_until is null
+        ), kept as (
+            update key_holder k set held_until = e.key_until from ended e where e.reserved and k.invocation = e.id and e.key_until is not null
+        )
+        insert into usage_total
+            select caller, tool, v_slot, count(*) filter (where not reserved), count(*) filter (where state = 'succeeded'),
+                count(*) filter (where state in ('failed', 'timed_out', 'cancelled', 'unknown')), count(*) filter (where state = 'refused'),
+                count(*) filter (where cache in ('hit', 'joined') and state <> 'refused') from ended group by caller, tool
+            on conflict (caller, tool, slot) do update set calls = usage_total.calls + excluded.calls,
+                succeeded = usage_total.succeeded + excluded.succeeded, failed = usage_total.failed + excluded.failed,
+                refused = usage_total.refused + excluded.refused, cache_hits = usage_total.cache_hits + excluded.cache_hits;
+    end if;
+
+    if p_refusals is not null then
+        update invocation i set count = r.count from jsonb_to_recordset(p_refusals) as r (id uuid, count bigint)
+            where i.id = r.id and i.count < r.count;
+        insert into usage_total
+            select caller, tool, v_slot, sum(added), 0, 0, sum(added), 0
+                from jsonb_to_recordset(p_refusals) as r (caller text, tool text, added bigint) group by caller, tool
+            on conflict (caller, tool, slot) do update set calls = usage_total.calls + excluded.calls,
+                refused = usage_total.refused + excluded.refused;
+    end if;
+    if p_attempts is not null then
+        insert into attempt select * from jsonb_to_recordset(p_attempts)
+            as a (invocation uuid, attempt integer, kind text, message text, duration_us bigint) on conflict do nothing;
+    end if;
+    if p_results is not null then
+        insert into stored_result select decode(key, 'hex'), tool, origin, result, stored_at, expires_at
+                from jsonb_to_recordset(p_results) as r (key text, tool text, origin uuid, result text, stored_at bigint, expires_at bigint)
+                order by key
+            on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, result = excluded.result,
+                stored_at = excluded.stored_at, expires_at = excluded.expires_at;
+        delete from stored_result where key in (select key from stored_result where expires_at <=
+            (select max(stored_at) from jsonb_to_recordset(p_results) as r (stored_at bigint)) limit 64 for update skip locked);
+    end if;
+    if p_latencies is not null then
+        insert into usage_latency select caller, tool, bucket, v_slot, calls
+                from jsonb_to_recordset(p_latencies) as l (caller text, tool text, bucket bigint, calls bigint)
+            on conflict (caller, tool, bucket, slot) do update set calls = usage_latency.calls + excluded.calls;
+    end if;
+    update replica set last_batch = p_batch, running = p_running, seen_at = clock_timestamp() where boot = p_boot;
+    return jsonb_build_object('reservations', to_jsonb(v_reserved), 'units', to_jsonb(v_taken));
+end $$;
+
+-- Settles what an ended replica has left: its calls become `unknown` and stay charged. A write keeps its key until `p_key_until`, so that it
+-- never runs again with that key; other calls release their keys. Units of calls without a row stay used.
+-- A replica has ended if its lock is free and it was not seen for p_grace_ms, or if it was not seen for p_lease_ms.
+-- Returns the number of calls, or null if the replica has not ended.
+create function settle_replica_1(p_boot uuid, p_lease_ms bigint, p_grace_ms bigint, p_key_until bigint) returns bigint language plpgsql as $$
+declare
+    v_slot integer;
+    v_seen timestamptz;
+    v_calls bigint;
+begin
+    select slot, seen_at into v_slot, v_seen from replica where boot = p_boot and ended_at is null for update skip locked;
+    if not found then
+        return null;
+    end if;
+    if v_seen > clock_timestamp() - make_interval(secs => p_lease_ms / 1000.0)
+            and (v_seen > clock_timestamp() - make_interval(secs => p_grace_ms / 1000.0) or not pg_try_advisory_xact_lock(hashtextextended(p_boot::text, 1413698114))) then
+        return null;
+    end if;
+    update replica set ended_at = clock_timestamp(), running = 0 where boot = p_boot;
+    perform 1 from quota where id in (select unnest(counters) from unit_holder where replica = p_boot) order by id for update;
+    update quota q set lost_units = q.lost_units + lost.units from
+        (select c.id, count(*) as units from unit_holder h cross join unnest(h.counters, h.windows) as one (counter, start)
+            join quota c on c.id = one.counter and c.window_start = one.start where h.replica = p_boot group by c.id) as lost
+        where q.id = lost.id;
+    delete from unit_holder where replica = p_boot;
+    with unknown as (
+        update invocation set state = 'unknown', key_until = case when effect = 'write' and key_until is not null then p_key_until end
+            where replica = p_boot and state = 'reserved' returning id, caller, tool, key_until
+    ), released as (
+        delete from key_holder k using unknown u where k.invocation = u.id and u.key_until is null
+    ), kept as (
+        update key_holder k set held_until = u.key_until from unknown u where k.invocation = u.id and u.key_until is not null
+    ), counted as (
+        insert into usage_total select caller, tool, v_slot, 0, 0, count(*), 0, 0 from unknown group by caller, tool
+            on conflict (caller, tool, slot) do update set failed = usage_total.failed + excluded.failed
+    )
+    select count(*) into v_calls from unknown;
+    return v_calls;
+end $$;
+
+-- Adds partitions for some days from this one on. A day whose calls are in `invocation_other` already stays there.
+create function add_partitions_1(p_first date, p_days integer) returns void language plpgsql as $$
+declare
+    v_day date;
+    v_name text;
+begin
+    perform pg_advisory_xact_lock(1413698114, 1);
+    for v_day in select p_first + n from generate_series(0, p_days - 1) as n loop
+        v_name := 'invocation_' || to_char(v_day, 'YYYYMMDD');
+        if to_regclass(v_name) is null then
+            begin
+                execute format('create table %I (like invocation including defaults including constraints)', v_name);
+                execute format('alter table invocation attach partition %I for values from (%L) to (%L)', v_name, first_id(v_day), first_id(v_day + 1));
+            exception when check_violation or lock_not_available then
+                null;
+            end;
+        end if;
+    end loop;
+end $$;
+
+-- The smallest id of a call that starts on this day (UTC).
+create function first_id(p_day date) returns uuid language sql immutable as $$
+    select (lpad(to_hex((extract(epoch from p_day) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+$$;
+
+-- Drops the oldest partition whose calls all started before this day, unless a guarantee covers one of them. Its charged calls stay
+-- counted. Returns whether one was dropped.
+create function drop_partition_1(p_before date, p_now bigint) returns boolean language plpgsql as $$
+declare
+    v_name text;
+    v_protected boolean;
+begin
+    perform pg_advisory_xact_lock(1413698114, 1);
+    for v_name in
+        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'invocation'::regclass and c.relname ~ '^invocation_[0-9]{8}$'
+            and to_date(right(c.relname, 8), 'YYYYMMDD') < p_before order by 1
+    loop
+        execute format('select exists (select 1 from %I where state = ''reserved'') or exists (select 1 from key_holder k join %I i on i.id = k.invocation
+            where k.held_until > $1)', v_name, v_name) into v_protected using p_now;
+        if not v_protected then
+            execute format('alter table invocation detach partition %I', v_name);
+            execute format('update quota set carried = carried + gone.calls from (select q.id, count(*) as calls from %I i
+                cross join unnest(i.charged) as one (counter) join quota q on q.id = one.counter and i.seq >= q.from_seq
+                where i.charged is not null group by q.id) as gone where quota.id = gone.id', v_name);
+            execute format('drop table %I', v_name);
+            return true;
+        end if;
+    end loop;
+    return false;
+end $$;

@@ -1,0 +1,179 @@
+//! The content of one commit.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::super::{AttemptRow, Row, StoredResult};
+use crate::call::{Charge, InvocationId};
+
+/// The content of one commit.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) reservations: Vec<(Row, Vec<Charge>)>,
+    pub(super) unit_requests: Vec<UnitRequest>,
+    pub(super) ends: Vec<End>,
+    /// Calls whose reservation was not acknowledged. The commit undoes those that exist.
+    pub(super) voids: Vec<InvocationId>,
+    pub(super) attempts: Vec<AttemptRow>,
+    pub(super) results: Vec<StoredResult>,
+    pub(super) shared_refusals: Vec<SharedRefusal>,
+}
+
+/// A request for the units of a call whose row is written with its end.
+pub(super) struct UnitRequest {
+    pub(super) invocation: InvocationId,
+    pub(super) started_at: Timestamp,
+    pub(super) charges: Vec<Charge>,
+}
+
+/// The row of an ended call.
+#[derive(Clone)]
+pub(super) struct End {
+    pub(super) row: Arc<Row>,
+    /// Whether the call was reserved or has taken units.
+    pub(super) settles: bool,
+    /// Whether the call gives its units back.
+    pub(super) refunds: bool,
+}
+
+/// Refused calls that are counted in an existing row.
+#[derive(Clone)]
+pub(super) struct SharedRefusal {
+    pub(super) row: InvocationId,
+    pub(super) caller: Arc<str>,
+    pub(super) tool: Arc<str>,
+    /// Number of calls that the row counts, including these.
+    pub(super) count: u64,
+    /// Number of calls that this entry adds.
+    pub(super) added: u64,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.reservations.len()
+            + self.unit_requests.len()
+            + self.ended_count()
+            + self.voids.len()
+            + self.attempts.len()
+            + self.results.len()
+    }
+
+    /// Number of rows of ended calls.
+    pub(super) fn ended_count(&self) -> usize {
+        self.ends.len() + self.shared_refusals.len()
+    }
+
+    /// Counts a refused call in an existing row. All calls of the batch for one row become one
+    /// update.
+    pub(super) fn add_shared_refusal(&mut self, refusal: SharedRefusal) {
+        let same_row = |other: &&mut SharedRefusal| other.row == refusal.row;
+        match self.shared_refusals.iter_mut().rev().find(same_row) {
+            Some(other) => {
+                other.added += refusal.added;
+                other.count = other.count.max(refusal.count);
+            }
+            None => self.shared_refusals.push(refusal),
+        }
+    }
+
+    /// Removes entries that one statement cannot write twice: the first end of a call counts, and
+    /// the last result of a key.
+    pub(super) fn remove_duplicates(&mut self) {
+        let mut ended = HashSet::new();
+        self.ends.retain(|end| ended.insert(end.row.id));
+        let mut stored = HashSet::new();
+        self.results.reverse();
+        self.results.retain(|result| stored.insert(result.key));
+    }
+
+    /// Takes over what a commit that did not happen leaves to write. Reservations are not written
+    /// later, because their callers know of the failure.
+    pub(super) fn take_over(&mut self, failed: Self) {
+        self.ends.extend(failed.ends);
+        self.voids.extend(failed.voids);
+        self.attempts.extend(failed.attempts);
+        let refusals = failed.shared_refusals.into_iter();
+        refusals.for_each(|refusal| self.add_shared_refusal(refusal));
+    }
+
+    /// The calls of the batch that got a row or units.
+    pub(super) fn started_calls(&self) -> impl Iterator<Item = InvocationId> {
+        let reserved = self.reservations.iter().map(|(row, _)| row.id);
+        reserved.chain(self.unit_requests.iter().map(|request| request.invocation))
+    }
+
+    /// Takes out the oldest entries, at most about `at_most`.
+    pub(super) fn take_oldest(&mut self, mut at_most: usize) -> Self {
+        let mut first = Self::default();
+        // Voids come first: a reservation and the refusal after it may have the same id.
+        move_first(&mut self.voids, &mut first.voids, &mut at_most);
+        move_first(&mut self.ends, &mut first.ends, &mut at_most);
+        // After the rows in which they count.
+        move_first(
+            &mut self.shared_refusals,
+            &mut first.shared_refusals,
+            &mut at_most,
+        );
+        move_first(&mut self.attempts, &mut first.attempts, &mut at_most);
+        first
+    }
+
+    /// Undoes [`Batch::take_oldest`].
+    pub(super) fn put_back(&mut self, mut first: Self) {
+        first.voids.append(&mut self.voids);
+        first.ends.append(&mut self.ends);
+        first.shared_refusals.append(&mut self.shared_refusals);
+        first.attempts.append(&mut self.attempts);
+        *self = first;
+    }
+}
+
+fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
+    let count = from.len().min(*at_most);
+    to.extend(from.drain(..count));
+    *at_most -= count;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::State;
+    use super::super::super::contract::{ended_row, now, row};
+    use super::*;
+
+    #[test]
+    fn first_end_of_a_call_is_written() {
+        let started = row("t", "a", now());
+        let end = |state| End {
+            row: ended_row(&started, state),
+            settles: true,
+            refunds: false,
+        };
+        let mut batch = Batch {
+            ends: vec![end(State::Succeeded), end(State::Failed)],
+            ..Batch::default()
+        };
+        batch.remove_duplicates();
+        let states: Vec<State> = batch.ends.iter().map(|end| end.row.state).collect();
+        assert_eq!(states, [State::Succeeded]);
+    }
+
+    #[test]
+    fn oldest_entries_come_back_to_their_place() {
+        let mut backlog = Batch {
+            voids: (0..3).map(|_| InvocationId::new()).collect(),
+            ..Batch::default()
+        };
+        let before = backlog.voids.clone();
+        let first = backlog.take_oldest(2);
+        assert_eq!((first.voids.len(), backlog.voids.len()), (2, 1));
+        backlog.put_back(first);
+        assert_eq!(backlog.voids, before);
+    }
+}

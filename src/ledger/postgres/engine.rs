@@ -1,0 +1,297 @@
+//! Implements the trait: writes go to the writer, queries and rare changes to the pool.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use sqlx::PgPool;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use super::super::writer_queue::OnCommit;
+use super::super::{
+    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
+};
+use super::address::Address;
+use super::batch::{End, UnitRequest};
+use super::lease::Lease;
+use super::queue::{Operation, Writer};
+use super::replica::Replica;
+use super::{change, fault, list, open, read, retention, settle, writer};
+use crate::call::{Charge, Charged, Clock, InvocationId};
+
+/// A ledger that several replicas share.
+pub(in crate::ledger) struct PostgresLedger {
+    place: String,
+    durability: Durability,
+    writer: Writer,
+    lease: Arc<Lease>,
+    pool: PgPool,
+    /// Settles ended replicas.
+    _settling: Option<AbortOnDropHandle<()>>,
+}
+
+impl PostgresLedger {
+    pub(in crate::ledger) async fn open(
+        settings: &Settings,
+        observer: Arc<dyn LedgerObserver>,
+    ) -> Result<Self, Error> {
+        let address = Address::parse(&settings.url, &settings.base)?;
+        let pool = open::open_database(&address).await?;
+        let lease = Arc::new(Lease::new(Instant::now()));
+        let mut replica = Replica::new(address.options.clone(), Uuid::now_v7(), lease.clone());
+        replica.register().await.map_err(|error| Error::Unusable {
+            place: address.place.clone(),
+            reason: fault::reason(&error),
+        })?;
+        let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
+        Ok(Self {
+            place: address.place,
+            durability: settings.durability,
+            writer: writer::spawn_writer(replica, observer),
+            lease,
+            pool,
+            _settling: Some(AbortOnDropHandle::new(settling)),
+        })
+    }
+
+    /// Opens an existing ledger without a writer: every write fails.
+    pub(in crate::ledger) async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
+        let address = Address::parse(&settings.url, &settings.base)?;
+        let unusable = |error: sqlx::Error| Error::Unusable {
+            place: address.place.clone(),
+            reason: fault::reason(&error),
+        };
+        let mut connection = open::connect(&address.options).await.map_err(unusable)?;
+        open::check_version(&mut connection, &address).await?;
+        Ok(Self {
+            durability: settings.durability,
+            writer: Writer::new_closed(),
+            lease: Arc::new(Lease::new(Instant::now())),
+            pool: open::open_pool(&address),
+            place: address.place,
+            _settling: None,
+        })
+    }
+
+    async fn reserve_with(
+        &self,
+        op: impl FnOnce(super::queue::ReserveReply) -> Operation,
+    ) -> Result<Reservation, ReserveError> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(op(reply)).await?;
+        answer.await.map_err(|_| self.writer.closed_error())?
+    }
+}
+
+/// The error of a query.
+fn explain(error: sqlx::Error) -> Error {
+    fault::query_error(&error)
+}
+
+#[async_trait]
+impl Ledger for PostgresLedger {
+    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
+        self.reserve_with(|reply| Operation::Reserve {
+            row,
+            charges,
+            reply,
+        })
+        .await
+    }
+
+    async fn take_units(
+        &self,
+        invocation: InvocationId,
+        started_at: Timestamp,
+        charges: Vec<Charge>,
+    ) -> Result<Reservation, ReserveError> {
+        let request = UnitRequest {
+            invocation,
+            started_at,
+            charges,
+        };
+        self.reserve_with(|reply| Operation::TakeUnits { request, reply })
+            .await
+    }
+
+    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
+        self.writer
+            .send_and_wait(|reply| Operation::Record {
+                row,
+                on_commit: OnCommit::Reply(reply),
+            })
+            .await
+    }
+
+    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
+        self.writer.send_without_waiting(Operation::Record {
+            row,
+            on_commit: OnCommit::Drop(held),
+        });
+    }
+
+    async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
+        let end = End {
+            row,
+            settles: true,
+            refunds: !refunds.is_empty(),
+        };
+        self.writer
+            .send_and_wait(|reply| Operation::Settle { end, reply })
+            .await
+    }
+
+    fn is_strict(&self) -> bool {
+        self.durability == Durability::Strict
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.writer
+            .send_and_wait(|reply| Operation::Flush { reply })
+            .await
+    }
+
+    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
+        self.writer.send(Operation::Attempt(row)).await
+    }
+
+    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
+        read::find_call(&self.pool, id).await.map_err(explain)
+    }
+
+    async fn find_key_holder(
+        &self,
+        caller: &str,
+        tool: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<Option<Row>, Error> {
+        read::find_key_holder(&self.pool, caller, tool, key, now)
+            .await
+            .map_err(explain)
+    }
+
+    async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
+        list::list_calls(&self.pool, query).await.map_err(explain)
+    }
+
+    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
+        read::usage_totals(&self.pool, caller)
+            .await
+            .map_err(explain)
+    }
+
+    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
+        read::units_used(&self.pool, charges, now)
+            .await
+            .map_err(explain)
+    }
+
+    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
+        let reset = change::reset_counters(&self.pool, tool, caller).await;
+        reset.map(drop).map_err(explain)
+    }
+
+    async fn find_result(
+        &self,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<StoredResult>, Error> {
+        read::find_result(&self.pool, key, now)
+            .await
+            .map_err(explain)
+    }
+
+    async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
+        self.writer.send(Operation::Store(result)).await
+    }
+
+    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
+        // Results that are on their way are purged too.
+        self.flush().await?;
+        change::purge_results(&self.pool, tool)
+            .await
+            .map_err(explain)
+    }
+
+    async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
+        read::list_switches(&self.pool).await.map_err(explain)
+    }
+
+    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
+        change::set_switch(&self.pool, &switch)
+            .await
+            .map_err(explain)
+    }
+
+    async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        self.flush().await?;
+        retention::prune(&self.pool, before, now, at_most)
+            .await
+            .map_err(explain)
+    }
+
+    async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
+        retention::trim(&self.pool, now, at_most)
+            .await
+            .map_err(explain)
+    }
+
+    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
+        read::registered_tools(&self.pool).await.map_err(explain)
+    }
+
+    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
+        change::register_tool(&self.pool, &tool)
+            .await
+            .map_err(explain)
+    }
+
+    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
+        change::unregister_tool(&self.pool, name)
+            .await
+            .map_err(explain)
+    }
+
+    async fn counter_drift(&self) -> Result<u64, Error> {
+        read::counter_drift(&self.pool).await.map_err(explain)
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64, Error> {
+        Err(Error::BackupFailed {
+            place: to.display().to_string(),
+            reason:
+                "the ledger is in PostgreSQL; back it up with pg_dump or the tools of its operator"
+                    .into(),
+        })
+    }
+
+    fn check_health(&self) -> Result<(), String> {
+        self.writer.health()
+    }
+
+    fn check_lease(&self) -> Result<(), String> {
+        if self.lease.is_held() {
+            return Ok(());
+        }
+        Err("this replica has not reached the database for too long; another one may have settled its calls".into())
+    }
+
+    async fn wait_for_failure(&self) -> Error {
+        self.writer.wait_for_stop().await
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        self.pool.close().await;
+    }
+
+    fn describe(&self) -> String {
+        format!("postgres {}", self.place)
+    }
+}

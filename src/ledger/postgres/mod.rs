@@ -1,0 +1,32 @@
+//! The ledger in a PostgreSQL database that several replicas share.
+//!
+//! - `engine.rs` implements the trait. `address.rs` reads the URL, and `open.rs` prepares the schema.
+//! - `queue.rs` leads to `writer.rs`, which groups commits: one batch, one statement, one round trip.
+//!   `batch.rs` is the content of one commit, and `commit.rs` sends it. The function in the database
+//!   decides limits and keys, so the decisions of all replicas are made in one place.
+//! - `replica.rs` registers this process. `lease.rs` tells how long it may run calls, and `settle.rs`
+//!   settles the calls of processes that have ended.
+//! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
+//! - `fault.rs` classifies errors.
+
+mod address;
+mod batch;
+mod change;
+mod commit;
+mod engine;
+mod fault;
+mod lease;
+mod list;
+mod open;
+mod queue;
+mod read;
+mod replica;
+mod retention;
+mod settle;
+#[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(super) use engine::PostgresLedger;

@@ -1,0 +1,196 @@
+//! Opens the database: connects, checks the pooler between, and migrates the schema.
+
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, Executor, PgConnection, PgPool, SqlStr};
+use tokio::time::timeout;
+
+use super::super::Error;
+use super::address::Address;
+use super::fault;
+
+/// The schema of all tables, so that the database may hold others too.
+const SCHEMA: &str = "toolcrib";
+/// How long a connection may take.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the start waits for a database that starts itself.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two attempts to connect at the start.
+const START_PAUSE: Duration = Duration::from_millis(250);
+/// Number of connections for queries and rare changes.
+const POOL_CONNECTIONS: u32 = 4;
+/// Session of every connection. An acknowledged commit must survive a crash of the server, and with
+/// `synchronous_standby_names` the loss of the server.
+const SESSION: &str = "set search_path to toolcrib; set client_min_messages to error; set statement_timeout to '10s'; \
+    select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') not in ('on', 'remote_apply')";
+
+/// The migrations of the shared ledger.
+fn migrations() -> Vec<Migration> {
+    let embed = |version, name: &'static str, sql: &'static str| {
+        let sql = SqlStr::from_static(sql);
+        Migration::new(version, name.into(), MigrationType::Simple, sql, false)
+    };
+    vec![embed(
+        1,
+        "ledger",
+        include_str!("../../../migrations/postgres/0001_ledger.sql"),
+    )]
+}
+
+/// Connects, within [`CONNECT_TIMEOUT`].
+pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let connecting = async {
+        let mut connection = PgConnection::connect_with(options).await?;
+        connection.execute(SESSION).await?;
+        Ok(connection)
+    };
+    match timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(connected) => connected,
+        Err(_) => Err(fault::timeout_error()),
+    }
+}
+
+/// Prepares the schema, and opens the connections for queries.
+pub(super) async fn open_database(address: &Address) -> Result<PgPool, Error> {
+    let unusable = |reason: String| Error::Unusable {
+        place: address.place.clone(),
+        reason,
+    };
+    let explain = |error: sqlx::Error| unusable(fault::reason(&error));
+    let mut connection = connect_at_start(&address.options).await.map_err(explain)?;
+    check_session(address, &mut connection).await?;
+    prepare_schema(&mut connection).await.map_err(explain)?;
+    migrate(&mut connection, address).await?;
+    sqlx::query("select add_partitions_1((now() at time zone 'utc')::date - 1, 5)")
+        .execute(&mut connection)
+        .await
+        .map_err(explain)?;
+    let _ = connection.close().await;
+    Ok(open_pool(address))
+}
+
+/// Connections for queries, and for changes that are not made in batches.
+pub(super) fn open_pool(address: &Address) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(POOL_CONNECTIONS)
+        .acquire_timeout(CONNECT_TIMEOUT)
+        .after_connect(|connection, _| {
+            Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+        })
+        .connect_lazy_with(address.options.clone())
+}
+
+/// Waits for a database that starts at the same time. Other errors are final.
+async fn connect_at_start(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let end = tokio::time::Instant::now() + START_TIMEOUT;
+    loop {
+        match connect(options).await {
+            Err(error) if fault::needs_connection(&error) && tokio::time::Instant::now() < end => {
+                tracing::debug!(reason = fault::reason(&error), "waiting for the database");
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Refuses a pooler that gives each transaction another session: locks and settings of a session
+/// would be lost. While a second connection holds a transaction, the first one must keep its own
+/// backend process.
+async fn check_session(address: &Address, first: &mut PgConnection) -> Result<(), Error> {
+    let explain = |error: sqlx::Error| Error::Unusable {
+        place: address.place.clone(),
+        reason: fault::reason(&error),
+    };
+    let backend = async |connection: &mut PgConnection| {
+        sqlx::query_scalar::<_, i32>("select pg_backend_pid()")
+            .fetch_one(connection)
+            .await
+    };
+    let before = backend(first).await.map_err(explain)?;
+    let mut second = connect(&address.options).await.map_err(explain)?;
+    second.execute("begin").await.map_err(explain)?;
+    backend(&mut second).await.map_err(explain)?;
+    let after = backend(first).await.map_err(explain)?;
+    second.execute("rollback").await.map_err(explain)?;
+    let _ = second.close().await;
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Unusable {
+        place: address.place.clone(),
+        reason: "a connection pooler in transaction mode stands before the database; \
+            set its pool_mode to session, or connect to the database itself"
+            .into(),
+    })
+}
+
+async fn prepare_schema(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let exists = "select exists (select 1 from pg_namespace where nspname = $1)";
+    let exists: bool = sqlx::query_scalar(exists)
+        .bind(SCHEMA)
+        .fetch_one(&mut *connection)
+        .await?;
+    if !exists {
+        // Replicas that start together create the schema once.
+        let create = "begin; select pg_advisory_xact_lock(1413698114, 0); create schema if not exists toolcrib; commit";
+        connection.execute(create).await?;
+    }
+    Ok(())
+}
+
+/// Migrates the schema, under a lock that excludes other replicas.
+async fn migrate(connection: &mut PgConnection, address: &Address) -> Result<(), Error> {
+    check_version(connection, address).await?;
+    let migrator = Migrator::with_migrations(migrations());
+    match migrator.run_direct(None, connection, false).await {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // A newer replica may have migrated meanwhile.
+            check_version(connection, address).await?;
+            Err(Error::Unusable {
+                place: address.place.clone(),
+                reason: error.to_string(),
+            })
+        }
+    }
+}
+
+/// Refuses a schema that is newer than this program knows.
+pub(super) async fn check_version(
+    connection: &mut PgConnection,
+    address: &Address,
+) -> Result<(), Error> {
+    let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
+    let is_new = "select to_regclass('_sqlx_migrations') is null";
+    let explain = |error: sqlx::Error| Error::Unusable {
+        place: address.place.clone(),
+        reason: fault::reason(&error),
+    };
+    if sqlx::query_scalar(is_new)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(explain)?
+    {
+        return Ok(());
+    }
+    let found: i64 = sqlx::query_scalar(newest)
+        .fetch_one(connection)
+        .await
+        .map_err(explain)?;
+    let known = migrations()
+        .iter()
+        .map(|one| one.version)
+        .max()
+        .unwrap_or(0);
+    if found > known {
+        return Err(Error::NewerSchema {
+            place: address.place.clone(),
+            found,
+            known,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Deletes rows: by age, in whole partitions where that is possible, and those that no guarantee
+//! covers.
+
+use jiff::{SignedDuration, Timestamp};
+use sqlx::{Acquire, PgPool};
+use uuid::Uuid;
+
+use super::commit::to_uuid;
+use super::read::Result;
+use crate::call::InvocationId;
+
+/// Rows outside of old partitions are deleted one by one only if the retention is about this short,
+/// or if their day has no partition. Otherwise the partition is dropped within a day.
+const SHORT_RETENTION: SignedDuration = SignedDuration::from_hours(48);
+
+/// Calls before `$1` that have ended and hold no key at `$3`.
+macro_rules! prunable_calls {
+    ($table:literal) => {
+        concat!(
+            "(select id from ",
+            $table,
+            " where id < $1 and state <> 'reserved' \
+             and (key_until is null or key_until <= $3) order by id limit $2)"
+        )
+    };
+}
+macro_rules! delete_calls {
+    ($table:literal) => {
+        concat!(
+            "with gone as (delete from ", $table, " where id in ", prunable_calls!($table), " returning charged, seq), \
+             carried as (update quota set carried = carried + back.calls from (select q.id, count(*) as calls from gone \
+             cross join unnest(gone.charged) as one (counter) join quota q on q.id = one.counter and gone.seq >= q.from_seq \
+             where gone.charged is not null group by q.id) as back where quota.id = back.id) select count(*) from gone"
+        )
+    };
+}
+const DELETE_CALLS: &str = delete_calls!("invocation");
+const DELETE_OTHER_CALLS: &str = delete_calls!("invocation_other");
+
+/// Deletes what depends on deleted calls, or is too old itself.
+const DELETE_REST: [&str; 2] = [
+    "delete from attempt where (invocation, attempt) in (select invocation, attempt from attempt where invocation < $1 limit $2)",
+    "delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 limit $2)",
+];
+const DELETE_KEYS: &str = "delete from key_holder where (idempotency_key, caller, tool) in \
+    (select idempotency_key, caller, tool from key_holder where held_until <= $1 limit $2)";
+const DELETE_REPLICAS: &str =
+    "delete from replica where ended_at < clock_timestamp() - interval '7 days'";
+
+/// Deletes rows as the trait says. Also adds the partitions of the next days.
+pub(super) async fn prune(
+    pool: &PgPool,
+    before: Timestamp,
+    now: Timestamp,
+    at_most: u32,
+) -> Result<u64> {
+    let mut connection = pool.acquire().await?;
+    let mut change = connection.begin().await?;
+    sqlx::query("select add_partitions_1((now() at time zone 'utc')::date, 4)")
+        .execute(&mut *change)
+        .await?;
+    let now_ms = now.as_millisecond();
+    let is_dropped: bool = sqlx::query_scalar(
+        "select drop_partition_1((to_timestamp($1 / 1000.0) at time zone 'utc')::date, $2)",
+    )
+    .bind(before.as_millisecond())
+    .bind(now_ms)
+    .fetch_one(&mut *change)
+    .await?;
+    change.commit().await?;
+    let oldest: Uuid = to_uuid(&InvocationId::lower_bound(before));
+    let limit = i64::from(at_most);
+    let is_short = now.duration_since(before) < SHORT_RETENTION;
+    let delete = if is_short {
+        DELETE_CALLS
+    } else {
+        DELETE_OTHER_CALLS
+    };
+    let calls: i64 = sqlx::query_scalar(delete)
+        .bind(oldest)
+        .bind(limit)
+        .bind(now_ms)
+        .fetch_one(&mut *connection)
+        .await?;
+    let mut deleted = calls.unsigned_abs();
+    let attempts = sqlx::query(DELETE_REST[0]).bind(oldest).bind(limit);
+    deleted += attempts.execute(&mut *connection).await?.rows_affected();
+    let runs = sqlx::query(DELETE_REST[1])
+        .bind(before.as_millisecond())
+        .bind(limit);
+    deleted += runs.execute(&mut *connection).await?.rows_affected();
+    let keys = sqlx::query(DELETE_KEYS).bind(now_ms).bind(limit);
+    keys.execute(&mut *connection).await?;
+    sqlx::query(DELETE_REPLICAS)
+        .execute(&mut *connection)
+        .await?;
+    // More partitions may be old.
+    Ok(if is_dropped {
+        deleted.max(u64::from(at_most))
+    } else {
+        deleted
+    })
+}
+
+/// Calls that no guarantee covers, without the newest one.
+const DELETE_UNPROTECTED: &str = "with gone as (delete from invocation where id in (select id from invocation \
+    where state not in ('reserved', 'unknown') and (state = 'refused' or (not reserved and (effect = 'read' or attempts = 0))) \
+    and charged is null and id < (select id from invocation order by id desc limit 1) order by id limit $1) returning id), \
+    tries as (delete from attempt where invocation in (select id from gone)) select count(*) from gone";
+const DELETE_RESULTS: &str = "delete from stored_result where key in \
+    (select key from stored_result where expires_at <= $1 order by expires_at limit $2)";
+
+/// Deletes rows as the trait says.
+pub(super) async fn trim(pool: &PgPool, now: Timestamp, at_most: u32) -> Result<u64> {
+    let limit = i64::from(at_most);
+    let results = async |until: i64| {
+        let delete = sqlx::query(DELETE_RESULTS).bind(until).bind(limit);
+        Ok::<_, sqlx::Error>(delete.execute(pool).await?.rows_affected())
+    };
+    let expired = results(now.as_millisecond()).await?;
+    if expired > 0 {
+        return Ok(expired);
+    }
+    let calls: i64 = sqlx::query_scalar(DELETE_UNPROTECTED)
+        .bind(limit)
+        .fetch_one(pool)
+        .await?;
+    if calls > 0 {
+        return Ok(calls.unsigned_abs());
+    }
+    results(i64::MAX).await
+}

@@ -1,0 +1,382 @@
+//! What the shared ledger promises beyond the contract of all engines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{Timestamp, ToSpan};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::task::JoinSet;
+
+use super::PostgresLedger;
+use super::test_server::TestServer;
+use crate::call::{Charge, Effect, InvocationId, Per};
+use crate::ledger::contract::sqlite::settings;
+use crate::ledger::contract::{charge, ended_row, limited_read, now, record_call_at, row};
+use crate::ledger::{Error, Ledger, Query, ReserveError, Row, Settings, State};
+
+/// A database, with a connection that looks into it.
+struct Fixture {
+    _server: Arc<TestServer>,
+    settings: Settings,
+    database: PgConnection,
+}
+
+impl Fixture {
+    async fn new() -> Option<Self> {
+        let server = TestServer::shared()?;
+        let url = server.create_ledger_database().await;
+        let mut database = PgConnection::connect(&url).await.unwrap();
+        run(&mut database, "set search_path to toolcrib").await;
+        Some(Self {
+            settings: Settings { url, ..settings() },
+            database,
+            _server: server,
+        })
+    }
+
+    async fn replica(&self) -> PostgresLedger {
+        let opened = PostgresLedger::open(&self.settings, Arc::new(())).await;
+        opened.unwrap()
+    }
+
+    async fn run(&mut self, sql: &str) {
+        run(&mut self.database, sql).await;
+    }
+
+    async fn number(&mut self, sql: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
+            .fetch_one(&mut self.database)
+            .await
+            .unwrap()
+    }
+
+    /// Ends all connections of writers, as a failing network does.
+    async fn cut_writers(&mut self) {
+        let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() \
+            and pid <> pg_backend_pid() and query like '%commit_batch_1%'";
+        assert!(self.number(sql).await > 0);
+    }
+
+    /// Lets all replicas seem to have been silent for this long.
+    async fn age_replicas(&mut self, seconds: u32) {
+        let sql = format!(
+            "update replica set seen_at = seen_at - interval '{seconds} seconds' where ended_at is null"
+        );
+        self.run(&sql).await;
+    }
+
+    /// Settles all replicas that have ended, as other replicas do.
+    async fn settle(&mut self, reachable: bool) -> i64 {
+        let lease = if reachable { 15_000 } else { 1_000_000 };
+        let sql = format!(
+            "select coalesce(sum(settle_replica_1(boot, {lease}, 5000, 9000000000000)), -1)::bigint from replica"
+        );
+        self.number(&sql).await
+    }
+}
+
+async fn run(connection: &mut PgConnection, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .execute(connection)
+        .await
+        .unwrap();
+}
+
+/// Waits until the writer of a replica works again.
+async fn wait_until_healthy(ledger: &PostgresLedger) {
+    while ledger.flush().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn used(ledger: &PostgresLedger, charge: Charge) -> u64 {
+    ledger.units_used(&[charge], now()).await.unwrap()[0].used
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_a_limit_to_the_unit() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let mut replicas = Vec::new();
+    for _ in 0..4 {
+        replicas.push(Arc::new(fixture.replica().await));
+    }
+    let mut calls = JoinSet::new();
+    for call in 0..400 {
+        let ledger = replicas[call % 4].clone();
+        calls.spawn(async move {
+            let charges = vec![charge(100, Per::Day), charge(1000, Per::Lifetime)];
+            match call % 2 {
+                0 => limited_read(&*ledger, now(), charges).await.is_ok(),
+                _ => ledger.reserve(row("t", "a", now()), charges).await.is_ok(),
+            }
+        });
+    }
+    let admitted = calls.join_all().await.into_iter().filter(|ok| *ok).count();
+    assert_eq!(admitted, 100);
+    assert_eq!(used(&replicas[0], charge(100, Per::Day)).await, 100);
+    assert_eq!(replicas[1].counter_drift().await.unwrap(), 0);
+    let slots = "select count(distinct slot) from replica where ended_at is null";
+    assert_eq!(fixture.number(slots).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_is_claimed_by_one_replica() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let replicas = [
+        Arc::new(fixture.replica().await),
+        Arc::new(fixture.replica().await),
+    ];
+    let mut calls = JoinSet::new();
+    for call in 0..100_usize {
+        let ledger = replicas[call % 2].clone();
+        let row = Row {
+            idempotency_key: Some(format!("key {}", call / 10).into()),
+            fingerprint: Some("f".into()),
+            key_until: Some(Row::FOREVER),
+            ..row("t", "a", now())
+        };
+        calls.spawn(async move {
+            match ledger.reserve(row, vec![]).await {
+                Ok(_) => 1,
+                Err(ReserveError::KeyClaimed(_)) => 0,
+                Err(other) => panic!("{other}"),
+            }
+        });
+    }
+    assert_eq!(calls.join_all().await.into_iter().sum::<i32>(), 10);
+}
+
+#[tokio::test]
+async fn calls_of_a_silent_replica_become_unknown() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let write = |effect| Row {
+        effect,
+        idempotency_key: Some(effect.as_str().into()),
+        fingerprint: Some("f".into()),
+        key_until: Some(Row::FOREVER),
+        ..row("t", "a", now())
+    };
+    let (write, read) = (write(Effect::Write), write(Effect::Read));
+    for row in [&write, &read] {
+        let charges = vec![charge(9, Per::Lifetime)];
+        ledger.reserve(row.clone(), charges).await.unwrap();
+    }
+    let unrecorded = InvocationId::new();
+    let charges = vec![charge(9, Per::Lifetime)];
+    ledger.take_units(unrecorded, now(), charges).await.unwrap();
+
+    fixture.age_replicas(6).await;
+    assert_eq!(fixture.settle(true).await, -1, "its lock is held");
+    fixture.age_replicas(16).await;
+    assert_eq!(fixture.settle(false).await, -1, "the database was away");
+    assert_eq!(fixture.settle(true).await, 2);
+
+    for row in [&write, &read] {
+        let found = ledger.get(row.id).await.unwrap().unwrap().row;
+        assert_eq!(found.state, State::Unknown);
+    }
+    let holder = async |key: &str| ledger.find_key_holder("a", "t", key, now()).await.unwrap();
+    assert_eq!(holder("write").await.unwrap().id, write.id);
+    assert!(holder("read").await.is_none(), "a read may run again");
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 3);
+    assert_eq!(fixture.number("select lost_units from quota").await, 1);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+
+    // The settled replica comes back: its ends change nothing, and it goes on under a new id.
+    ledger
+        .settle(ended_row(&write, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    ledger.flush().await.unwrap();
+    let found = ledger.get(write.id).await.unwrap().unwrap().row;
+    assert_eq!(found.state, State::Unknown);
+    let usage = ledger.usage_totals(None).await.unwrap();
+    assert_eq!(
+        (usage[0].calls, usage[0].failed, usage[0].succeeded),
+        (2, 2, 0)
+    );
+    let replicas = "select count(*) from replica where ended_at is null";
+    assert_eq!(fixture.number(replicas).await, 1);
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    assert_eq!(fixture.settle(true).await, -1);
+}
+
+#[tokio::test]
+async fn replica_without_lock_is_settled_after_the_grace() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let call = row("t", "a", now());
+    ledger.reserve(call.clone(), vec![]).await.unwrap();
+    // The process ends without closing its ledger.
+    fixture.cut_writers().await;
+    drop(ledger);
+    assert_eq!(fixture.settle(false).await, -1, "it may come back");
+    fixture.age_replicas(6).await;
+    assert_eq!(fixture.settle(false).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_calls_are_written_after_the_connection_is_back() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let charges = || vec![charge(9, Per::Lifetime)];
+    let running = row("t", "a", now());
+    ledger.reserve(running.clone(), charges()).await.unwrap();
+    for _ in 0..5 {
+        fixture.cut_writers().await;
+        // The first operation after the cut may find the connection closed.
+        let refused = row("t", "a", now());
+        if ledger.reserve(refused.clone(), charges()).await.is_ok() {
+            let end = ended_row(&refused, State::Cancelled);
+            let refund = ledger.units_used(&charges(), now()).await.unwrap();
+            ledger.settle(end, refund).await.unwrap();
+        }
+        wait_until_healthy(&ledger).await;
+    }
+    fixture.cut_writers().await;
+    let _ = ledger
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await;
+    wait_until_healthy(&ledger).await;
+    let found = ledger.get(running.id).await.unwrap().unwrap().row;
+    assert_eq!(found.state, State::Succeeded);
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 1);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert_eq!(
+        fixture
+            .number("select count(*) from invocation where state = 'reserved'")
+            .await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn unacknowledged_reservation_is_undone() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = Arc::new(fixture.replica().await);
+    // A trigger holds the commit up until its caller has gone.
+    fixture
+        .run(
+            "create function hold() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(7); return new; end $$; \
+             create trigger hold before insert on invocation_other for each row execute function hold(); select pg_advisory_lock(7)",
+        )
+        .await;
+    let mut call = row("t", "a", now());
+    call.id = InvocationId::lower_bound(now());
+    let (other, reserved) = (ledger.clone(), call.clone());
+    let waiting = tokio::spawn(async move {
+        let charges = vec![charge(9, Per::Lifetime)];
+        other.reserve(reserved, charges).await
+    });
+    let blocked = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+    while fixture.number(blocked).await == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    fixture.run("select pg_advisory_unlock(7)").await;
+    ledger.flush().await.unwrap();
+    assert!(ledger.get(call.id).await.unwrap().is_none());
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 0);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert_eq!(ledger.usage_totals(None).await.unwrap()[0].calls, 0);
+}
+
+#[tokio::test]
+async fn retention_drops_whole_days() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let day = |days: i64| Timestamp::now() - (24 * days).hours();
+    fixture
+        .run("select add_partitions_1((now() at time zone 'utc')::date - 40, 39)")
+        .await;
+    for days in [39, 38, 3] {
+        record_call_at(&ledger, day(days)).await;
+    }
+    let mut charged = row("t", "a", day(38));
+    charged.id = InvocationId::lower_bound(day(38));
+    let charges = vec![charge(9, Per::Lifetime)];
+    ledger.reserve(charged.clone(), charges).await.unwrap();
+    ledger.flush().await.unwrap();
+    let all = Query {
+        limit: 10,
+        ..Query::default()
+    };
+    let remaining = async || ledger.list_calls(&all).await.unwrap().len();
+    while ledger.prune(day(30), Timestamp::now(), 100).await.unwrap() > 0 {}
+    assert_eq!(remaining().await, 3, "a reserved call keeps its day");
+    let end = ended_row(&charged, State::Succeeded);
+    ledger.settle(end, vec![]).await.unwrap();
+    while ledger.prune(day(30), Timestamp::now(), 100).await.unwrap() > 0 {}
+    assert_eq!(remaining().await, 1);
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 1);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn zero_characters_are_replaced() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let call = Row {
+        run_id: Some("a\0b".into()),
+        ..row("t", "a", now())
+    };
+    ledger
+        .record(ended_row(&call, State::Succeeded))
+        .await
+        .unwrap();
+    let query = Query {
+        run_id: Some("a\0b".into()),
+        limit: 10,
+        ..Query::default()
+    };
+    let found = ledger.list_calls(&query).await.unwrap();
+    assert_eq!(found[0].run_id.as_deref(), Some("a\u{fffd}b"));
+}
+
+#[tokio::test]
+async fn newer_schema_is_refused() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.replica().await.close().await;
+    fixture
+        .run("insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (99, 'x', true, '', 0)")
+        .await;
+    let opened = PostgresLedger::open(&fixture.settings, Arc::new(())).await;
+    assert!(matches!(
+        opened.err(),
+        Some(Error::NewerSchema { found: 99, .. })
+    ));
+}
+
+#[tokio::test]
+async fn closed_replica_leaves_nothing_running() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    ledger.reserve(row("t", "a", now()), vec![]).await.unwrap();
+    ledger.close().await;
+    let open = "select count(*) from replica where ended_at is null";
+    assert_eq!(fixture.number(open).await, 0);
+    let reserved = "select count(*) from invocation where state = 'reserved'";
+    assert_eq!(fixture.number(reserved).await, 0);
+}

@@ -1,0 +1,529 @@
+//! The one task of this replica that writes. While one batch commits, the next one collects.
+//! Operations without a waiting caller collect for a few milliseconds more.
+//!
+//! If a commit fails, its reservations are refused, so no tool runs without its row. Rows of ended
+//! calls are kept in the backlog and written first when the database is back. After a commit without
+//! an answer, only the next connection shows whether the commit happened; until then, its rows wait
+//! in `unanswered`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::super::pending_durations::PendingDurations;
+use super::super::refusals::{RefusalRow, Refusals};
+use super::super::writer_queue::{OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row};
+use super::super::{Error, HeldUntilCommit, LedgerObserver, Row, State};
+use super::batch::{Batch, SharedRefusal};
+use super::commit::Decisions;
+use super::fault;
+use super::lease::HEARTBEAT;
+use super::queue::{Operation, ReserveReply, Writer};
+use super::replica::Replica;
+use crate::call::InvocationId;
+
+/// Maximum number of operations in one batch.
+const MAX_BATCH: usize = 256;
+/// A batch for which no caller waits starts this long after the commit before it.
+const COLLECT_TIME: Duration = Duration::from_millis(5);
+/// A batch ends at about this many bytes of row text.
+const MAX_BATCH_BYTES: usize = 4 << 20;
+/// Maximum number of rows that wait while the database is away.
+const MAX_BACKLOG: usize = 10_000;
+/// Pause between attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// How often a transaction is repeated after a deadlock.
+const MAX_REPETITIONS: u32 = 5;
+
+pub(super) struct WriterTask {
+    replica: Replica,
+    health: Arc<WriterHealth>,
+    backlog: Batch,
+    /// The batch of a commit without an answer.
+    unanswered: Option<Batch>,
+    /// Calls that were reserved for callers that have gone.
+    unwanted: Vec<InvocationId>,
+    durations: PendingDurations,
+    refusals: Refusals<()>,
+    observer: Arc<dyn LedgerObserver>,
+}
+
+/// Those that wait for a batch, in its order.
+#[derive(Default)]
+struct Waiting {
+    reservations: Vec<ReserveReply>,
+    unit_requests: Vec<ReserveReply>,
+    ended: Vec<Reply<()>>,
+    held_until_commit: Vec<HeldUntilCommit>,
+    /// Approximate length of the texts of the batch.
+    bytes: usize,
+}
+
+/// Starts the writer's task.
+pub(super) fn spawn_writer(replica: Replica, observer: Arc<dyn LedgerObserver>) -> Writer {
+    let health = Arc::<WriterHealth>::default();
+    let (writer, operations) = Writer::new(health.clone());
+    let task = WriterTask {
+        replica,
+        health,
+        backlog: Batch::default(),
+        unanswered: None,
+        unwanted: Vec::new(),
+        durations: PendingDurations::default(),
+        refusals: Refusals::default(),
+        observer,
+    };
+    tokio::spawn(task.run(operations));
+    writer
+}
+
+impl WriterTask {
+    async fn run(mut self, mut operations: mpsc::Receiver<Operation>) {
+        let mut buffer = Vec::with_capacity(MAX_BATCH);
+        let mut wake_at = Instant::now() + HEARTBEAT;
+        let mut collect_until = Instant::now();
+        loop {
+            // `biased` with the time condition: the heartbeat comes however many operations arrive.
+            let received = tokio::select! {
+                biased;
+                received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < wake_at => received,
+                () = tokio::time::sleep_until(wake_at) => {
+                    self.beat().await;
+                    wake_at = Instant::now() + self.pause();
+                    continue;
+                }
+            };
+            if received == 0 {
+                break;
+            }
+            if buffer.len() < MAX_BATCH && !buffer.iter().any(Operation::is_awaited) {
+                self.collect_until(collect_until, &mut operations, &mut buffer)
+                    .await;
+            }
+            let close = self.process(&mut buffer).await;
+            collect_until = Instant::now() + COLLECT_TIME;
+            if let Some(reply) = close {
+                self.close(operations).await;
+                let _ = reply.send(Ok(()));
+                break;
+            }
+        }
+    }
+
+    /// How long until the next attempt to connect, or until the next heartbeat. While durations
+    /// wait, the heartbeat writes them.
+    fn pause(&self) -> Duration {
+        if self.is_healthy() {
+            HEARTBEAT / 2
+        } else {
+            RETRY_INTERVAL
+        }
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.replica.is_connected() && self.backlog.is_empty() && self.unanswered.is_none()
+    }
+
+    /// Adds the operations that arrive until this time, or until a caller waits for one of them.
+    async fn collect_until(
+        &self,
+        end: Instant,
+        operations: &mut mpsc::Receiver<Operation>,
+        buffer: &mut Vec<Operation>,
+    ) {
+        let mut is_awaited = false;
+        while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
+            tokio::select! {
+                () = self.health.awaited.notified() => {}
+                () = tokio::time::sleep_until(end) => {}
+            }
+            while buffer.len() < MAX_BATCH
+                && let Ok(op) = operations.try_recv()
+            {
+                is_awaited |= op.is_awaited();
+                buffer.push(op);
+            }
+        }
+    }
+
+    /// Executes operations in order. Returns the reply of the last one.
+    async fn process(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
+        let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
+        let mut close = None;
+        for op in operations.drain(..) {
+            match op {
+                Operation::Flush { reply } => {
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
+                        .await;
+                    self.beat().await;
+                    let _ = reply.send(self.health.check());
+                }
+                Operation::Close { reply } => close = Some(reply),
+                other => self.collect(other, &mut batch, &mut waiting),
+            }
+            if waiting.bytes > MAX_BATCH_BYTES {
+                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
+                    .await;
+            }
+        }
+        self.commit_batch(batch, waiting).await;
+        close
+    }
+
+    fn collect(&mut self, op: Operation, batch: &mut Batch, waiting: &mut Waiting) {
+        match op {
+            Operation::Reserve {
+                row,
+                charges,
+                reply,
+            } => {
+                waiting.bytes += row.memory_bytes();
+                batch.reservations.push((row, charges));
+                waiting.reservations.push(reply);
+            }
+            Operation::TakeUnits { request, reply } => {
+                batch.unit_requests.push(request);
+                waiting.unit_requests.push(reply);
+            }
+            Operation::Record { row, on_commit } => {
+                waiting.bytes += row.memory_bytes();
+                match self.find_shared_row(&row) {
+                    Some(share) => batch.add_shared_refusal(share),
+                    None => batch.ends.push(super::batch::End {
+                        row,
+                        settles: false,
+                        refunds: false,
+                    }),
+                }
+                match on_commit {
+                    OnCommit::Reply(reply) => waiting.ended.push(reply),
+                    OnCommit::Drop(held) => waiting.held_until_commit.push(held),
+                }
+            }
+            Operation::Settle { end, reply } => {
+                waiting.bytes += end.row.memory_bytes();
+                batch.ends.push(end);
+                waiting.ended.push(reply);
+            }
+            Operation::Attempt(row) => batch.attempts.push(row),
+            Operation::Store(result) => {
+                waiting.bytes += result.result.len();
+                batch.results.push(result);
+            }
+            Operation::Flush { .. } | Operation::Close { .. } => {}
+        }
+    }
+
+    /// The existing row in which a refused call is counted, if it gets no row of its own.
+    fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
+        if row.state != State::Refused {
+            return None;
+        }
+        match self.refusals.assign_row(row, |_| ()) {
+            RefusalRow::Own => None,
+            RefusalRow::Shared {
+                row: shared, count, ..
+            } => Some(SharedRefusal {
+                row: shared,
+                caller: row.caller.clone(),
+                tool: row.tool.clone(),
+                count,
+                added: 1,
+            }),
+        }
+    }
+
+    /// Commits a batch, after the backlog, and sends the replies.
+    async fn commit_batch(&mut self, mut batch: Batch, waiting: Waiting) {
+        if batch.is_empty() {
+            return;
+        }
+        batch.remove_duplicates();
+        // Without a connection, the callers do not wait for one.
+        let is_sent = self.is_healthy();
+        let committed = if is_sent {
+            batch.voids.append(&mut self.unwanted);
+            self.commit(&batch).await
+        } else {
+            Err(self.last_failure())
+        };
+        match committed {
+            Ok(decisions) => {
+                batch
+                    .ends
+                    .iter()
+                    .for_each(|end| self.durations.add(&end.row));
+                self.undo_unwanted(&batch, &decisions, &waiting);
+                waiting.send(decisions);
+            }
+            Err(error) => {
+                waiting.send_error(&error);
+                self.keep(batch, is_sent);
+            }
+        }
+    }
+
+    /// Commits a batch. A failed batch is still with the caller, unless its outcome is open.
+    async fn commit(&mut self, batch: &Batch) -> Result<Decisions, Error> {
+        let mut repetitions = 0;
+        let began = Instant::now();
+        loop {
+            // A heartbeat writes all that wait.
+            let has_durations =
+                self.durations.is_due() || batch.is_empty() && !self.durations.is_empty();
+            let durations = has_durations.then_some(&self.durations);
+            let running = self.observer.running_calls();
+            match self.replica.commit(running, batch, durations).await {
+                Ok(decisions) => {
+                    if has_durations {
+                        self.durations.clear();
+                    }
+                    if !batch.is_empty() {
+                        self.observer.on_commit(batch.len(), began.elapsed());
+                    }
+                    self.mark_recovered();
+                    return Ok(decisions);
+                }
+                Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
+                    repetitions += 1;
+                }
+                Err(error) if fault::is_replica_ended(&error) => {
+                    // Nothing of this batch is committed, so it can be repeated under a new id.
+                    self.replica.disconnect();
+                    match self.replica.reattach().await {
+                        Ok(_) => warn_settled(&self.replica),
+                        Err(error) => return Err(self.fail(&error)),
+                    }
+                }
+                Err(error) => return Err(self.fail(&error)),
+            }
+        }
+    }
+
+    /// Notes a failure.
+    fn fail(&self, error: &sqlx::Error) -> Error {
+        let reason = fault::reason(error);
+        self.observer.on_commit_failure();
+        let before = self.health.failure.swap(Some(Arc::new(reason.clone())));
+        if before.is_none() {
+            tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
+        }
+        Error::Failed(reason)
+    }
+
+    fn last_failure(&self) -> Error {
+        let check = self.health.check().err();
+        check.unwrap_or_else(|| Error::Failed("the database is not connected".into()))
+    }
+
+    fn mark_recovered(&self) {
+        if self.health.failure.swap(None).is_some() {
+            tracing::warn!("the ledger can write again");
+        }
+    }
+
+    /// Keeps the ended rows of a failed batch. `is_sent`: the database may have got the batch.
+    fn keep(&mut self, batch: Batch, is_sent: bool) {
+        if is_sent && !self.replica.is_connected() {
+            self.unanswered = Some(batch);
+        } else {
+            self.backlog.take_over(batch);
+            self.bound_backlog();
+        }
+        self.report_backlog();
+    }
+
+    fn bound_backlog(&mut self) {
+        let excess = self.backlog.ends.len().saturating_sub(MAX_BACKLOG);
+        if excess > 0 {
+            tracing::error!(
+                rows = excess,
+                "the ledger has been unable to write for too long: rows are lost"
+            );
+            let mut excess = excess;
+            // Ends of reserved calls stay: there are no more of them than calls that ran at the failure.
+            self.backlog.ends.retain(|end| {
+                let is_lost = excess > 0 && !end.settles;
+                excess -= usize::from(is_lost);
+                !is_lost
+            });
+        }
+        self.backlog.attempts.truncate(MAX_BACKLOG);
+        self.backlog.shared_refusals.truncate(MAX_BACKLOG);
+    }
+
+    fn report_backlog(&self) {
+        let unanswered = self.unanswered.as_ref().map_or(0, Batch::ended_count);
+        self.observer
+            .on_backlog(self.backlog.ended_count() + unanswered);
+    }
+
+    /// Undoes reservations whose callers are gone.
+    fn undo_unwanted(&mut self, batch: &Batch, decisions: &Decisions, waiting: &Waiting) {
+        let replies = waiting.reservations.iter().chain(&waiting.unit_requests);
+        let decisions = decisions
+            .reservations
+            .iter()
+            .chain(&decisions.unit_requests);
+        for ((call, reply), decision) in batch.started_calls().zip(replies).zip(decisions) {
+            if decision.is_ok() && reply.is_closed() {
+                self.unwanted.push(call);
+            }
+        }
+    }
+
+    /// Reconnects if needed, writes the backlog, or shows the other replicas that this one lives.
+    async fn beat(&mut self) {
+        if !self.replica.is_connected() {
+            match self.replica.reattach().await {
+                Ok(attached) => {
+                    if attached.was_settled {
+                        warn_settled(&self.replica);
+                    }
+                    self.resolve_unanswered(attached.open_batch_is_committed);
+                }
+                Err(error) => {
+                    self.fail(&error);
+                    return;
+                }
+            }
+        }
+        while !self.backlog.is_empty() {
+            if !self.write_backlog().await {
+                break;
+            }
+        }
+        self.report_backlog();
+        if self.backlog.is_empty() {
+            let batch = Batch {
+                voids: std::mem::take(&mut self.unwanted),
+                ..Batch::default()
+            };
+            if self.commit(&batch).await.is_err() {
+                self.keep(batch, true);
+            }
+        }
+    }
+
+    /// Takes the rows of an unanswered commit into the backlog, or only undoes its reservations,
+    /// whose callers got an error.
+    fn resolve_unanswered(&mut self, is_committed: Option<bool>) {
+        let Some(batch) = self.unanswered.take() else {
+            return;
+        };
+        if is_committed == Some(true) {
+            self.backlog.voids.extend(batch.started_calls());
+            batch
+                .ends
+                .iter()
+                .for_each(|end| self.durations.add(&end.row));
+        } else {
+            let later = std::mem::take(&mut self.backlog);
+            self.backlog.take_over(batch);
+            self.backlog.take_over(later);
+        }
+    }
+
+    /// Writes the oldest part of the backlog. Returns whether that worked. A row that the database
+    /// refuses is found by writing one at a time, and discarded.
+    async fn write_backlog(&mut self) -> bool {
+        let mut at_most = MAX_BATCH;
+        loop {
+            let mut batch = self.backlog.take_oldest(at_most);
+            batch.remove_duplicates();
+            let running = self.observer.running_calls();
+            match self.replica.commit(running, &batch, None).await {
+                Ok(_) => {
+                    batch
+                        .ends
+                        .iter()
+                        .for_each(|end| self.durations.add(&end.row));
+                    return true;
+                }
+                Err(error) if fault::is_row_error(&error) && at_most > 1 => {
+                    self.backlog.put_back(batch);
+                    at_most = 1;
+                }
+                Err(error) if fault::is_row_error(&error) => {
+                    let ids: Vec<_> = batch
+                        .ends
+                        .iter()
+                        .map(|end| end.row.id.to_string())
+                        .collect();
+                    tracing::error!(
+                        ?ids,
+                        reason = fault::reason(&error),
+                        "the end of a call cannot be written and is discarded"
+                    );
+                    return true;
+                }
+                Err(error) if self.replica.is_connected() => {
+                    self.backlog.put_back(batch);
+                    if fault::is_replica_ended(&error) {
+                        self.replica.disconnect();
+                    }
+                    self.fail(&error);
+                    return false;
+                }
+                Err(error) => {
+                    self.unanswered = Some(batch);
+                    self.fail(&error);
+                    return false;
+                }
+            }
+        }
+    }
+
+    async fn close(mut self, mut operations: mpsc::Receiver<Operation>) {
+        operations.close();
+        self.beat().await;
+        if !self.durations.is_empty() {
+            let running = self.observer.running_calls();
+            let _ = self
+                .replica
+                .commit(running, &Batch::default(), Some(&self.durations))
+                .await;
+        }
+        while let Ok(op) = operations.try_recv() {
+            log_lost_row(&op);
+        }
+        let unanswered = self.unanswered.iter().flat_map(|batch| &batch.ends);
+        for end in self.backlog.ends.iter().chain(unanswered) {
+            tracing::error!(id = %end.row.id, tool = %end.row.tool, "the end of a call is not recorded");
+        }
+        self.replica.close().await;
+    }
+}
+
+fn warn_settled(replica: &Replica) {
+    tracing::warn!(
+        replica = %replica.boot(),
+        "another replica has settled this one, which did not reach the database in time; it goes on under a new id"
+    );
+}
+
+impl Waiting {
+    /// Sends what the commit decided.
+    fn send(self, decisions: Decisions) {
+        let reservations = self.reservations.into_iter().zip(decisions.reservations);
+        let unit_requests = self.unit_requests.into_iter().zip(decisions.unit_requests);
+        for (reply, decision) in reservations.chain(unit_requests) {
+            let _ = reply.send(decision);
+        }
+        for reply in self.ended {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// Sends the error of a commit that failed.
+    fn send_error(self, error: &Error) {
+        for reply in self.reservations.into_iter().chain(self.unit_requests) {
+            let _ = reply.send(Err(error.clone().into()));
+        }
+        for reply in self.ended {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The bounded queue that leads to the one task of an engine that writes.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{Error, HeldUntilCommit, Row};
+
+/// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
+const QUEUE_CAPACITY: usize = 1024;
+
+/// Answers the caller of an operation.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// An operation of a writer.
+pub(super) trait WriterOperation: Send + 'static {
+    /// Whether a caller waits for the commit.
+    fn is_awaited(&self) -> bool;
+
+    /// The row that is lost if the writer does not take the operation.
+    fn recorded_row(&self) -> Option<&Row>;
+
+    /// The operation that writes everything and ends the writer.
+    fn close(reply: Reply<()>) -> Self;
+}
+
+/// What follows the commit of a row.
+pub(super) enum OnCommit {
+    /// A reply to the waiting caller.
+    Reply(Reply<()>),
+    /// No caller waits; the commit drops this value.
+    Drop(HeldUntilCommit),
+}
+
+/// The handle of a writer's task.
+pub(super) struct WriterQueue<Op> {
+    queue: mpsc::Sender<Op>,
+    health: Arc<WriterHealth>,
+}
+
+/// The state of a writer.
+#[derive(Default)]
+pub(super) struct WriterHealth {
+    /// Why nothing can be written now; `None` if the writer works.
+    pub(super) failure: ArcSwapOption<String>,
+    /// Cancelled when the writer has stopped for good.
+    pub(super) stopped: CancellationToken,
+    /// Notified when an operation is in the queue for which a caller waits.
+    pub(super) awaited: Notify,
+}
+
+impl WriterHealth {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.failure.load_full() {
+            None => Ok(()),
+            Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
+            Some(reason) => Err(Error::Failed(reason.to_string())),
+        }
+    }
+}
+
+impl<Op: WriterOperation> WriterQueue<Op> {
+    /// A queue, with the end from which the writer receives.
+    pub(super) fn new(health: Arc<WriterHealth>) -> (Self, mpsc::Receiver<Op>) {
+        let (queue, operations) = mpsc::channel(QUEUE_CAPACITY);
+        (Self { queue, health }, operations)
+    }
+
+    /// A queue that accepts no operation.
+    pub(super) fn new_closed() -> Self {
+        Self::new(Arc::default()).0
+    }
+
+    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
+        let is_awaited = op.is_awaited();
+        let sent = self.queue.send(op).await;
+        if is_awaited {
+            self.health.awaited.notify_one();
+        }
+        sent.map_err(|_| self.closed_error())
+    }
+
+    /// Sends an operation and waits for its commit.
+    pub(super) async fn send_and_wait<T>(
+        &self,
+        op: impl FnOnce(Reply<T>) -> Op,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(op(reply)).await?;
+        answer.await.map_err(|_| self.closed_error())?
+    }
+
+    /// Sends without waiting for a free slot. The memory of such rows is bounded by `in_flight.rs`.
+    pub(super) fn send_without_waiting(&self, op: Op) {
+        match self.queue.try_send(op) {
+            Ok(()) => {}
+            Err(TrySendError::Full(op)) => {
+                let queue = self.queue.clone();
+                tokio::spawn(async move {
+                    queue
+                        .send(op)
+                        .await
+                        .inspect_err(|unsent| log_lost_row(&unsent.0))
+                });
+            }
+            Err(TrySendError::Closed(op)) => log_lost_row(&op),
+        }
+    }
+
+    pub(super) fn health(&self) -> Result<(), String> {
+        self.health.check().map_err(|error| match error {
+            Error::Failed(reason) => reason,
+            stopped => stopped.to_string(),
+        })
+    }
+
+    /// Why the writer accepts no operation any more.
+    pub(super) fn closed_error(&self) -> Error {
+        self.health.check().err().unwrap_or(Error::Closed)
+    }
+
+    /// Stops the writer for good.
+    pub(super) fn stop(&self, reason: String) {
+        if !self.health.stopped.is_cancelled() {
+            tracing::error!(%reason, "the ledger stops, and the service must stop too: its file cannot be read");
+            self.health.failure.store(Some(Arc::new(reason)));
+            self.health.stopped.cancel();
+        }
+    }
+
+    /// Waits until the writer has stopped for good. Returns the reason.
+    pub(super) async fn wait_for_stop(&self) -> Error {
+        self.health.stopped.cancelled().await;
+        self.closed_error()
+    }
+
+    pub(super) async fn close(&self) {
+        let _ = self.send_and_wait(Op::close).await;
+    }
+}
+
+pub(super) fn log_lost_row(op: &impl WriterOperation) {
+    if let Some(row) = op.recorded_row() {
+        tracing::error!(id = %row.id, tool = %row.tool, "a call ended after the ledger was closed or stopped: the call is not recorded");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_distinguishes_failed_from_stopped() {
+        let health = WriterHealth::default();
+        assert!(health.check().is_ok());
+        health.failure.store(Some(Arc::new("full".into())));
+        assert!(matches!(health.check(), Err(Error::Failed(reason)) if reason == "full"));
+        health.stopped.cancel();
+        assert!(matches!(health.check(), Err(Error::Stopped(reason)) if reason == "full"));
+    }
+}
