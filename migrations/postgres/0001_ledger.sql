@@ -146,6 +146,22 @@ create table registered_tool (
     registered_at bigint not null
 );
 
+-- Changes that concern all replicas, for an hour. Replicas read them when they are notified, and every few seconds.
+create table announcement (
+    seq          bigint  generated always as identity primary key,
+    sender       uuid    not null,
+    change       jsonb   not null,
+    made_at      timestamptz not null default clock_timestamp()
+);
+-- Announces a change in the transaction that makes the change. The lock makes the numbers visible in their order.
+create function announce_1(p_sender uuid, p_change jsonb) returns void language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(1413698114, 3);
+    insert into announcement (sender, change) values (p_sender, p_change);
+    delete from announcement where made_at < clock_timestamp() - interval '1 hour';
+    perform pg_notify('toolcrib', '');
+end $$;
+
 -- Ids of the counters of these calls: of their rows that are still reserved, and of calls without a row.
 create function counters_of(p_calls uuid[]) returns setof bigint language sql stable as $$
     select unnest(counters) from unit_holder where invocation = any (p_calls)
@@ -176,6 +192,7 @@ end $$;
 --   p_voids         calls whose reservation was not acknowledged: undone if it was committed
 -- The answer has a decision for each reservation and for each call of p_units:
 --   [[start, used], …], {"full": position of the charge, "start", "used"}, or {"holder": id of the call that has the key}
+-- and in `lost` the ended calls that another replica has settled.
 create function commit_batch_1(
     p_boot uuid, p_batch bigint, p_running integer, p_counters jsonb, p_reservations jsonb, p_units jsonb, p_ends jsonb, p_voids uuid[],
     p_attempts jsonb, p_results jsonb, p_refusals jsonb, p_latencies jsonb
@@ -191,6 +208,7 @@ declare
     v_holder uuid;
     v_admitted uuid[] := '{}'; v_admitted_charged text[] := '{}'; v_admitted_seq bigint[] := '{}';
     v_decision jsonb;
+    v_lost uuid[] := '{}';
 begin
     -- A replica that was settled by another one commits nothing any more.
     select slot, last_batch into v_slot, v_last from replica where boot = p_boot and ended_at is null for update;
@@ -211,8 +229,9 @@ begin
             join quota q on q.tool = c->>0 and q.caller = c->>1 and q.run = c->>2 and q.per = c->>3;
     end if;
     if p_ends is not null then
-        select array_agg(id), array_agg(id) filter (where refunds) into v_settled, v_refunded
-            from jsonb_to_recordset(p_ends) as one (id uuid, settles boolean, refunds boolean) where settles;
+        -- A refused call that has a reservation did not get the answer to it in time.
+        select array_agg(id), array_agg(id) filter (where refunds or state = 'refused') into v_settled, v_refunded
+            from jsonb_to_recordset(p_ends) as one (id uuid, state text, settles boolean, refunds boolean) where settles or state = 'refused';
     end if;
     v_refunded := v_refunded || p_voids;
     select array_agg(id) into v_extra from counters_of(coalesce(v_settled, '{}') || coalesce(v_refunded, '{}')) as id;
@@ -360,14 +379,18 @@ begin
             delete from key_holder k using ended e where e.reserved and k.invocation = e.id and e.key_until is null
         ), kept as (
             update key_holder k set held_until = e.key_until from ended e where e.reserved and k.invocation = e.id and e.key_until is not null
-        )
-        insert into usage_total
+        ), counted as (
+          insert into usage_total
             select caller, tool, v_slot, count(*) filter (where not reserved), count(*) filter (where state = 'succeeded'),
                 count(*) filter (where state in ('failed', 'timed_out', 'cancelled', 'unknown')), count(*) filter (where state = 'refused'),
                 count(*) filter (where cache in ('hit', 'joined') and state <> 'refused') from ended group by caller, tool
             on conflict (caller, tool, slot) do update set calls = usage_total.calls + excluded.calls,
                 succeeded = usage_total.succeeded + excluded.succeeded, failed = usage_total.failed + excluded.failed,
-                refused = usage_total.refused + excluded.refused, cache_hits = usage_total.cache_hits + excluded.cache_hits;
+                refused = usage_total.refused + excluded.refused, cache_hits = usage_total.cache_hits + excluded.cache_hits
+        )
+        -- Another replica has settled these calls, so their callers must not get a result.
+        select coalesce(array_agg(i.id), '{}') into v_lost from invocation i
+            where i.id = any (v_settled) and i.state = 'unknown' and i.duration_us is null;
     end if;
 
     if p_refusals is not null then
@@ -398,12 +421,12 @@ begin
             on conflict (caller, tool, bucket, slot) do update set calls = usage_latency.calls + excluded.calls;
     end if;
     update replica set last_batch = p_batch, running = p_running, seen_at = clock_timestamp() where boot = p_boot;
-    return jsonb_build_object('reservations', to_jsonb(v_reserved), 'units', to_jsonb(v_taken));
+    return jsonb_build_object('reservations', to_jsonb(v_reserved), 'units', to_jsonb(v_taken), 'lost', to_jsonb(v_lost));
 end $$;
 
 -- Settles what an ended replica has left: its calls become `unknown` and stay charged. A write keeps its key until `p_key_until`, so that it
 -- never runs again with that key; other calls release their keys. Units of calls without a row stay used.
--- A replica has ended if its lock is free and it was not seen for p_grace_ms, or if it was not seen for p_lease_ms.
+-- A replica has ended if its lock is free and it was not seen for p_grace_ms, or if it was not seen for p_lease_ms (null: never).
 -- Returns the number of calls, or null if the replica has not ended.
 create function settle_replica_1(p_boot uuid, p_lease_ms bigint, p_grace_ms bigint, p_key_until bigint) returns bigint language plpgsql as $$
 declare
@@ -415,7 +438,7 @@ begin
     if not found then
         return null;
     end if;
-    if v_seen > clock_timestamp() - make_interval(secs => p_lease_ms / 1000.0)
+    if (p_lease_ms is null or v_seen > clock_timestamp() - make_interval(secs => p_lease_ms / 1000.0))
             and (v_seen > clock_timestamp() - make_interval(secs => p_grace_ms / 1000.0) or not pg_try_advisory_xact_lock(hashtextextended(p_boot::text, 1413698114))) then
         return null;
     end if;

@@ -11,6 +11,7 @@ mod error;
 mod registry_builder;
 mod serving;
 mod shared;
+mod shared_changes;
 mod signals;
 mod startup_banner;
 

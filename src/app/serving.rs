@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::signals::StopSignals;
-use super::{App, Error};
+use super::{App, Error, shared_changes};
 use crate::app::startup_banner::StartupBanner;
 use crate::ledger::{self, Ledger};
 use crate::{http, manifest, mcp};
@@ -165,7 +165,7 @@ impl App {
             &shared.clock,
             shared.metrics.commit_metrics(),
         );
-        let tasks = vec![
+        let mut tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(self.live.clone().watch_for_changes(hangups))),
             AbortOnDropHandle::new(tokio::spawn(ledger::verify_counters(
                 ledger.clone(),
@@ -173,6 +173,10 @@ impl App {
             ))),
             AbortOnDropHandle::new(tokio::spawn(ledger::watch_clock(clock.clone(), commits))),
         ];
+        if let Some(changes) = ledger.watch_shared_changes() {
+            let follow = shared_changes::follow(self.live.clone(), changes);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
+        }
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::run_retention(

@@ -26,11 +26,16 @@ pub(super) fn build_shared(
     call_log: Option<CallLog>,
     metrics: Metrics,
 ) -> Result<SharedParts, Error> {
+    let in_flight_calls = InFlightCalls::default();
+    let counted = in_flight_calls.clone();
+    metrics
+        .commit_metrics()
+        .count_running_with(move || counted.len());
     Ok(SharedParts {
         cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
         replay_cache: ReplayCache::default(),
         ledger,
-        in_flight_calls: InFlightCalls::default(),
+        in_flight_calls,
         runs: Runs::new(clock.clone()),
         global_permits: Arc::new(Semaphore::new(
             manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS),

@@ -186,7 +186,7 @@ pub(super) async fn readyz(
     } else {
         shared
             .ledger
-            .check_health()
+            .accepts_calls()
             .err()
             .map(|reason| CallError::LedgerUnavailable {
                 reason,

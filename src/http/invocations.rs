@@ -10,7 +10,7 @@ use axum::extract::State;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use utoipa::IntoParams;
 
 use super::auth::Principal;
@@ -38,6 +38,8 @@ const MAX_PAGE_SIZE: u32 = 500;
 /// How long a cancellation waits for the call's end. The call itself is dropped at once; its row
 /// must still be committed.
 const MAX_CANCEL_WAIT: Duration = Duration::from_secs(3);
+/// Pause between looks for the end of a call that another replica runs.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Which calls to list; everything given must match.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -170,9 +172,17 @@ async fn merge_running_and_stored(
     let shared = registry.shared();
     let under_way = shared.in_flight_calls.list();
     let known: HashSet<InvocationId> = under_way.iter().map(|row| row.id).collect();
+    let replica = shared.ledger.replica();
     let mut rows: Vec<Arc<Row>> = under_way
         .into_iter()
         .filter(|row| query.matches(row))
+        .map(|row| match &replica {
+            None => row,
+            Some(_) => Arc::new(Row {
+                replica: replica.clone(),
+                ..Row::clone(&row)
+            }),
+        })
         .collect();
     // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So
     // read on until the page has enough other rows. Otherwise it would look like the last page.
@@ -285,10 +295,16 @@ pub(super) async fn cancel_invocation(
         // After a timeout too, the answer is the call's current state.
         let _ = timeout(MAX_CANCEL_WAIT, ended.cancelled()).await;
     }
+    let has_replicas = registry.shared().ledger.replica().is_some();
+    if !runs_here && has_replicas {
+        cancel_elsewhere(&registry, &caller, id).await?;
+    }
     let call = load_detail(&registry, &caller, id).await?;
     match (call.invocation.state, call.invocation.kind) {
         (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
-        (CallState::Reserved | CallState::Running, _) if runs_here => Ok(Json(call)),
+        (CallState::Reserved | CallState::Running, _) if runs_here || has_replicas => {
+            Ok(Json(call))
+        }
         (CallState::Reserved | CallState::Running, _) => Err(ApiError::Conflict(
             "another process on the same ledger runs this call: cancel it there".into(),
         )),
@@ -297,6 +313,35 @@ pub(super) async fn cancel_invocation(
             state.as_str()
         ))),
     }
+}
+
+/// Asks the other replicas to cancel a call, and waits until its end is in the ledger. A read that
+/// no limit counts has no row before its end.
+async fn cancel_elsewhere(
+    registry: &Registry,
+    caller: &Caller,
+    id: InvocationId,
+) -> Result<(), ApiError> {
+    let ledger = &registry.shared().ledger;
+    let has_ended = async || match ledger.get(id).await? {
+        Some(found) => Ok::<_, ApiError>(Some(found.row.state != CallState::Reserved)),
+        None => Ok(None),
+    };
+    if has_ended().await? == Some(true) {
+        return Ok(());
+    }
+    let asks = (!caller.admin).then_some(&*caller.name);
+    ledger.request_cancel(id, asks).await?;
+    let until_ended = async {
+        while has_ended().await? != Some(true) {
+            sleep(CANCEL_POLL_INTERVAL).await;
+        }
+        Ok(())
+    };
+    // After a timeout too, the answer is the call's current state.
+    timeout(MAX_CANCEL_WAIT, until_ended)
+        .await
+        .unwrap_or(Ok(()))
 }
 
 fn invalid_id(field: &str) -> ApiError {

@@ -26,6 +26,7 @@ mod prefer;
 mod problem;
 mod query;
 mod registration;
+mod replicas;
 mod request_error;
 mod request_id;
 mod respond;

@@ -5,7 +5,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::state::AppState;
 use super::{
-    calls, docs, health, invocations, mcp, metrics, registration, results, sources, tools, usage,
+    calls, docs, health, invocations, mcp, metrics, registration, replicas, results, sources,
+    tools, usage,
 };
 
 /// Every documented route.
@@ -31,6 +32,7 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
         ))
         .routes(routes!(results::get_result))
         .routes(routes!(usage::get_usage))
+        .routes(routes!(replicas::list_replicas))
         .routes(routes!(sources::list_sources))
         .routes(routes!(sources::restart_source))
         .routes(routes!(health::livez))

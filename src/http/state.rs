@@ -4,10 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::mcp::McpService;
 use super::memory::MemoryBudget;
+use crate::call::InvocationId;
 use crate::live::LiveTools;
 use crate::manifest::ServerSettings;
 use crate::registry::Registry;
@@ -29,6 +31,14 @@ pub(super) struct Handles {
     pub max_body: usize,
     /// Memory for the values of all requests.
     pub memory: MemoryBudget,
+    /// This process, for a ledger without replicas.
+    pub process: ProcessId,
+}
+
+/// Distinguishes this process from others.
+pub(super) struct ProcessId {
+    pub id: Arc<str>,
+    pub started_at: Timestamp,
 }
 
 impl AppState {
@@ -42,12 +52,17 @@ impl AppState {
         let registry = live.registry().clone();
         let mcp = McpService::new(registry.clone(), settings, shutdown);
         let memory = MemoryBudget::new(max_body);
+        let process = ProcessId {
+            id: InvocationId::new().to_string().into(),
+            started_at: registry.shared().clock.now(),
+        };
         Self(Arc::new(Handles {
             registry,
             live,
             mcp,
             max_body,
             memory,
+            process,
         }))
     }
 }

@@ -413,6 +413,9 @@ pub struct InvocationView {
     pub arguments_digest: Option<Digest>,
     /// Stands for the arguments of a refused call that are longer than 1 KiB; else null.
     pub arguments_truncated: Option<Truncated>,
+    /// The replica that ran the call (`GET /replicas`); null if the ledger is a file of one machine.
+    #[schema(required)]
+    pub replica: Option<String>,
     /// Number of calls in this row. It is 1, except for refused calls of one caller beyond 100 in a
     /// second. Of these, the calls with the same tool and kind share the row of the first.
     pub count: u64,
@@ -445,6 +448,7 @@ impl From<&Row> for InvocationView {
                 .flatten(),
             arguments_digest,
             arguments_truncated,
+            replica: row.replica.as_deref().map(str::to_owned),
             count: row.count,
         }
     }

@@ -34,6 +34,7 @@ pub(super) fn row(tool: &str, caller: &str, at: Timestamp) -> Row {
         fingerprint: None,
         parent: None,
         detail: None,
+        replica: None,
         key_until: None,
         count: 1,
     }
@@ -947,6 +948,7 @@ pub(super) mod sqlite {
             url,
             base: std::path::PathBuf::new(),
             durability,
+            when_down: WhenDown::Refuse,
             retention: None,
             max_bytes: None,
             accept_loss: false,

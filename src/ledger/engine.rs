@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::broadcast;
 
 use super::{
-    AttemptRow, Error, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row,
-    StoredResult, Switch, UsageRow,
+    AttemptRow, Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
+    Row, SharedChange, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -132,9 +133,35 @@ pub trait Ledger: Send + Sync + 'static {
     /// Whether the ledger can write now. The error is the reason.
     fn check_health(&self) -> Result<(), String>;
 
+    /// Whether calls are accepted now. With `when_down: serve_reads`, a call that needs no commit is
+    /// accepted even if the ledger cannot write. The error is the reason.
+    fn accepts_calls(&self) -> Result<(), String>;
+
     /// Whether this process may run its calls. It may not if another replica has, or may have,
     /// settled them. The error is the reason.
     fn check_lease(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The id of this process among the replicas that share the ledger; `None` if the engine has no
+    /// replicas.
+    fn replica(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// The replicas that share the ledger, the oldest first. Empty if the engine has no replicas.
+    async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Receives the changes that other replicas make from now on; `None` if the engine has no
+    /// replicas.
+    fn watch_shared_changes(&self) -> Option<broadcast::Receiver<SharedChange>> {
+        None
+    }
+
+    /// Asks the other replicas to cancel a call. `caller`: only if it is a call of this caller.
+    async fn request_cancel(&self, _: InvocationId, _: Option<&str>) -> Result<(), Error> {
         Ok(())
     }
 

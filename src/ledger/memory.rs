@@ -431,6 +431,10 @@ impl Ledger for MemoryLedger {
         Ok(())
     }
 
+    fn accepts_calls(&self) -> Result<(), String> {
+        self.check_health()
+    }
+
     async fn wait_for_failure(&self) -> Error {
         std::future::pending().await
     }

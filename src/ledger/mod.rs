@@ -7,6 +7,7 @@ mod contract;
 mod end;
 mod engine;
 mod error;
+mod fleet;
 mod latency;
 mod maintenance;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod writer_queue;
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
 pub use error::Error;
+pub use fleet::{ReplicaRow, SharedChange};
 pub use maintenance::{run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
@@ -36,4 +38,4 @@ pub use record::{
     AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation, ReserveError,
     Row, State, StoredResult, Switch, UsageRow,
 };
-pub use settings::{Durability, MIN_SIZE_BOUND, Settings};
+pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};

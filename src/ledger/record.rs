@@ -103,6 +103,8 @@ pub struct Row {
     /// One sentence of the service on why the call failed; `None` if it did not, and for rows of
     /// older versions.
     pub detail: Option<Arc<str>>,
+    /// The replica that ran the call; `None` if the engine has no replicas.
+    pub replica: Option<Arc<str>>,
     /// Number of calls that the row counts. It is above one for refused calls that share a row.
     pub count: u64,
 }
@@ -141,6 +143,7 @@ impl Row {
             parent: invocation.call_chain.parent,
             key_until: None,
             detail: None,
+            replica: None,
             count: 1,
         }
     }

@@ -25,18 +25,41 @@ pub enum Durability {
     Strict,
 }
 
+/// What is served while the ledger cannot write.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenDown {
+    /// No call is served.
+    #[default]
+    Refuse,
+    /// Cached answers are served, and reads without a limit and without a key.
+    ServeReads,
+}
+
 /// Minimum for the bound on the file, in bytes: several commits must fit into it.
 pub const MIN_SIZE_BOUND: u64 = 16 << 20;
 
 /// Location and behavior of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The URL of the ledger, `sqlite://FILE`, or only the file.
+    /// The URL of the ledger: `postgres://…`, `sqlite://FILE`, or only the file.
     pub url: String,
     /// The folder from which relative file names start.
     pub base: PathBuf,
     /// When an answer may be sent.
     pub durability: Durability,
+    /// What is served while the ledger cannot write.
+    pub when_down: WhenDown,
     /// How long calls are kept after their start; `None`: forever.
     pub retention: Option<Duration>,
     /// Bound on the file, in bytes, at least [`MIN_SIZE_BOUND`]; `None`: no bound.

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, HeldUntilCommit, Row};
+use super::{Error, HeldUntilCommit, Row, WhenDown};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE_CAPACITY: usize = 1024;
@@ -115,6 +115,14 @@ impl<Op: WriterOperation> WriterQueue<Op> {
             Error::Failed(reason) => reason,
             stopped => stopped.to_string(),
         })
+    }
+
+    /// Whether calls are accepted; see the trait.
+    pub(super) fn accepts_calls(&self, when_down: WhenDown) -> Result<(), String> {
+        match self.health.check() {
+            Err(Error::Failed(_)) if when_down == WhenDown::ServeReads => Ok(()),
+            _ => self.health(),
+        }
     }
 
     /// Why the writer accepts no operation any more.

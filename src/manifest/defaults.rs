@@ -16,6 +16,7 @@ impl Default for Manifest {
                 url: DEFAULT_LEDGER.into(),
                 base: PathBuf::new(),
                 durability: ledger::Durability::default(),
+                when_down: ledger::WhenDown::default(),
                 retention: None,
                 max_bytes: None,
                 accept_loss: false,

@@ -45,4 +45,8 @@ pub(super) fn check_ledger(root: &Node, section: &Ledger, findings: &mut Finding
         let message = format!("at least {smallest} is needed: leave it out for no bound");
         findings.error(root, &key("max_bytes"), "", message);
     }
+    if section.max_bytes.is_some() && section.url.as_deref().is_some_and(ledger::is_shared_url) {
+        let message = "a bound is only for a file: leave it out, and set `retention`";
+        findings.error(root, &key("max_bytes"), "", message);
+    }
 }

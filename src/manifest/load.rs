@@ -282,11 +282,12 @@ impl Loader<'_> {
             let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
             let retention = section.retention.map(|time| time.0);
             let max_bytes = section.max_bytes.map(|size| size.0);
-            let durability = section.durability;
+            let (durability, when_down) = (section.durability, section.when_down);
             manifest.ledger = ledger::Settings {
                 url,
                 base,
                 durability,
+                when_down,
                 retention,
                 max_bytes,
                 accept_loss: false,

@@ -8,7 +8,7 @@ use crate::call::units::{HumanDuration, Size};
 use crate::call::{
     CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging,
 };
-use crate::ledger::Durability;
+use crate::ledger::{Durability, WhenDown};
 
 /// `server:`: the HTTP service.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -52,12 +52,17 @@ pub(super) struct Server {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Ledger {
     /// The database file, relative to the manifest; without this key, a file in the working folder.
-    /// `--ledger` and `TOOLCRIB_LEDGER` take precedence.
+    /// `postgres://USER:PASSWORD@HOST/DATABASE` is a ledger that several replicas share. `--ledger`
+    /// and `TOOLCRIB_LEDGER` take precedence.
     #[schemars(extend("examples" = ["sqlite://toolcrib.db"]), extend("default" = "sqlite://toolcrib.db"))]
     pub(super) url: Option<String>,
     /// When an answer may leave.
     #[schemars(extend("examples" = ["tiered"]))]
     pub(super) durability: Durability,
+    /// What is served while the ledger cannot write. Other calls are refused as
+    /// `ledger_unavailable`.
+    #[schemars(extend("examples" = ["serve_reads"]))]
+    pub(super) when_down: WhenDown,
     /// What the ledger keeps of arguments and results.
     #[schemars(extend("examples" = ["full"]), extend("default" = "full"))]
     pub(super) capture: Option<Capture>,
@@ -68,7 +73,8 @@ pub(super) struct Ledger {
     /// Deletes calls that are older. Without it, all calls are kept.
     #[schemars(extend("examples" = ["30d"]))]
     pub(super) retention: Option<HumanDuration>,
-    /// Upper bound of the file's size, at least 16 MiB. Without it, the file has no bound.
+    /// Upper bound of the file's size, at least 16 MiB. Without it, the file has no bound. Only for
+    /// a file.
     #[schemars(extend("examples" = ["2GiB"]))]
     pub(super) max_bytes: Option<Size>,
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus::{Error, Histogram, IntCounter, IntGauge};
 
 use super::families::Families;
@@ -29,9 +30,16 @@ pub struct CommitMetrics {
     used_bytes: IntGauge,
     max_bytes: IntGauge,
     trimmed: IntCounter,
+    /// The number of calls under way.
+    running: Mutex<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl CommitMetrics {
+    /// Sets how running calls are counted. Before, there are none.
+    pub fn count_running_with(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+        *self.running.lock() = Box::new(count);
+    }
+
     pub(super) fn new(families: &Families) -> Result<Self, Error> {
         let commits = families.counter_vec(
             "toolcrib_ledger_commits_total",
@@ -49,6 +57,7 @@ impl CommitMetrics {
             &[],
         )?;
         Ok(Self {
+            running: Mutex::new(Box::new(|| 0)),
             trimmed: trimmed.with_label_values::<&str>(&[]),
             size_bytes: families.gauge(
                 "toolcrib_ledger_bytes",
@@ -82,6 +91,11 @@ impl CommitMetrics {
 }
 
 impl LedgerObserver for CommitMetrics {
+    fn running_calls(&self) -> u32 {
+        let running = (self.running.lock())();
+        u32::try_from(running).unwrap_or(u32::MAX)
+    }
+
     fn on_commit(&self, rows: usize, took: Duration) {
         self.succeeded.inc();
         self.rows.observe(rows as f64);

@@ -132,7 +132,7 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
-            shared.ledger.check_health().map_err(|reason| {
+            shared.ledger.accepts_calls().map_err(|reason| {
                 shared.observe_refusal(&invocation, ledger_unavailable(reason))
             })?;
             if let Some(deadline) = shared.deadline {

@@ -12,13 +12,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout_at;
+
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::{
     CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
     ToolName,
 };
-use crate::ledger::{Ledger, ReserveError, Row, State};
+use crate::ledger::{Error, Ledger, ReserveError, Row, State};
 
 /// The limits that apply to the calls of one tool.
 #[derive(Clone)]
@@ -103,6 +105,8 @@ pub struct UsageLimit {
     charge_rules: Arc<ChargeRules>,
     effect: Effect,
     clock: Clock,
+    /// Whether the ledger is behind a network, and may not answer.
+    is_remote: bool,
 }
 
 impl UsageLimit {
@@ -114,11 +118,13 @@ impl UsageLimit {
         clock: &Clock,
     ) -> InterceptorLayer<Self> {
         let (ledger, charge_rules, clock) = (ledger.clone(), charge_rules.clone(), clock.clone());
+        let is_remote = ledger.replica().is_some();
         InterceptorLayer::new(Self {
             ledger,
             charge_rules,
             effect,
             clock,
+            is_remote,
         })
     }
 }
@@ -155,16 +161,26 @@ impl UsageLimit {
         // Held until the report has the charged units. A cancellation waits for it (`record.rs`),
         // so it can refund the units.
         let _reserving = invocation.report.reservation_lock.lock().await;
-        let reserved = if needs_row {
-            let fingerprint = invocation.report.replay.lock().fingerprint.clone();
-            let row = Row::from_invocation(invocation, self.effect, State::Reserved)
-                .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
-            self.ledger.reserve(row, charges).await
-        } else {
-            let started_at = invocation.timing.started_at;
-            self.ledger
-                .take_units(invocation.id, started_at, charges)
-                .await
+        let reserving = async {
+            if needs_row {
+                let fingerprint = invocation.report.replay.lock().fingerprint.clone();
+                let row = Row::from_invocation(invocation, self.effect, State::Reserved)
+                    .with_claim(fingerprint.as_ref(), Some(Row::FOREVER));
+                self.ledger.reserve(row, charges).await
+            } else {
+                let started_at = invocation.timing.started_at;
+                self.ledger
+                    .take_units(invocation.id, started_at, charges)
+                    .await
+            }
+        };
+        let reserved = match invocation.timing.deadline.filter(|_| self.is_remote) {
+            // A reservation whose caller has gone is undone by the ledger.
+            Some(deadline) => timeout_at(deadline, reserving).await.unwrap_or_else(|_| {
+                let reason = "the database did not answer within the time of the call";
+                Err(Error::Failed(reason.into()).into())
+            }),
+            None => reserving.await,
         };
         match reserved {
             Ok(reservation) => {

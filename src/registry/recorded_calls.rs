@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::access::deny_list::DenyList;
 use crate::call::{InvocationId, OwnResult, OwnResultError, OwnResults, ToolContext, ToolName};
 use crate::catalog::Catalog;
-use crate::ledger::{End, Error, RecordedCall, State};
+use crate::ledger::{End, Error, RecordedCall, Row, State};
 use crate::stack::SharedParts;
 
 /// A call by id, with the result of the call that answered it. `None`: no call has this id.
@@ -30,7 +30,10 @@ pub(crate) async fn find_call(
                 .map(|found| (found.attempts, found.origin_result))
                 .unwrap_or_default();
             RecordedCall {
-                row: (*row).clone(),
+                row: Row {
+                    replica: shared.ledger.replica(),
+                    ..Row::clone(&row)
+                },
                 attempts,
                 origin_result,
             }

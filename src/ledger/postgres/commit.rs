@@ -20,6 +20,8 @@ const COMMIT: &str = "select commit_batch_1($1, $2, $3, $4::jsonb, $5::jsonb, $6
 pub(super) struct Decisions {
     pub(super) reservations: Vec<Result<Reservation, ReserveError>>,
     pub(super) unit_requests: Vec<Result<Reservation, ReserveError>>,
+    /// Ended calls that another replica has settled before.
+    pub(super) lost: Vec<InvocationId>,
 }
 
 /// Commits a batch, or nothing.
@@ -95,15 +97,12 @@ pub(super) async fn commit(
         .await?;
     let answer: Answer =
         serde_json::from_str(&answer).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    let reserved = batch
-        .reservations
-        .iter()
-        .map(|(row, charges)| (row.started_at, charges));
-    let requested = batch.unit_requests.iter();
-    let requested = requested.map(|request| (request.started_at, &request.charges));
+    let reserved = batch.reservations.iter().map(|(_, charges)| charges);
+    let requested = batch.unit_requests.iter().map(|request| &request.charges);
     Ok(Decisions {
-        reservations: decode(answer.reservations, reserved.map(|(_, charges)| charges)),
-        unit_requests: decode(answer.units, requested.map(|(_, charges)| charges)),
+        reservations: decode(answer.reservations, reserved),
+        unit_requests: decode(answer.units, requested),
+        lost: answer.lost,
     })
 }
 
@@ -321,6 +320,7 @@ struct LatencyColumns<'a> {
 struct Answer {
     reservations: Vec<Decision>,
     units: Vec<Decision>,
+    lost: Vec<InvocationId>,
 }
 
 /// The decision on one call, as `commit_batch_1` writes it.

@@ -7,32 +7,39 @@ use std::time::Instant;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
     AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
+    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange,
+    StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, UnitRequest};
+use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::Replica;
-use super::{change, fault, list, open, read, retention, settle, writer};
+use super::{announce, fault, list, open, read, retention, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// A ledger that several replicas share.
 pub(in crate::ledger) struct PostgresLedger {
     place: String,
     durability: Durability,
+    when_down: WhenDown,
     writer: Writer,
     lease: Arc<Lease>,
     pool: PgPool,
-    /// Settles ended replicas.
-    _settling: Option<AbortOnDropHandle<()>>,
+    changes: Changes,
+    /// The current boot id, which changes if another replica settles this one.
+    boot: watch::Receiver<Uuid>,
+    shared_changes: broadcast::Sender<SharedChange>,
+    /// Settles ended replicas, and follows the changes of others.
+    _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl PostgresLedger {
@@ -42,20 +49,35 @@ impl PostgresLedger {
     ) -> Result<Self, Error> {
         let address = Address::parse(&settings.url, &settings.base)?;
         let pool = open::open_database(&address).await?;
-        let lease = Arc::new(Lease::new(Instant::now()));
-        let mut replica = Replica::new(address.options.clone(), Uuid::now_v7(), lease.clone());
-        replica.register().await.map_err(|error| Error::Unusable {
+        let explain = |error: sqlx::Error| Error::Unusable {
             place: address.place.clone(),
             reason: fault::reason(&error),
-        })?;
+        };
+        let lease = Arc::new(Lease::new(Instant::now()));
+        let process = Uuid::now_v7();
+        let mut replica = Replica::new(address.options.clone(), process, lease.clone());
+        // What happens from here on is followed; what happened before is read at the start.
+        let newest = announce::newest(&pool).await.map_err(explain)?;
+        replica.register().await.map_err(explain)?;
+        let boot = replica.watch_boot();
+        let (shared_changes, _) = broadcast::channel(announce::CAPACITY);
         let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
+        let following = announce::follow(pool.clone(), process, newest, shared_changes.clone());
+        let tasks = [settling, tokio::spawn(following)];
         Ok(Self {
             place: address.place,
             durability: settings.durability,
+            when_down: settings.when_down,
             writer: writer::spawn_writer(replica, observer),
             lease,
+            changes: Changes {
+                pool: pool.clone(),
+                process,
+            },
             pool,
-            _settling: Some(AbortOnDropHandle::new(settling)),
+            boot,
+            shared_changes,
+            _tasks: tasks.map(AbortOnDropHandle::new).into(),
         })
     }
 
@@ -68,13 +90,22 @@ impl PostgresLedger {
         };
         let mut connection = open::connect(&address.options).await.map_err(unusable)?;
         open::check_version(&mut connection, &address).await?;
+        let pool = open::open_pool(&address);
+        let process = Uuid::nil();
         Ok(Self {
             durability: settings.durability,
+            when_down: settings.when_down,
             writer: Writer::new_closed(),
             lease: Arc::new(Lease::new(Instant::now())),
-            pool: open::open_pool(&address),
+            changes: Changes {
+                pool: pool.clone(),
+                process,
+            },
+            pool,
+            boot: watch::channel(process).1,
+            shared_changes: broadcast::channel(1).0,
             place: address.place,
-            _settling: None,
+            _tasks: Vec::new(),
         })
     }
 
@@ -193,7 +224,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
-        let reset = change::reset_counters(&self.pool, tool, caller).await;
+        let reset = self.changes.reset_counters(tool, caller).await;
         reset.map(drop).map_err(explain)
     }
 
@@ -202,6 +233,8 @@ impl Ledger for PostgresLedger {
         key: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<StoredResult>, Error> {
+        // A call that can do without the stored result does not wait for a database that is away.
+        self.writer.health().map_err(Error::Failed)?;
         read::find_result(&self.pool, key, now)
             .await
             .map_err(explain)
@@ -214,9 +247,7 @@ impl Ledger for PostgresLedger {
     async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
         // Results that are on their way are purged too.
         self.flush().await?;
-        change::purge_results(&self.pool, tool)
-            .await
-            .map_err(explain)
+        self.changes.purge_results(tool).await.map_err(explain)
     }
 
     async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
@@ -224,9 +255,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        change::set_switch(&self.pool, &switch)
-            .await
-            .map_err(explain)
+        self.changes.set_switch(&switch).await.map_err(explain)
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
@@ -247,15 +276,11 @@ impl Ledger for PostgresLedger {
     }
 
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        change::register_tool(&self.pool, &tool)
-            .await
-            .map_err(explain)
+        self.changes.register_tool(&tool).await.map_err(explain)
     }
 
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        change::unregister_tool(&self.pool, name)
-            .await
-            .map_err(explain)
+        self.changes.unregister_tool(name).await.map_err(explain)
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {
@@ -280,6 +305,29 @@ impl Ledger for PostgresLedger {
             return Ok(());
         }
         Err("this replica has not reached the database for too long; another one may have settled its calls".into())
+    }
+
+    fn replica(&self) -> Option<Arc<str>> {
+        Some(self.boot.borrow().to_string().into())
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
+        read::replicas(&self.pool).await.map_err(explain)
+    }
+
+    fn watch_shared_changes(&self) -> Option<broadcast::Receiver<SharedChange>> {
+        Some(self.shared_changes.subscribe())
+    }
+
+    async fn request_cancel(&self, id: InvocationId, caller: Option<&str>) -> Result<(), Error> {
+        self.changes
+            .request_cancel(id, caller)
+            .await
+            .map_err(explain)
+    }
+
+    fn accepts_calls(&self) -> Result<(), String> {
+        self.writer.accepts_calls(self.when_down)
     }
 
     async fn wait_for_failure(&self) -> Error {

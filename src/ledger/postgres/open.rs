@@ -19,8 +19,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
-/// Number of connections for queries and rare changes.
-const POOL_CONNECTIONS: u32 = 4;
+/// Number of connections for queries and rare changes. One of them listens.
+const POOL_CONNECTIONS: u32 = 5;
 /// Session of every connection. An acknowledged commit must survive a crash of the server, and with
 /// `synchronous_standby_names` the loss of the server.
 const SESSION: &str = "set search_path to toolcrib; set client_min_messages to error; set statement_timeout to '10s'; \

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::super::latency::Latencies;
 use super::super::{
-    AttemptRow, RecordedCall, RegisteredTool, Row, State, StoredResult, Switch, UsageRow,
+    AttemptRow, RecordedCall, RegisteredTool, ReplicaRow, Row, State, StoredResult, Switch,
+    UsageRow,
 };
 use super::commit::{storable, to_uuid};
 use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
@@ -178,6 +179,25 @@ pub(super) async fn find_result(
     }))
 }
 
+/// The replicas that have not ended, the oldest first.
+pub(super) async fn replicas(pool: &PgPool) -> Result<Vec<ReplicaRow>> {
+    let sql = "select boot, version, started_at, (extract(epoch from seen_at) * 1000)::bigint, running from replica \
+        where ended_at is null order by started_at, boot";
+    let rows = sqlx::query_as::<_, (Uuid, String, i64, i64, i32)>(sql)
+        .fetch_all(pool)
+        .await?;
+    let replica = |(boot, version, started_at, seen_at, running): (Uuid, String, i64, i64, i32)| {
+        Ok(ReplicaRow {
+            replica: boot.to_string().into(),
+            version,
+            started_at: parse_time(started_at)?,
+            seen_at: parse_time(seen_at)?,
+            running: running.unsigned_abs(),
+        })
+    };
+    rows.into_iter().map(replica).collect()
+}
+
 pub(super) async fn list_switches(pool: &PgPool) -> Result<Vec<Switch>> {
     let rows = sqlx::query_as::<_, (String, bool)>(
         "select tool, enabled from tool_switch order by tool collate \"C\"",
@@ -238,6 +258,7 @@ pub(super) fn decode_row(row: &PgRow) -> Result<Row> {
         parent: id("parent")?,
         count: row.try_get::<i64, _>("count")?.unsigned_abs(),
         detail: text("detail")?,
+        replica: Some(row.try_get::<Uuid, _>("replica")?.to_string().into()),
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ const REATTACH: &str = "update replica set last_batch = replica.last_batch + 1, 
 /// This process as a replica.
 pub(super) struct Replica {
     options: PgConnectOptions,
-    boot: Uuid,
+    boot: watch::Sender<Uuid>,
     lease: Arc<Lease>,
     connection: Option<PgConnection>,
     /// Process of the last connection in the server.
@@ -56,7 +57,7 @@ impl Replica {
     pub(super) fn new(options: PgConnectOptions, boot: Uuid, lease: Arc<Lease>) -> Self {
         Self {
             options,
-            boot,
+            boot: watch::channel(boot).0,
             lease,
             connection: None,
             backend: None,
@@ -67,7 +68,12 @@ impl Replica {
 
     /// The id under which the database knows this process.
     pub(super) fn boot(&self) -> Uuid {
-        self.boot
+        *self.boot.borrow()
+    }
+
+    /// The current id, now and later.
+    pub(super) fn watch_boot(&self) -> watch::Receiver<Uuid> {
+        self.boot.subscribe()
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -83,7 +89,7 @@ impl Replica {
             .execute(&mut *change)
             .await?;
         sqlx::query(REGISTER)
-            .bind(self.boot)
+            .bind(self.boot())
             .bind(rustix::system::uname().nodename().to_string_lossy())
             .bind(env!("CARGO_PKG_VERSION"))
             .execute(&mut *change)
@@ -110,14 +116,14 @@ impl Replica {
                 .await;
         }
         let before = sqlx::query_scalar::<_, i64>(REATTACH)
-            .bind(self.boot)
+            .bind(self.boot())
             .fetch_optional(&mut connection)
             .await?;
         let found = match before {
             Some(before) => Some(before),
             None => {
                 sqlx::query_scalar("select last_batch from replica where boot = $1")
-                    .bind(self.boot)
+                    .bind(self.boot())
                     .fetch_optional(&mut connection)
                     .await?
             }
@@ -135,7 +141,7 @@ impl Replica {
             }
             None => {
                 let _ = connection.close().await;
-                self.boot = Uuid::now_v7();
+                self.boot.send_replace(Uuid::now_v7());
                 self.register().await?;
             }
         }
@@ -145,7 +151,7 @@ impl Replica {
 
     async fn hold_lock(&mut self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let (_, backend) = sqlx::query_as::<_, (bool, i32)>(LOCK)
-            .bind(self.boot)
+            .bind(self.boot())
             .fetch_one(connection)
             .await?;
         self.backend = Some(backend);
@@ -165,11 +171,11 @@ impl Replica {
         batch: &Batch,
         durations: Option<&PendingDurations>,
     ) -> Result<Decisions, sqlx::Error> {
-        let (number, began) = (self.last_batch + 1, Instant::now());
+        let (number, boot, began) = (self.last_batch + 1, self.boot(), Instant::now());
         let Some(connection) = self.connection.as_mut() else {
             return Err(fault::timeout_error());
         };
-        let committing = commit::commit(connection, self.boot, number, running, batch, durations);
+        let committing = commit::commit(connection, boot, number, running, batch, durations);
         let committed = match timeout(COMMIT_TIMEOUT, committing).await {
             Ok(committed) => committed,
             Err(_) => Err(fault::timeout_error()),
@@ -198,7 +204,7 @@ impl Replica {
             .checked_add(KEY_RETENTION)
             .map_or(i64::MAX, |until| until.as_millisecond());
         let settle = sqlx::query("select settle_replica_1($1, 0, 0, $2)")
-            .bind(self.boot)
+            .bind(self.boot())
             .bind(until);
         if let Ok(Err(error)) = timeout(COMMIT_TIMEOUT, settle.execute(&mut connection)).await {
             tracing::debug!(

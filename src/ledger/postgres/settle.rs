@@ -52,11 +52,7 @@ async fn settle(pool: &PgPool, clock: &Clock, boot: Uuid, reachable_for: Duratio
     if reachable_for < GRACE {
         return;
     }
-    let lease = if reachable_for < LEASE {
-        i64::MAX / 1000
-    } else {
-        millis(LEASE)
-    };
+    let lease = (reachable_for >= LEASE).then(|| millis(LEASE));
     let key_until = clock
         .now()
         .checked_add(KEY_RETENTION)

@@ -12,7 +12,9 @@ use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
 use crate::ledger::contract::{charge, ended_row, limited_read, now, record_call_at, row};
-use crate::ledger::{Error, Ledger, Query, ReserveError, Row, Settings, State};
+use crate::ledger::{
+    Error, Ledger, Query, ReserveError, Row, Settings, SharedChange, State, Switch, WhenDown,
+};
 
 /// A database, with a connection that looks into it.
 struct Fixture {
@@ -67,7 +69,7 @@ impl Fixture {
 
     /// Settles all replicas that have ended, as other replicas do.
     async fn settle(&mut self, reachable: bool) -> i64 {
-        let lease = if reachable { 15_000 } else { 1_000_000 };
+        let lease = if reachable { "15000" } else { "null" };
         let sql = format!(
             "select coalesce(sum(settle_replica_1(boot, {lease}, 5000, 9000000000000)), -1)::bigint from replica"
         );
@@ -190,10 +192,13 @@ async fn calls_of_a_silent_replica_become_unknown() {
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 
     // The settled replica comes back: its ends change nothing, and it goes on under a new id.
-    ledger
+    let settled = ledger
         .settle(ended_row(&write, State::Succeeded), vec![])
-        .await
-        .unwrap();
+        .await;
+    assert!(
+        settled.is_err(),
+        "its caller must not get a result that is not on record"
+    );
     ledger.flush().await.unwrap();
     let found = ledger.get(write.id).await.unwrap().unwrap().row;
     assert_eq!(found.state, State::Unknown);
@@ -379,4 +384,99 @@ async fn closed_replica_leaves_nothing_running() {
     assert_eq!(fixture.number(open).await, 0);
     let reserved = "select count(*) from invocation where state = 'reserved'";
     assert_eq!(fixture.number(reserved).await, 0);
+}
+
+#[tokio::test]
+async fn changes_reach_other_replicas() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let (first, second) = (fixture.replica().await, fixture.replica().await);
+    let mut own = first.watch_shared_changes().unwrap();
+    let mut other = second.watch_shared_changes().unwrap();
+    let switch = Switch {
+        tool: "t".into(),
+        enabled: false,
+    };
+    first.set_switch(switch).await.unwrap();
+    assert_eq!(other.recv().await.unwrap(), SharedChange::Tools);
+    first.purge_results(Some("t")).await.unwrap();
+    let purged = SharedChange::Purged(Some("t".into()));
+    assert_eq!(other.recv().await.unwrap(), purged);
+    let call = InvocationId::new();
+    first.request_cancel(call, Some("a")).await.unwrap();
+    let caller = Some("a".into());
+    let cancel = SharedChange::Cancel { call, caller };
+    assert_eq!(other.recv().await.unwrap(), cancel);
+    assert!(own.try_recv().is_err(), "a replica knows its own changes");
+    // A change whose notification is lost.
+    fixture
+        .run("insert into announcement (sender, change) values (gen_random_uuid(), '\"tools\"')")
+        .await;
+    assert_eq!(other.recv().await.unwrap(), SharedChange::Tools);
+}
+
+#[tokio::test]
+async fn replicas_are_listed() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let (first, second) = (fixture.replica().await, fixture.replica().await);
+    let listed = first.replicas().await.unwrap();
+    let ids: Vec<_> = listed.iter().map(|row| row.replica.clone()).collect();
+    assert_eq!(ids, [first.replica().unwrap(), second.replica().unwrap()]);
+    let call = row("t", "a", now());
+    second.reserve(call.clone(), vec![]).await.unwrap();
+    let found = first.get(call.id).await.unwrap().unwrap().row;
+    assert_eq!(found.replica, second.replica());
+    second.close().await;
+    assert_eq!(first.replicas().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn reads_are_accepted_while_the_database_is_away() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.settings.when_down = WhenDown::ServeReads;
+    let serving = fixture.replica().await;
+    fixture.settings.when_down = WhenDown::Refuse;
+    let refusing = fixture.replica().await;
+    fixture
+        .run("alter function commit_batch_1 rename to away")
+        .await;
+    for ledger in [&serving, &refusing] {
+        assert!(ledger.reserve(row("t", "a", now()), vec![]).await.is_err());
+        assert!(ledger.check_health().is_err());
+    }
+    assert!(serving.accepts_calls().is_ok() && refusing.accepts_calls().is_err());
+    let read = row("t", "a", now());
+    serving.record_in_background(ended_row(&read, State::Succeeded), Box::new(()));
+    fixture
+        .run("alter function away rename to commit_batch_1")
+        .await;
+    wait_until_healthy(&serving).await;
+    assert!(serving.get(read.id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn refused_call_gives_back_what_it_did_not_know_of() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let charges = || vec![charge(9, Per::Lifetime)];
+    let (write, read) = (row("t", "a", now()), row("t", "a", now()));
+    ledger.reserve(write.clone(), charges()).await.unwrap();
+    ledger.take_units(read.id, now(), charges()).await.unwrap();
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 2);
+    // Their callers did not get the answer in time, and record a refusal.
+    for call in [&write, &read] {
+        ledger
+            .record(ended_row(call, State::Refused))
+            .await
+            .unwrap();
+    }
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 0);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }

@@ -37,6 +37,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a transaction is repeated after a deadlock.
 const MAX_REPETITIONS: u32 = 5;
 
+/// Why the end of a call is not in the ledger.
+const SETTLED_BY_ANOTHER: &str = "this replica did not reach the database in time, and another one has recorded the call as `unknown`";
+
 pub(super) struct WriterTask {
     replica: Replica,
     health: Arc<WriterHealth>,
@@ -55,7 +58,7 @@ pub(super) struct WriterTask {
 struct Waiting {
     reservations: Vec<ReserveReply>,
     unit_requests: Vec<ReserveReply>,
-    ended: Vec<Reply<()>>,
+    ended: Vec<(InvocationId, Reply<()>)>,
     held_until_commit: Vec<HeldUntilCommit>,
     /// Approximate length of the texts of the batch.
     bytes: usize,
@@ -189,6 +192,7 @@ impl WriterTask {
             }
             Operation::Record { row, on_commit } => {
                 waiting.bytes += row.memory_bytes();
+                let id = row.id;
                 match self.find_shared_row(&row) {
                     Some(share) => batch.add_shared_refusal(share),
                     None => batch.ends.push(super::batch::End {
@@ -198,14 +202,14 @@ impl WriterTask {
                     }),
                 }
                 match on_commit {
-                    OnCommit::Reply(reply) => waiting.ended.push(reply),
+                    OnCommit::Reply(reply) => waiting.ended.push((id, reply)),
                     OnCommit::Drop(held) => waiting.held_until_commit.push(held),
                 }
             }
             Operation::Settle { end, reply } => {
                 waiting.bytes += end.row.memory_bytes();
+                waiting.ended.push((end.row.id, reply));
                 batch.ends.push(end);
-                waiting.ended.push(reply);
             }
             Operation::Attempt(row) => batch.attempts.push(row),
             Operation::Store(result) => {
@@ -255,8 +259,8 @@ impl WriterTask {
                     .ends
                     .iter()
                     .for_each(|end| self.durations.add(&end.row));
-                self.undo_unwanted(&batch, &decisions, &waiting);
-                waiting.send(decisions);
+                let unwanted = waiting.send(decisions, batch.started_calls());
+                self.unwanted.extend(unwanted);
             }
             Err(error) => {
                 waiting.send_error(&error);
@@ -358,20 +362,6 @@ impl WriterTask {
         let unanswered = self.unanswered.as_ref().map_or(0, Batch::ended_count);
         self.observer
             .on_backlog(self.backlog.ended_count() + unanswered);
-    }
-
-    /// Undoes reservations whose callers are gone.
-    fn undo_unwanted(&mut self, batch: &Batch, decisions: &Decisions, waiting: &Waiting) {
-        let replies = waiting.reservations.iter().chain(&waiting.unit_requests);
-        let decisions = decisions
-            .reservations
-            .iter()
-            .chain(&decisions.unit_requests);
-        for ((call, reply), decision) in batch.started_calls().zip(replies).zip(decisions) {
-            if decision.is_ok() && reply.is_closed() {
-                self.unwanted.push(call);
-            }
-        }
     }
 
     /// Reconnects if needed, writes the backlog, or shows the other replicas that this one lives.
@@ -505,16 +495,29 @@ fn warn_settled(replica: &Replica) {
 }
 
 impl Waiting {
-    /// Sends what the commit decided.
-    fn send(self, decisions: Decisions) {
+    /// Sends what the commit decided. Returns the calls that were reserved for callers that have
+    /// gone.
+    fn send(
+        self,
+        decisions: Decisions,
+        started: impl Iterator<Item = InvocationId>,
+    ) -> Vec<InvocationId> {
         let reservations = self.reservations.into_iter().zip(decisions.reservations);
         let unit_requests = self.unit_requests.into_iter().zip(decisions.unit_requests);
-        for (reply, decision) in reservations.chain(unit_requests) {
-            let _ = reply.send(decision);
+        let mut unwanted = Vec::new();
+        for (call, (reply, decision)) in started.zip(reservations.chain(unit_requests)) {
+            if let Err(Ok(_)) = reply.send(decision) {
+                unwanted.push(call);
+            }
         }
-        for reply in self.ended {
-            let _ = reply.send(Ok(()));
+        for (call, reply) in self.ended {
+            let _ = reply.send(if decisions.lost.contains(&call) {
+                Err(Error::Failed(SETTLED_BY_ANOTHER.into()))
+            } else {
+                Ok(())
+            });
         }
+        unwanted
     }
 
     /// Sends the error of a commit that failed.
@@ -522,7 +525,7 @@ impl Waiting {
         for reply in self.reservations.into_iter().chain(self.unit_requests) {
             let _ = reply.send(Err(error.clone().into()));
         }
-        for reply in self.ended {
+        for (_, reply) in self.ended {
             let _ = reply.send(Err(error.clone()));
         }
     }

@@ -15,6 +15,7 @@ use super::super::writer_queue::OnCommit;
 use super::super::{
     AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
     RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
+    WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
@@ -30,6 +31,7 @@ const READERS_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in crate::ledger) struct SqliteLedger {
     path: PathBuf,
     durability: Durability,
+    when_down: WhenDown,
     writer: Writer,
     set_aside: SetAside,
     readers: SqlitePool,
@@ -51,6 +53,7 @@ impl SqliteLedger {
         Ok(Self {
             path: path.to_owned(),
             durability: settings.durability,
+            when_down: settings.when_down,
             set_aside: set_aside.clone(),
             writer: writer::spawn_writer(
                 opened.connection,
@@ -70,10 +73,10 @@ impl SqliteLedger {
     pub(in crate::ledger) async fn open_read_only(path: &Path) -> Result<Self, Error> {
         let readers = open::open_readers(path).await?;
         open::check_readable(&readers, path).await?;
-        let durability = Durability::default();
         Ok(Self {
             path: path.to_owned(),
-            durability,
+            durability: Durability::default(),
+            when_down: WhenDown::default(),
             writer: Writer::new_closed(),
             set_aside: SetAside::default(),
             readers,
@@ -313,6 +316,10 @@ impl Ledger for SqliteLedger {
 
     fn check_health(&self) -> Result<(), String> {
         self.writer.health()
+    }
+
+    fn accepts_calls(&self) -> Result<(), String> {
+        self.writer.accepts_calls(self.when_down)
     }
 
     async fn wait_for_failure(&self) -> Error {

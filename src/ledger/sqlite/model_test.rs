@@ -723,7 +723,7 @@ proptest! {
         runtime.block_on(tokio::task::unconstrained(async {
             let folder = tempfile::tempdir().unwrap();
             let (url, base) = ("sqlite://test.db".into(), folder.path().to_owned());
-            let settings = Settings { url, base, durability: Durability::Tiered, retention: None, max_bytes: None, accept_loss: false };
+            let settings = Settings { url, base, durability: Durability::Tiered, when_down: WhenDown::Refuse, retention: None, max_bytes: None, accept_loss: false };
             let ledger = super::super::open(&settings, now()).await.unwrap();
             let mut pair = LedgerAndModel { ledger, settings, model: Model::default(), at: now() };
             for operation in operations {

@@ -277,6 +277,7 @@ pub(super) fn decode_row(row: &SqliteRow) -> Result<Row> {
             .transpose()?,
         count: row.try_get::<i64, _>(21)?.unsigned_abs(),
         detail: text(22)?,
+        replica: None,
     })
 }
 

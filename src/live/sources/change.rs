@@ -358,6 +358,25 @@ impl LiveTools {
         }
     }
 
+    /// Builds the catalog again with the switches and the registered tools of the ledger, which
+    /// another replica has changed.
+    ///
+    /// # Errors
+    /// Why the current catalog stays.
+    pub(crate) async fn reload_shared_tools(self: &Arc<Self>) -> Result<(), Error> {
+        let mut state = self.state.lock().await;
+        let State {
+            sources,
+            declared_state,
+            ..
+        } = &mut *state;
+        let plans = SourcePlan::for_unchanged(sources);
+        let skipped = self.rebuild_catalog(sources, declared_state, plans).await?;
+        log_skipped_tools(&skipped);
+        self.check_tool_lists();
+        Ok(())
+    }
+
     /// Records a failed start. The next attempt follows after `pause`; `None`: after a change, or a
     /// restart on request.
     pub(super) fn record_start_failure(

@@ -104,6 +104,17 @@ impl ResultCache {
     /// When the ledger cannot write. The results in memory are deleted all the same.
     pub async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
         let _alone = self.0.purge_lock.write().await;
+        self.forget(tool);
+        self.0.ledger.purge_results(tool).await
+    }
+
+    /// Deletes results in memory, because another replica has purged the ledger.
+    pub async fn purge_memory(&self, tool: Option<&str>) {
+        let _alone = self.0.purge_lock.write().await;
+        self.forget(tool);
+    }
+
+    fn forget(&self, tool: Option<&str>) {
         self.0.purges.fetch_add(1, Ordering::AcqRel);
         match tool {
             None => self.0.memory.invalidate_all(),
@@ -117,7 +128,6 @@ impl ResultCache {
                     .invalidate_entries_if(move |_, hit| hit.tool == tool);
             }
         }
-        self.0.ledger.purge_results(tool).await
     }
 
     /// Whether results are stored in memory only.

@@ -1,0 +1,94 @@
+//! Tells the other replicas of changes, and follows their changes. A notification only says that
+//! there is something to read, so a lost one delays a change until the next look.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgListener;
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::broadcast;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use super::super::SharedChange;
+use super::fault;
+use super::read::Result;
+
+/// The channel of the notifications.
+const CHANNEL: &str = "toolcrib";
+/// How often a replica looks without a notification.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause after a failed look.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Changes that a slow receiver may be behind.
+pub(super) const CAPACITY: usize = 256;
+
+const NEWEST: &str = "select coalesce(max(seq), 0) from announcement";
+const READ: &str =
+    "select seq, change::text, sender = $2 from announcement where seq > $1 order by seq";
+
+/// Announces a change in the transaction of the connection.
+pub(super) async fn announce(
+    connection: &mut PgConnection,
+    sender: Uuid,
+    change: &SharedChange,
+) -> Result<()> {
+    let change = serde_json::to_string(change).unwrap_or_default();
+    sqlx::query("select announce_1($1, $2::jsonb)")
+        .bind(sender)
+        .bind(change)
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+/// The number of the newest change.
+pub(super) async fn newest(pool: &PgPool) -> Result<i64> {
+    sqlx::query_scalar(NEWEST).fetch_one(pool).await
+}
+
+/// Sends the changes of other replicas after the one with the number `last`.
+pub(super) async fn follow(
+    pool: PgPool,
+    own: Uuid,
+    mut last: i64,
+    changes: broadcast::Sender<SharedChange>,
+) {
+    loop {
+        if let Err(error) = follow_connected(&pool, own, &mut last, &changes).await {
+            tracing::debug!(
+                reason = fault::reason(&error),
+                "changes of other replicas cannot be read"
+            );
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+async fn follow_connected(
+    pool: &PgPool,
+    own: Uuid,
+    last: &mut i64,
+    changes: &broadcast::Sender<SharedChange>,
+) -> Result<()> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.listen(CHANNEL).await?;
+    loop {
+        let found = sqlx::query_as::<_, (i64, String, bool)>(READ)
+            .bind(*last)
+            .bind(own)
+            .fetch_all(pool)
+            .await?;
+        for (seq, change, is_own) in found {
+            *last = seq;
+            // A newer replica may announce what this one does not know.
+            if !is_own && let Ok(change) = serde_json::from_str(&change) {
+                // Without a receiver, the service does not run yet.
+                let _ = changes.send(change);
+            }
+        }
+        // The end of the time is a look without a notification.
+        if let Ok(received) = timeout(LOOK_INTERVAL, listener.recv()).await {
+            received?;
+        }
+    }
+}
