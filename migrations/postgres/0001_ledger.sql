@@ -9,6 +9,7 @@ create table replica (
     started_at   bigint  not null,
     seen_at      timestamptz not null default clock_timestamp(),
     running      integer not null default 0,    -- calls under way at `seen_at`
+    attachment   bigint  not null default 0,    -- number of the connection that may commit
     last_batch   bigint  not null default 0,    -- number of the last commit
     ended_at     timestamptz                    -- closed, or settled by another replica
 ) with (fillfactor = 20);
@@ -162,10 +163,10 @@ begin
     perform pg_notify('toolcrib', '');
 end $$;
 
--- Ids of the counters of these calls: of their rows that are still reserved, and of calls without a row.
-create function counters_of(p_calls uuid[]) returns setof bigint language sql stable as $$
-    select unnest(counters) from unit_holder where invocation = any (p_calls)
-    union select unnest(charged) from invocation where id = any (p_calls) and state = 'reserved';
+-- Ids of the counters that the ends of these calls change: those of calls without a row, and those of refunded calls.
+create function counters_of(p_calls uuid[], p_refunded uuid[]) returns setof bigint language sql stable as $$
+    select unnest(counters) from unit_holder where invocation = any (p_calls || p_refunded)
+    union select unnest(charged) from invocation where id = any (p_refunded) and state = 'reserved';
 $$;
 
 -- Gives the units of these calls back, if they are part of the counters' current windows.
@@ -194,12 +195,15 @@ end $$;
 --   [[start, used], …], {"full": position of the charge, "start", "used"}, or {"holder": id of the call that has the key}
 -- and in `lost` the ended calls that another replica has settled.
 create function commit_batch_1(
-    p_boot uuid, p_batch bigint, p_running integer, p_counters jsonb, p_reservations jsonb, p_units jsonb, p_ends jsonb, p_voids uuid[],
+    p_boot uuid, p_attachment bigint, p_batch bigint, p_running integer, p_counters jsonb, p_reservations jsonb, p_units jsonb, p_ends jsonb, p_voids uuid[],
     p_attempts jsonb, p_results jsonb, p_refusals jsonb, p_latencies jsonb
 ) returns jsonb language plpgsql as $$
 declare
     v_slot integer;
     v_last bigint;
+    v_attachment bigint;
+    v_previous uuid;
+    v_ended integer;
     v_ids bigint[]; v_starts bigint[]; v_used bigint[]; v_from bigint[]; v_limits bigint[]; v_at bigint[]; v_new boolean[];
     v_extra bigint[];
     v_settled uuid[]; v_refunded uuid[];
@@ -211,33 +215,39 @@ declare
     v_lost uuid[] := '{}';
 begin
     -- A replica that was settled by another one commits nothing any more.
-    select slot, last_batch into v_slot, v_last from replica where boot = p_boot and ended_at is null for update;
+    select slot, attachment, last_batch into v_slot, v_attachment, v_last from replica where boot = p_boot and ended_at is null for update;
     if not found then
         raise exception 'replica_ended' using errcode = 'TC001';
     end if;
-    if p_batch <> v_last + 1 then
-        raise exception 'batch % follows batch %', p_batch, v_last using errcode = 'TC002';
+    -- Nor does an earlier connection, whose commit may arrive late.
+    if (p_attachment, p_batch) is distinct from (v_attachment, v_last + 1) then
+        raise exception 'batch %.% follows batch %.%', p_attachment, p_batch, v_attachment, v_last using errcode = 'TC002';
     end if;
 
     -- Locks are taken in one order in all replicas: new counters by name, then counters by id, then keys by hash.
-    if p_counters is not null then
-        insert into quota (tool, caller, run, per)
-            select c->>0, c->>1, c->>2, c->>3 from jsonb_array_elements(p_counters) with ordinality as one (c, n)
-            where not exists (select 1 from quota where tool = c->>0 and caller = c->>1 and run = c->>2 and per = c->>3)
-            order by n on conflict do nothing;
-        select array_agg(q.id order by n) into v_ids from jsonb_array_elements(p_counters) with ordinality as one (c, n)
-            join quota q on q.tool = c->>0 and q.caller = c->>1 and q.run = c->>2 and q.per = c->>3;
-    end if;
     if p_ends is not null then
         -- A refused call that has a reservation did not get the answer to it in time.
         select array_agg(id), array_agg(id) filter (where refunds or state = 'refused') into v_settled, v_refunded
             from jsonb_to_recordset(p_ends) as one (id uuid, state text, settles boolean, refunds boolean) where settles or state = 'refused';
     end if;
     v_refunded := v_refunded || p_voids;
-    select array_agg(id) into v_extra from counters_of(coalesce(v_settled, '{}') || coalesce(v_refunded, '{}')) as id;
-    if v_ids is not null or v_extra is not null then
-        perform 1 from quota where id = any (coalesce(v_ids, '{}') || coalesce(v_extra, '{}')) order by id for update;
-    end if;
+    select array_agg(id) into v_extra from counters_of(coalesce(v_settled, '{}'), coalesce(v_refunded, '{}')) as id;
+    loop
+        if p_counters is not null then
+            insert into quota (tool, caller, run, per)
+                select c->>0, c->>1, c->>2, c->>3 from jsonb_array_elements(p_counters) with ordinality as one (c, n)
+                where not exists (select 1 from quota where tool = c->>0 and caller = c->>1 and run = c->>2 and per = c->>3)
+                order by n on conflict do nothing;
+            select array_agg(q.id order by n) into v_ids from jsonb_array_elements(p_counters) with ordinality as one (c, n)
+                join quota q on q.tool = c->>0 and q.caller = c->>1 and q.run = c->>2 and q.per = c->>3;
+        end if;
+        if v_ids is not null or v_extra is not null then
+            perform 1 from quota where id = any (coalesce(v_ids, '{}') || coalesce(v_extra, '{}')) order by id for update;
+        end if;
+        -- A reset may have deleted a counter before it was locked.
+        exit when p_counters is null
+            or (select count(*) from quota where id = any (v_ids)) = jsonb_array_length(p_counters);
+    end loop;
     if v_refunded is not null then
         perform refund_units(v_refunded);
     end if;
@@ -315,9 +325,12 @@ begin
                 v_admitted_charged := array_append(v_admitted_charged, case when v_counters <> '{}' then v_counters::text end);
                 v_admitted_seq := array_append(v_admitted_seq, case when v_counters <> '{}' then nextval('charge_seq') end);
                 if v_call.key_until is not null and v_call.idempotency_key is not null then
-                    -- The row of an earlier holder no longer holds the key.
-                    update invocation set key_until = null where id in (select invocation from key_holder
-                        where idempotency_key = v_call.idempotency_key and caller = v_call.caller and tool = v_call.tool);
+                    select invocation into v_previous from key_holder
+                        where idempotency_key = v_call.idempotency_key and caller = v_call.caller and tool = v_call.tool;
+                    if found then
+                        -- The row of an earlier holder no longer holds the key.
+                        update invocation set key_until = null where id = v_previous;
+                    end if;
                     insert into key_holder values (v_call.idempotency_key, v_call.caller, v_call.tool, v_call.id, v_call.key_until)
                         on conflict (idempotency_key, caller, tool) do update
                         set invocation = excluded.invocation, held_until = excluded.held_until;
@@ -350,7 +363,8 @@ begin
                 parent uuid)
             join unnest(v_admitted, v_admitted_charged, v_admitted_seq) as a (id, charged, seq) on a.id = r.id;
         insert into usage_total
-            select caller, tool, v_slot, count(*), 0, 0, 0, 0 from invocation where id = any (v_admitted) group by caller, tool
+            select caller, tool, v_slot, count(*), 0, 0, 0, 0 from jsonb_to_recordset(p_reservations) as r (id uuid, caller text, tool text)
+                where id = any (v_admitted) group by caller, tool
             on conflict (caller, tool, slot) do update set calls = usage_total.calls + excluded.calls;
     end if;
 
@@ -388,9 +402,12 @@ begin
                 succeeded = usage_total.succeeded + excluded.succeeded, failed = usage_total.failed + excluded.failed,
                 refused = usage_total.refused + excluded.refused, cache_hits = usage_total.cache_hits + excluded.cache_hits
         )
-        -- Another replica has settled these calls, so their callers must not get a result.
-        select coalesce(array_agg(i.id), '{}') into v_lost from invocation i
-            where i.id = any (v_settled) and i.state = 'unknown' and i.duration_us is null;
+        select count(*) into v_ended from ended where id = any (v_settled);
+        if v_ended < cardinality(v_settled) then
+            -- Calls that another replica has settled. Their callers must not get a result.
+            select coalesce(array_agg(i.id), '{}') into v_lost from invocation i
+                where i.id = any (v_settled) and i.state = 'unknown' and i.duration_us is null;
+        end if;
     end if;
 
     if p_refusals is not null then
@@ -473,7 +490,7 @@ begin
     perform pg_advisory_xact_lock(1413698114, 1);
     for v_day in select p_first + n from generate_series(0, p_days - 1) as n loop
         v_name := 'invocation_' || to_char(v_day, 'YYYYMMDD');
-        if to_regclass(v_name) is null then
+        if to_regclass(v_name) is null and not exists (select 1 from invocation_other where id >= first_id(v_day) and id < first_id(v_day + 1)) then
             begin
                 execute format('create table %I (like invocation including defaults including constraints)', v_name);
                 execute format('alter table invocation attach partition %I for values from (%L) to (%L)', v_name, first_id(v_day), first_id(v_day + 1));
@@ -495,6 +512,8 @@ create function drop_partition_1(p_before date, p_now bigint) returns boolean la
 declare
     v_name text;
     v_protected boolean;
+    v_ids bigint[];
+    v_calls bigint[];
 begin
     perform pg_advisory_xact_lock(1413698114, 1);
     for v_name in
@@ -505,13 +524,56 @@ begin
         execute format('select exists (select 1 from %I where state = ''reserved'') or exists (select 1 from key_holder k join %I i on i.id = k.invocation
             where k.held_until > $1)', v_name, v_name) into v_protected using p_now;
         if not v_protected then
-            execute format('alter table invocation detach partition %I', v_name);
-            execute format('update quota set carried = carried + gone.calls from (select q.id, count(*) as calls from %I i
+            -- The calls have ended, so they can be counted before the partition is locked.
+            execute format('select array_agg(id), array_agg(calls) from (select q.id, count(*) as calls from %I i
                 cross join unnest(i.charged) as one (counter) join quota q on q.id = one.counter and i.seq >= q.from_seq
-                where i.charged is not null group by q.id) as gone where quota.id = gone.id', v_name);
+                where i.charged is not null group by q.id) as counted', v_name) into v_ids, v_calls;
+            perform 1 from quota where id = any (v_ids) order by id for update;
+            update quota set carried = carried + gone.calls from unnest(v_ids, v_calls) as gone (id, calls) where quota.id = gone.id;
+            execute format('alter table invocation detach partition %I', v_name);
             execute format('drop table %I', v_name);
             return true;
         end if;
     end loop;
     return false;
+end $$;
+
+-- Compares the counters with what they count, and returns by how many units they differ. Null: another replica compares now.
+-- Many rows that were compared become part of `carried`, so that the next comparison reads only newer ones. Counters of runs are left out:
+-- callers choose the names of runs, and there can be millions.
+create function verify_counters_1() returns bigint language plpgsql as $$
+declare
+    v_from bigint;
+    v_to bigint;
+    v_rows bigint;
+    v_drift bigint;
+begin
+    if not pg_try_advisory_xact_lock(1413698114, 4) then
+        return null;
+    end if;
+    -- Charged rows are written under these locks, so all that have a number are visible.
+    perform 1 from quota where per <> 'run' order by id for update;
+    select coalesce(min(from_seq), 0) into v_from from quota where per <> 'run';
+    select count(*) into v_rows from invocation where charged is not null and seq >= v_from;
+    select coalesce(sum(abs(q.used - q.carried - q.lost_units - coalesce(c.calls, 0) - coalesce(h.units, 0))), 0) into v_drift
+        from quota q
+        left join (select q.id, count(*) as calls from invocation i cross join unnest(i.charged) as one (counter)
+            join quota q on q.id = one.counter and i.seq >= q.from_seq where i.charged is not null and i.seq >= v_from group by q.id) as c
+            on c.id = q.id
+        left join (select q.id, count(*) as units from unit_holder h cross join unnest(h.counters, h.windows) as one (counter, start)
+            join quota q on q.id = one.counter and q.window_start = one.start group by q.id) as h on h.id = q.id
+        where q.per <> 'run';
+    if v_drift = 0 and v_rows >= 10000 then
+        -- Calls that are still reserved may be refunded, so they are counted again.
+        select least((select min(seq) from invocation where state = 'reserved' and charged is not null), (select last_value + 1 from charge_seq))
+            into v_to;
+        with counted as (
+            select q.id, count(*) as calls from invocation i cross join unnest(i.charged) as one (counter)
+                join quota q on q.id = one.counter and i.seq >= q.from_seq
+                where i.charged is not null and i.seq >= v_from and i.seq < v_to group by q.id
+        )
+        update quota q set carried = q.carried + coalesce((select calls from counted where counted.id = q.id), 0), from_seq = v_to
+            where q.per <> 'run' and q.from_seq < v_to;
+    end if;
+    return v_drift;
 end $$;

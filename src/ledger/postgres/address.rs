@@ -46,7 +46,8 @@ impl Address {
         };
         let place = format!("{host}/{}", options.get_database().unwrap_or_default());
         Ok(Self {
-            options: options.disable_statement_logging(),
+            // PgBouncer refuses this parameter, unless its settings name it.
+            options: options.extra_float_digits(None).disable_statement_logging(),
             place,
         })
     }

@@ -1,7 +1,7 @@
 //! Tells the other replicas of changes, and follows their changes. A notification only says that
 //! there is something to read, so a lost one delays a change until the next look.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgListener;
 use sqlx::{PgConnection, PgPool};
@@ -19,12 +19,20 @@ const CHANNEL: &str = "toolcrib";
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a failed look.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How long `announce_1` keeps a change.
+const KEPT: Duration = Duration::from_secs(3600);
 /// Changes that a slow receiver may be behind.
 pub(super) const CAPACITY: usize = 256;
 
 const NEWEST: &str = "select coalesce(max(seq), 0) from announcement";
 const READ: &str =
     "select seq, change::text, sender = $2 from announcement where seq > $1 order by seq";
+
+/// How far the changes have been read.
+struct LastSeen {
+    seq: i64,
+    seen_at: Instant,
+}
 
 /// Announces a change in the transaction of the connection.
 pub(super) async fn announce(
@@ -50,9 +58,13 @@ pub(super) async fn newest(pool: &PgPool) -> Result<i64> {
 pub(super) async fn follow(
     pool: PgPool,
     own: Uuid,
-    mut last: i64,
+    last: i64,
     changes: broadcast::Sender<SharedChange>,
 ) {
+    let mut last = LastSeen {
+        seq: last,
+        seen_at: Instant::now(),
+    };
     loop {
         if let Err(error) = follow_connected(&pool, own, &mut last, &changes).await {
             tracing::debug!(
@@ -67,25 +79,31 @@ pub(super) async fn follow(
 async fn follow_connected(
     pool: &PgPool,
     own: Uuid,
-    last: &mut i64,
+    last: &mut LastSeen,
     changes: &broadcast::Sender<SharedChange>,
 ) -> Result<()> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
+    if last.seen_at.elapsed() > KEPT / 2 {
+        // Some of the changes meanwhile may have been deleted.
+        let _ = changes.send(SharedChange::Purged(None));
+        let _ = changes.send(SharedChange::Tools);
+    }
     loop {
         let found = sqlx::query_as::<_, (i64, String, bool)>(READ)
-            .bind(*last)
+            .bind(last.seq)
             .bind(own)
             .fetch_all(pool)
             .await?;
         for (seq, change, is_own) in found {
-            *last = seq;
+            last.seq = seq;
             // A newer replica may announce what this one does not know.
             if !is_own && let Ok(change) = serde_json::from_str(&change) {
                 // Without a receiver, the service does not run yet.
                 let _ = changes.send(change);
             }
         }
+        last.seen_at = Instant::now();
         // The end of the time is a look without a notification.
         if let Ok(received) = timeout(LOOK_INTERVAL, listener.recv()).await {
             received?;

@@ -109,12 +109,42 @@ impl Batch {
         reserved.chain(self.unit_requests.iter().map(|request| request.invocation))
     }
 
-    /// Takes out the oldest entries, at most about `at_most`.
-    pub(super) fn take_oldest(&mut self, mut at_most: usize) -> Self {
+    /// Drops the oldest rows of calls that were not reserved, so that at most `rows` with `bytes`
+    /// stay. Returns their number. There are no more reserved calls than ran at the failure.
+    pub(super) fn drop_excess(&mut self, rows: usize, bytes: usize) -> usize {
+        let mut memory: usize = self.ends.iter().map(|end| end.row.memory_bytes()).sum();
+        let mut remaining = self.ends.len();
+        let before = remaining;
+        if remaining > rows || memory > bytes {
+            self.ends.retain(|end| {
+                let is_lost = !end.settles && (remaining > rows || memory > bytes);
+                if is_lost {
+                    remaining -= 1;
+                    memory -= end.row.memory_bytes();
+                }
+                !is_lost
+            });
+        }
+        self.attempts.truncate(rows);
+        self.shared_refusals.truncate(rows);
+        before - remaining
+    }
+
+    /// Takes out the oldest entries: at most `at_most`, and ends of about `bytes`.
+    pub(super) fn take_oldest(&mut self, mut at_most: usize, bytes: usize) -> Self {
         let mut first = Self::default();
         // Voids come first: a reservation and the refusal after it may have the same id.
         move_first(&mut self.voids, &mut first.voids, &mut at_most);
-        move_first(&mut self.ends, &mut first.ends, &mut at_most);
+        let mut memory = 0;
+        let fitting = self.ends.iter().take_while(|end| {
+            memory += end.row.memory_bytes();
+            memory <= bytes
+        });
+        // One end is written, however large it is.
+        let fitting = fitting.count().max(1).min(at_most);
+        let mut remaining = fitting;
+        move_first(&mut self.ends, &mut first.ends, &mut remaining);
+        at_most -= fitting - remaining;
         // After the rows in which they count.
         move_first(
             &mut self.shared_refusals,
@@ -165,13 +195,39 @@ mod tests {
     }
 
     #[test]
+    fn backlog_is_bounded_by_rows_and_memory() {
+        let end = |settles| End {
+            row: ended_row(&row("t", "a", now()), State::Succeeded),
+            settles,
+            refunds: false,
+        };
+        let bytes = end(false).row.memory_bytes();
+        let backlog = || Batch {
+            ends: vec![end(true), end(false), end(false), end(false)],
+            ..Batch::default()
+        };
+        for (rows, memory, lost) in [
+            (9, 9 * bytes, 0),
+            (3, 9 * bytes, 1),
+            (9, 2 * bytes, 2),
+            (0, 0, 3),
+        ] {
+            let mut backlog = backlog();
+            assert_eq!(backlog.drop_excess(rows, memory), lost);
+            assert!(backlog.ends[0].settles);
+        }
+        assert_eq!(backlog().take_oldest(9, 2 * bytes).ends.len(), 2);
+        assert_eq!(backlog().take_oldest(9, 0).ends.len(), 1);
+    }
+
+    #[test]
     fn oldest_entries_come_back_to_their_place() {
         let mut backlog = Batch {
             voids: (0..3).map(|_| InvocationId::new()).collect(),
             ..Batch::default()
         };
         let before = backlog.voids.clone();
-        let first = backlog.take_oldest(2);
+        let first = backlog.take_oldest(2, usize::MAX);
         assert_eq!((first.voids.len(), backlog.voids.len()), (2, 1));
         backlog.put_back(first);
         assert_eq!(backlog.voids, before);

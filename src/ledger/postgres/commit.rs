@@ -12,8 +12,19 @@ use super::super::{Reservation, ReserveError, Row};
 use super::batch::{Batch, End};
 use crate::call::{Charge, Charged, InvocationId};
 
-const COMMIT: &str = "select commit_batch_1($1, $2, $3, $4::jsonb, $5::jsonb, $6::jsonb, $7::jsonb, $8, $9::jsonb, \
-    $10::jsonb, $11::jsonb, $12::jsonb)::text";
+const COMMIT: &str = "select commit_batch_1($1, $2, $3, $4, $5::jsonb, $6::jsonb, $7::jsonb, $8::jsonb, $9, $10::jsonb, \
+    $11::jsonb, $12::jsonb, $13::jsonb)::text";
+
+/// The place of a commit among all commits.
+#[derive(Clone, Copy)]
+pub(super) struct CommitNumber {
+    /// The replica.
+    pub(super) boot: Uuid,
+    /// The number of its connection.
+    pub(super) attachment: i64,
+    /// The number of the commit.
+    pub(super) batch: i64,
+}
 
 /// What a commit decided, in the order of the batch.
 #[derive(Default)]
@@ -27,8 +38,7 @@ pub(super) struct Decisions {
 /// Commits a batch, or nothing.
 pub(super) async fn commit(
     connection: &mut PgConnection,
-    boot: Uuid,
-    number: i64,
+    number: CommitNumber,
     running: u32,
     batch: &Batch,
     durations: Option<&PendingDurations>,
@@ -81,8 +91,9 @@ pub(super) async fn commit(
         });
     let voids: Vec<Uuid> = batch.voids.iter().map(to_uuid).collect();
     let answer: String = sqlx::query_scalar(COMMIT)
-        .bind(boot)
-        .bind(number)
+        .bind(number.boot)
+        .bind(number.attachment)
+        .bind(number.batch)
         .bind(i32::try_from(running).unwrap_or(i32::MAX))
         .bind(to_json(counters.names.iter()))
         .bind(to_json(reservations))

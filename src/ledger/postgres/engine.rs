@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
 use tokio::sync::{broadcast, oneshot, watch};
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
@@ -22,9 +23,14 @@ use super::batch::{End, UnitRequest};
 use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
-use super::replica::Replica;
+use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::{announce, fault, list, open, read, retention, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
+
+/// How long a query may take: longer than the server's own limit, which gives the better message.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
+/// How often partitions are added. They are added for several days.
+const PARTITION_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// A ledger that several replicas share.
 pub(in crate::ledger) struct PostgresLedger {
@@ -63,7 +69,8 @@ impl PostgresLedger {
         let (shared_changes, _) = broadcast::channel(announce::CAPACITY);
         let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
         let following = announce::follow(pool.clone(), process, newest, shared_changes.clone());
-        let tasks = [settling, tokio::spawn(following)];
+        let partitions = tokio::spawn(maintain_partitions(pool.clone()));
+        let tasks = [settling, tokio::spawn(following), partitions];
         Ok(Self {
             place: address.place,
             durability: settings.durability,
@@ -119,9 +126,20 @@ impl PostgresLedger {
     }
 }
 
-/// The error of a query.
-fn explain(error: sqlx::Error) -> Error {
-    fault::query_error(&error)
+/// Waits for a query, no longer than [`QUERY_TIMEOUT`].
+async fn bounded<T>(query: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Error> {
+    match timeout(QUERY_TIMEOUT, query).await {
+        Ok(found) => found.map_err(|error| fault::query_error(&error)),
+        Err(_) => Err(fault::query_error(&fault::timeout_error())),
+    }
+}
+
+/// Adds partitions for the days to come, as long as the process runs.
+async fn maintain_partitions(pool: PgPool) {
+    loop {
+        sleep(PARTITION_INTERVAL).await;
+        retention::add_partitions(&pool).await;
+    }
 }
 
 #[async_trait]
@@ -192,7 +210,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
-        read::find_call(&self.pool, id).await.map_err(explain)
+        bounded(read::find_call(&self.pool, id)).await
     }
 
     async fn find_key_holder(
@@ -202,30 +220,25 @@ impl Ledger for PostgresLedger {
         key: &str,
         now: Timestamp,
     ) -> Result<Option<Row>, Error> {
-        read::find_key_holder(&self.pool, caller, tool, key, now)
-            .await
-            .map_err(explain)
+        bounded(read::find_key_holder(&self.pool, caller, tool, key, now)).await
     }
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        list::list_calls(&self.pool, query).await.map_err(explain)
+        bounded(list::list_calls(&self.pool, query)).await
     }
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        read::usage_totals(&self.pool, caller)
-            .await
-            .map_err(explain)
+        bounded(read::usage_totals(&self.pool, caller)).await
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        read::units_used(&self.pool, charges, now)
-            .await
-            .map_err(explain)
+        bounded(read::units_used(&self.pool, charges, now)).await
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
-        let reset = self.changes.reset_counters(tool, caller).await;
-        reset.map(drop).map_err(explain)
+        bounded(self.changes.reset_counters(tool, caller))
+            .await
+            .map(drop)
     }
 
     async fn find_result(
@@ -235,9 +248,7 @@ impl Ledger for PostgresLedger {
     ) -> Result<Option<StoredResult>, Error> {
         // A call that can do without the stored result does not wait for a database that is away.
         self.writer.health().map_err(Error::Failed)?;
-        read::find_result(&self.pool, key, now)
-            .await
-            .map_err(explain)
+        bounded(read::find_result(&self.pool, key, now)).await
     }
 
     async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
@@ -247,44 +258,40 @@ impl Ledger for PostgresLedger {
     async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
         // Results that are on their way are purged too.
         self.flush().await?;
-        self.changes.purge_results(tool).await.map_err(explain)
+        bounded(self.changes.purge_results(tool)).await
     }
 
     async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
-        read::list_switches(&self.pool).await.map_err(explain)
+        bounded(read::list_switches(&self.pool)).await
     }
 
     async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        self.changes.set_switch(&switch).await.map_err(explain)
+        bounded(self.changes.set_switch(&switch)).await
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         self.flush().await?;
-        retention::prune(&self.pool, before, now, at_most)
-            .await
-            .map_err(explain)
+        bounded(retention::prune(&self.pool, before, now, at_most)).await
     }
 
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
-        retention::trim(&self.pool, now, at_most)
-            .await
-            .map_err(explain)
+        bounded(retention::trim(&self.pool, now, at_most)).await
     }
 
     async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
-        read::registered_tools(&self.pool).await.map_err(explain)
+        bounded(read::registered_tools(&self.pool)).await
     }
 
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        self.changes.register_tool(&tool).await.map_err(explain)
+        bounded(self.changes.register_tool(&tool)).await
     }
 
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        self.changes.unregister_tool(name).await.map_err(explain)
+        bounded(self.changes.unregister_tool(name)).await
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {
-        read::counter_drift(&self.pool).await.map_err(explain)
+        bounded(read::counter_drift(&self.pool)).await
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
@@ -312,7 +319,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
-        read::replicas(&self.pool).await.map_err(explain)
+        bounded(read::replicas(&self.pool)).await
     }
 
     fn watch_shared_changes(&self) -> Option<broadcast::Receiver<SharedChange>> {
@@ -320,10 +327,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn request_cancel(&self, id: InvocationId, caller: Option<&str>) -> Result<(), Error> {
-        self.changes
-            .request_cancel(id, caller)
-            .await
-            .map_err(explain)
+        bounded(self.changes.request_cancel(id, caller)).await
     }
 
     fn accepts_calls(&self) -> Result<(), String> {
@@ -335,8 +339,9 @@ impl Ledger for PostgresLedger {
     }
 
     async fn close(&self) {
-        self.writer.close().await;
-        self.pool.close().await;
+        // A network that is silent must not hold up the end of the process.
+        let _ = timeout(CLOSE_TIMEOUT * 3, self.writer.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.pool.close()).await;
     }
 
     fn describe(&self) -> String {

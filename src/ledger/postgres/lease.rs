@@ -11,9 +11,9 @@ pub(super) const LEASE: Duration = Duration::from_secs(15);
 /// A replica whose lock is free has ended if it does not come back within this time.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// A replica without other commits commits this often.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(2);
-/// The process counts its lease shorter than the others do.
-const MARGIN: Duration = Duration::from_secs(3);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// The process counts the grace shorter than the others do.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// The lease of this process.
 pub(super) struct Lease(Mutex<Instant>);
@@ -29,10 +29,10 @@ impl Lease {
         *self.0.lock() = began;
     }
 
-    /// Whether no other replica can have settled this one. The clock runs on while the process is
-    /// stopped.
+    /// Whether no other replica can have settled this one. The process cannot know whether it still
+    /// has its lock, so the grace counts. The clock runs on while the process is stopped.
     pub(super) fn is_held(&self) -> bool {
-        self.0.lock().elapsed() < LEASE - MARGIN
+        self.0.lock().elapsed() < GRACE - MARGIN
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn lease_ends_without_commits() {
         let now = Instant::now();
-        let lease = Lease::new(now.checked_sub(LEASE).unwrap());
+        let lease = Lease::new(now.checked_sub(GRACE).unwrap());
         assert!(!lease.is_held());
         lease.renew(now);
         assert!(lease.is_held());

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::super::Error;
 use super::address::Address;
-use super::fault;
+use super::{fault, retention};
 
 /// The schema of all tables, so that the database may hold others too.
 const SCHEMA: &str = "toolcrib";
@@ -24,6 +24,7 @@ const POOL_CONNECTIONS: u32 = 5;
 /// Session of every connection. An acknowledged commit must survive a crash of the server, and with
 /// `synchronous_standby_names` the loss of the server.
 const SESSION: &str = "set search_path to toolcrib; set client_min_messages to error; set statement_timeout to '10s'; \
+    set idle_in_transaction_session_timeout to '10s'; \
     select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') not in ('on', 'remote_apply')";
 
 /// The migrations of the shared ledger.
@@ -60,15 +61,17 @@ pub(super) async fn open_database(address: &Address) -> Result<PgPool, Error> {
     };
     let explain = |error: sqlx::Error| unusable(fault::reason(&error));
     let mut connection = connect_at_start(&address.options).await.map_err(explain)?;
-    check_session(address, &mut connection).await?;
+    match timeout(CONNECT_TIMEOUT, check_session(address, &mut connection)).await {
+        Ok(checked) => checked?,
+        // The only session of the pooler is taken.
+        Err(_) => return Err(pooler_error(address)),
+    }
     prepare_schema(&mut connection).await.map_err(explain)?;
     migrate(&mut connection, address).await?;
-    sqlx::query("select add_partitions_1((now() at time zone 'utc')::date - 1, 5)")
-        .execute(&mut connection)
-        .await
-        .map_err(explain)?;
     let _ = connection.close().await;
-    Ok(open_pool(address))
+    let pool = open_pool(address);
+    retention::add_partitions(&pool).await;
+    Ok(pool)
 }
 
 /// Connections for queries, and for changes that are not made in batches.
@@ -119,12 +122,16 @@ async fn check_session(address: &Address, first: &mut PgConnection) -> Result<()
     if before == after {
         return Ok(());
     }
-    Err(Error::Unusable {
+    Err(pooler_error(address))
+}
+
+fn pooler_error(address: &Address) -> Error {
+    Error::Unusable {
         place: address.place.clone(),
         reason: "a connection pooler in transaction mode stands before the database; \
             set its pool_mode to session, or connect to the database itself"
             .into(),
-    })
+    }
 }
 
 async fn prepare_schema(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -144,6 +151,8 @@ async fn prepare_schema(connection: &mut PgConnection) -> Result<(), sqlx::Error
 /// Migrates the schema, under a lock that excludes other replicas.
 async fn migrate(connection: &mut PgConnection, address: &Address) -> Result<(), Error> {
     check_version(connection, address).await?;
+    let unlimited = "set statement_timeout to 0; set idle_in_transaction_session_timeout to 0";
+    let _ = connection.execute(unlimited).await;
     let migrator = Migrator::with_migrations(migrations());
     match migrator.run_direct(None, connection, false).await {
         Ok(()) => Ok(()),

@@ -1,7 +1,7 @@
 //! This process as a replica: its row in the database, its lock, and its connection for commits.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
@@ -10,27 +10,32 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::commit::{self, Decisions};
+use super::commit::{self, CommitNumber, Decisions};
 use super::lease::Lease;
 use super::{fault, open};
 use crate::call::KEY_RETENTION;
 use crate::ledger::pending_durations::PendingDurations;
 
 /// How long a commit may take. Its callers wait, and then get an error.
-const COMMIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end of a connection may take.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The lock of a replica, by its boot id.
-const LOCK: &str =
-    "select pg_try_advisory_lock(hashtextextended($1::text, 1413698114)), pg_backend_pid()";
+/// Takes the lock of a replica, by its boot id.
+const LOCK: &str = "select pg_try_advisory_lock(hashtextextended($1::text, 1413698114))";
+/// Ends an earlier connection of this replica that the server still has: it is the one with the lock.
+const END_EARLIER: &str = "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted and objsubid = 1 \
+    and database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid() \
+    and (classid::bigint << 32) | objid::bigint = hashtextextended($1::text, 1413698114)";
 /// Registers a replica in the lowest free slot.
 const REGISTER: &str = "insert into replica (boot, slot, host, version, started_at) \
     select $1, min(slot), $2, $3, (extract(epoch from clock_timestamp()) * 1000)::bigint \
     from generate_series(0, (select count(*) from replica where ended_at is null)) as slot \
-    where not exists (select 1 from replica r where r.slot = slot.slot and r.ended_at is null)";
-/// Excludes commits of earlier connections by skipping a number. Waits for a commit that still runs.
-const REATTACH: &str = "update replica set last_batch = replica.last_batch + 1, seen_at = clock_timestamp() \
-    from (select last_batch from replica where boot = $1 for update) as before \
-    where boot = $1 and ended_at is null returning before.last_batch";
+    where not exists (select 1 from replica r where r.slot = slot.slot and r.ended_at is null) on conflict (boot) do nothing";
+/// Excludes commits of earlier connections. Waits for one that still runs.
+const REATTACH: &str = "update replica set attachment = attachment + 1, seen_at = clock_timestamp() \
+    where boot = $1 and ended_at is null returning attachment, last_batch";
+const LAST_BATCH: &str = "select last_batch from replica where boot = $1";
 
 /// This process as a replica.
 pub(super) struct Replica {
@@ -38,17 +43,31 @@ pub(super) struct Replica {
     boot: watch::Sender<Uuid>,
     lease: Arc<Lease>,
     connection: Option<PgConnection>,
-    /// Process of the last connection in the server.
-    backend: Option<i32>,
+    /// Whether the connection holds the lock, so that a crash is noticed soon.
+    holds_lock: bool,
+    attachment: i64,
     last_batch: i64,
-    /// The commit without an answer.
-    open_batch: Option<i64>,
+    open_commit: OpenCommit,
+    /// Whether another replica has settled this one.
+    was_settled: bool,
+}
+
+/// The commit without an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenCommit {
+    None,
+    /// The outcome of the commit with this number is unknown.
+    Unknown(i64),
+    /// The database has shown the outcome.
+    Known {
+        is_committed: bool,
+    },
 }
 
 /// What a new connection has found.
 pub(super) struct Attached {
     /// Whether the commit without an answer is in the database; `None` if there was no such commit.
-    pub(super) open_batch_is_committed: Option<bool>,
+    pub(super) open_commit_succeeded: Option<bool>,
     /// Whether another replica has settled this one, so that it has a new boot id.
     pub(super) was_settled: bool,
 }
@@ -60,9 +79,11 @@ impl Replica {
             boot: watch::channel(boot).0,
             lease,
             connection: None,
-            backend: None,
+            holds_lock: false,
+            attachment: 0,
             last_batch: 0,
-            open_batch: None,
+            open_commit: OpenCommit::None,
+            was_settled: false,
         }
     }
 
@@ -84,83 +105,114 @@ impl Replica {
     pub(super) async fn register(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
         let mut connection = open::connect(&self.options).await?;
-        let mut change = connection.begin().await?;
-        sqlx::query("select pg_advisory_xact_lock(1413698114, 2)")
-            .execute(&mut *change)
-            .await?;
-        sqlx::query(REGISTER)
-            .bind(self.boot())
-            .bind(rustix::system::uname().nodename().to_string_lossy())
-            .bind(env!("CARGO_PKG_VERSION"))
-            .execute(&mut *change)
-            .await?;
-        change.commit().await?;
-        (self.last_batch, self.open_batch) = (0, None);
-        self.hold_lock(&mut connection).await?;
-        self.connection = Some(connection);
-        self.lease.renew(began);
-        Ok(())
+        let boot = self.boot();
+        let host = rustix::system::uname();
+        let registering = async {
+            let mut change = connection.begin().await?;
+            sqlx::query("select pg_advisory_xact_lock(1413698114, 2)")
+                .execute(&mut *change)
+                .await?;
+            sqlx::query(REGISTER)
+                .bind(boot)
+                .bind(host.nodename().to_string_lossy())
+                .bind(env!("CARGO_PKG_VERSION"))
+                .execute(&mut *change)
+                .await?;
+            change.commit().await
+        };
+        bounded(registering).await?;
+        self.use_connection(connection, began, 0, 0).await
     }
 
     /// Connects again after a failure.
     pub(super) async fn reattach(&mut self) -> Result<Attached, sqlx::Error> {
         self.disconnect();
-        let began = Instant::now();
-        let mut connection = open::connect(&self.options).await?;
-        if let Some(backend) = self.backend {
-            // The server may not have noticed that the old connection is gone. Without the right to
-            // do this, the skipped number is enough.
-            let _ = sqlx::query("select pg_terminate_backend($1)")
-                .bind(backend)
-                .execute(&mut connection)
-                .await;
+        // Each step keeps what it has found, because a later step may fail.
+        if !self.was_settled {
+            self.attach().await?;
         }
-        let before = sqlx::query_scalar::<_, i64>(REATTACH)
-            .bind(self.boot())
-            .fetch_optional(&mut connection)
-            .await?;
-        let found = match before {
-            Some(before) => Some(before),
-            None => {
-                sqlx::query_scalar("select last_batch from replica where boot = $1")
-                    .bind(self.boot())
-                    .fetch_optional(&mut connection)
-                    .await?
-            }
-        };
-        let attached = Attached {
-            open_batch_is_committed: self.open_batch.map(|open| found == Some(open)),
-            was_settled: before.is_none(),
-        };
-        match before {
-            Some(before) => {
-                self.last_batch = before + 1;
-                self.hold_lock(&mut connection).await?;
-                self.connection = Some(connection);
-                self.lease.renew(began);
-            }
-            None => {
-                let _ = connection.close().await;
-                self.boot.send_replace(Uuid::now_v7());
-                self.register().await?;
-            }
+        if self.was_settled {
+            self.register().await?;
         }
-        self.open_batch = None;
-        Ok(attached)
+        let open_commit_succeeded = match self.open_commit {
+            OpenCommit::Known { is_committed } => Some(is_committed),
+            _ => None,
+        };
+        self.open_commit = OpenCommit::None;
+        Ok(Attached {
+            open_commit_succeeded,
+            was_settled: std::mem::take(&mut self.was_settled),
+        })
     }
 
-    async fn hold_lock(&mut self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let (_, backend) = sqlx::query_as::<_, (bool, i32)>(LOCK)
-            .bind(self.boot())
-            .fetch_one(connection)
-            .await?;
-        self.backend = Some(backend);
-        Ok(())
+    /// Connects under the current id, or notes that another replica has settled this one.
+    async fn attach(&mut self) -> Result<(), sqlx::Error> {
+        let began = Instant::now();
+        let mut connection = open::connect(&self.options).await?;
+        let boot = self.boot();
+        let attaching = async {
+            // The server may not have noticed that the old connection is gone. Without the right to
+            // end it, the number of the attachment is enough.
+            let end = sqlx::query(END_EARLIER).bind(boot);
+            let _ = end.execute(&mut connection).await;
+            let attached = sqlx::query_as::<_, (i64, i64)>(REATTACH).bind(boot);
+            if let Some(found) = attached.fetch_optional(&mut connection).await? {
+                return Ok((Some(found.0), Some(found.1)));
+            }
+            let last = sqlx::query_scalar(LAST_BATCH).bind(boot);
+            Ok((None, last.fetch_optional(&mut connection).await?))
+        };
+        let (attachment, last_batch) = bounded(attaching).await?;
+        if let OpenCommit::Unknown(number) = self.open_commit {
+            let is_committed = last_batch == Some(number);
+            self.open_commit = OpenCommit::Known { is_committed };
+        }
+        match attachment.zip(last_batch) {
+            Some((attachment, last_batch)) => {
+                self.use_connection(connection, began, attachment, last_batch)
+                    .await
+            }
+            None => {
+                self.was_settled = true;
+                self.boot.send_replace(Uuid::now_v7());
+                Ok(())
+            }
+        }
+    }
+
+    async fn use_connection(
+        &mut self,
+        connection: PgConnection,
+        began: Instant,
+        attachment: i64,
+        last_batch: i64,
+    ) -> Result<(), sqlx::Error> {
+        (self.attachment, self.last_batch) = (attachment, last_batch);
+        self.connection = Some(connection);
+        self.lease.renew(began);
+        self.take_lock().await
+    }
+
+    /// Takes the lock, if the connection does not hold it. An earlier connection may hold it for a
+    /// while.
+    pub(super) async fn take_lock(&mut self) -> Result<(), sqlx::Error> {
+        let boot = self.boot();
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.holds_lock) else {
+            return Ok(());
+        };
+        let lock = sqlx::query_scalar(LOCK).bind(boot).fetch_one(connection);
+        let taken = bounded(lock).await;
+        match taken {
+            Ok(is_taken) => self.holds_lock = is_taken,
+            Err(_) => self.disconnect(),
+        }
+        taken.map(drop)
     }
 
     /// Drops the connection. The next commit needs [`Replica::reattach`].
     pub(super) fn disconnect(&mut self) {
         self.connection = None;
+        self.holds_lock = false;
     }
 
     /// Commits a batch. After an error without an answer of the server, the outcome is open until
@@ -171,22 +223,24 @@ impl Replica {
         batch: &Batch,
         durations: Option<&PendingDurations>,
     ) -> Result<Decisions, sqlx::Error> {
-        let (number, boot, began) = (self.last_batch + 1, self.boot(), Instant::now());
+        let began = Instant::now();
+        let number = CommitNumber {
+            boot: self.boot(),
+            attachment: self.attachment,
+            batch: self.last_batch + 1,
+        };
         let Some(connection) = self.connection.as_mut() else {
             return Err(fault::timeout_error());
         };
-        let committing = commit::commit(connection, boot, number, running, batch, durations);
-        let committed = match timeout(COMMIT_TIMEOUT, committing).await {
-            Ok(committed) => committed,
-            Err(_) => Err(fault::timeout_error()),
-        };
+        let committing = commit::commit(connection, number, running, batch, durations);
+        let committed = bounded(committing).await;
         match &committed {
             Ok(_) => {
-                self.last_batch = number;
+                self.last_batch = number.batch;
                 self.lease.renew(began);
             }
             Err(error) if fault::is_uncertain(error) => {
-                self.open_batch = Some(number);
+                self.open_commit = OpenCommit::Unknown(number.batch);
                 self.disconnect();
             }
             Err(error) if fault::needs_connection(error) => self.disconnect(),
@@ -205,13 +259,20 @@ impl Replica {
             .map_or(i64::MAX, |until| until.as_millisecond());
         let settle = sqlx::query("select settle_replica_1($1, 0, 0, $2)")
             .bind(self.boot())
-            .bind(until);
-        if let Ok(Err(error)) = timeout(COMMIT_TIMEOUT, settle.execute(&mut connection)).await {
-            tracing::debug!(
-                reason = fault::reason(&error),
-                "the end of this replica is not recorded"
-            );
+            .bind(until)
+            .execute(&mut connection);
+        if let Err(error) = bounded(settle).await {
+            let reason = fault::reason(&error);
+            tracing::debug!(reason, "the end of this replica is not recorded");
         }
-        let _ = connection.close().await;
+        let _ = timeout(CLOSE_TIMEOUT, connection.close()).await;
+    }
+}
+
+/// Waits no longer than [`COMMIT_TIMEOUT`].
+async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    match timeout(COMMIT_TIMEOUT, work).await {
+        Ok(done) => done,
+        Err(_) => Err(fault::timeout_error()),
     }
 }

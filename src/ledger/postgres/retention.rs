@@ -2,10 +2,11 @@
 //! covers.
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::{Acquire, PgPool};
+use sqlx::{AssertSqlSafe, PgPool, Row as _};
 use uuid::Uuid;
 
 use super::commit::to_uuid;
+use super::fault;
 use super::read::Result;
 use crate::call::InvocationId;
 
@@ -47,27 +48,40 @@ const DELETE_KEYS: &str = "delete from key_holder where (idempotency_key, caller
 const DELETE_REPLICAS: &str =
     "delete from replica where ended_at < clock_timestamp() - interval '7 days'";
 
-/// Deletes rows as the trait says. Also adds the partitions of the next days.
+/// Adds the partitions of the next days.
+pub(super) async fn add_partitions(pool: &PgPool) {
+    // The scan of a large default partition may take long. Other statements wait for the lock, so
+    // it is given up soon.
+    let sql = "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
+        select add_partitions_1((now() at time zone 'utc')::date - 1, 5)";
+    if let Err(error) = sqlx::raw_sql(sql).execute(pool).await {
+        let reason = fault::reason(&error);
+        tracing::warn!(reason, "the partitions of the next days cannot be added");
+    }
+}
+
+/// Drops the oldest partition, if retention allows it. One message to the server: a client that
+/// stops in between holds no lock.
+async fn drop_partition(pool: &PgPool, before: i64, now: i64) -> Result<bool> {
+    let sql = format!(
+        "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
+         select drop_partition_1((to_timestamp({before} / 1000.0) at time zone 'utc')::date, {now}) as is_dropped"
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(pool).await?;
+    rows.last()
+        .map_or(Ok(false), |row| row.try_get("is_dropped"))
+}
+
+/// Deletes rows as the trait says.
 pub(super) async fn prune(
     pool: &PgPool,
     before: Timestamp,
     now: Timestamp,
     at_most: u32,
 ) -> Result<u64> {
-    let mut connection = pool.acquire().await?;
-    let mut change = connection.begin().await?;
-    sqlx::query("select add_partitions_1((now() at time zone 'utc')::date, 4)")
-        .execute(&mut *change)
-        .await?;
     let now_ms = now.as_millisecond();
-    let is_dropped: bool = sqlx::query_scalar(
-        "select drop_partition_1((to_timestamp($1 / 1000.0) at time zone 'utc')::date, $2)",
-    )
-    .bind(before.as_millisecond())
-    .bind(now_ms)
-    .fetch_one(&mut *change)
-    .await?;
-    change.commit().await?;
+    let is_dropped = drop_partition(pool, before.as_millisecond(), now_ms).await?;
+    let mut connection = pool.acquire().await?;
     let oldest: Uuid = to_uuid(&InvocationId::lower_bound(before));
     let limit = i64::from(at_most);
     let is_short = now.duration_since(before) < SHORT_RETENTION;

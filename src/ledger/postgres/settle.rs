@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::fault;
@@ -12,6 +12,8 @@ use super::lease::{GRACE, LEASE};
 use crate::call::{Clock, KEY_RETENTION};
 
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a query may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// Replicas that may have ended.
 const SUSPECTS: &str = "select boot from replica where ended_at is null \
     and seen_at < clock_timestamp() - make_interval(secs => $1)";
@@ -23,7 +25,8 @@ pub(super) async fn run(pool: PgPool, clock: Clock) {
     let mut reachable_since = None;
     loop {
         sleep(SETTLE_INTERVAL).await;
-        match suspects(&pool).await {
+        let suspects = timeout(QUERY_TIMEOUT, suspects(&pool)).await;
+        match suspects.unwrap_or_else(|_| Err(fault::timeout_error())) {
             Ok(suspects) => {
                 let since = *reachable_since.get_or_insert_with(Instant::now);
                 for boot in suspects {
@@ -62,9 +65,9 @@ async fn settle(pool: &PgPool, clock: &Clock, boot: Uuid, reachable_for: Duratio
         .bind(lease)
         .bind(millis(GRACE))
         .bind(key_until)
-        .fetch_one(pool)
-        .await;
-    match settled {
+        .fetch_one(pool);
+    let settled = timeout(QUERY_TIMEOUT, settled).await;
+    match settled.unwrap_or_else(|_| Err(fault::timeout_error())) {
         Ok(Some(calls)) => {
             tracing::warn!(replica = %boot, calls, "a replica has ended; its interrupted calls are now `unknown`");
         }

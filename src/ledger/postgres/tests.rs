@@ -480,3 +480,57 @@ async fn refused_call_gives_back_what_it_did_not_know_of() {
     assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 0);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn counter_that_is_reset_meanwhile_counts_from_zero() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = Arc::new(fixture.replica().await);
+    let charges = || vec![charge(9, Per::Lifetime), charge(9, Per::Day)];
+    ledger
+        .reserve(row("t", "a", now()), charges())
+        .await
+        .unwrap();
+    fixture
+        .run("begin; delete from quota where per = 'lifetime'")
+        .await;
+    let other = ledger.clone();
+    let waiting = tokio::spawn(async move { other.reserve(row("t", "a", now()), charges()).await });
+    let blocked = "select count(*) from pg_locks where not granted";
+    while fixture.number(blocked).await == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    fixture.run("commit").await;
+    let charged = waiting.await.unwrap().unwrap().charged;
+    let used: Vec<u64> = charged.iter().map(|charged| charged.used).collect();
+    assert_eq!(used, [1, 2]);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn drift_is_found_and_compared_rows_are_not_read_again() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let call = row("t", "a", now());
+    let charges = vec![charge(100_000, Per::Lifetime)];
+    ledger.reserve(call.clone(), charges).await.unwrap();
+    ledger
+        .settle(ended_row(&call, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    fixture
+        .run(
+            "insert into invocation (id, tool, caller, state, effect, cache, attempts, started_at, arguments, reserved, charged, seq, replica) \
+             select gen_random_uuid(), tool, caller, state, effect, cache, attempts, started_at, arguments, reserved, charged, \
+             nextval('charge_seq'), replica from invocation, generate_series(1, 10000); update quota set used = used + 10000",
+        )
+        .await;
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert_eq!(fixture.number("select carried from quota").await, 10_001);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    fixture.run("update quota set used = used - 3").await;
+    assert_eq!(ledger.counter_drift().await.unwrap(), 3);
+}

@@ -32,6 +32,8 @@ const COLLECT_TIME: Duration = Duration::from_millis(5);
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait while the database is away.
 const MAX_BACKLOG: usize = 10_000;
+/// Maximum memory of these rows, approximately.
+const MAX_BACKLOG_BYTES: usize = 64 << 20;
 /// Pause between attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a transaction is repeated after a deadlock.
@@ -119,7 +121,7 @@ impl WriterTask {
     /// wait, the heartbeat writes them.
     fn pause(&self) -> Duration {
         if self.is_healthy() {
-            HEARTBEAT / 2
+            HEARTBEAT
         } else {
             RETRY_INTERVAL
         }
@@ -177,6 +179,9 @@ impl WriterTask {
 
     fn collect(&mut self, op: Operation, batch: &mut Batch, waiting: &mut Waiting) {
         match op {
+            // The refusal of the call may be in the same batch.
+            Operation::Reserve { reply, .. } | Operation::TakeUnits { reply, .. }
+                if reply.is_closed() => {}
             Operation::Reserve {
                 row,
                 charges,
@@ -340,22 +345,13 @@ impl WriterTask {
     }
 
     fn bound_backlog(&mut self) {
-        let excess = self.backlog.ends.len().saturating_sub(MAX_BACKLOG);
-        if excess > 0 {
+        let lost = self.backlog.drop_excess(MAX_BACKLOG, MAX_BACKLOG_BYTES);
+        if lost > 0 {
             tracing::error!(
-                rows = excess,
+                rows = lost,
                 "the ledger has been unable to write for too long: rows are lost"
             );
-            let mut excess = excess;
-            // Ends of reserved calls stay: there are no more of them than calls that ran at the failure.
-            self.backlog.ends.retain(|end| {
-                let is_lost = excess > 0 && !end.settles;
-                excess -= usize::from(is_lost);
-                !is_lost
-            });
         }
-        self.backlog.attempts.truncate(MAX_BACKLOG);
-        self.backlog.shared_refusals.truncate(MAX_BACKLOG);
     }
 
     fn report_backlog(&self) {
@@ -372,7 +368,7 @@ impl WriterTask {
                     if attached.was_settled {
                         warn_settled(&self.replica);
                     }
-                    self.resolve_unanswered(attached.open_batch_is_committed);
+                    self.resolve_unanswered(attached.open_commit_succeeded);
                 }
                 Err(error) => {
                     self.fail(&error);
@@ -380,20 +376,18 @@ impl WriterTask {
                 }
             }
         }
+        // Reservations are undone before the ends of the same calls are written.
+        let ends = std::mem::take(&mut self.backlog);
+        self.backlog.voids.append(&mut self.unwanted);
+        self.backlog.take_over(ends);
         while !self.backlog.is_empty() {
             if !self.write_backlog().await {
                 break;
             }
         }
         self.report_backlog();
-        if self.backlog.is_empty() {
-            let batch = Batch {
-                voids: std::mem::take(&mut self.unwanted),
-                ..Batch::default()
-            };
-            if self.commit(&batch).await.is_err() {
-                self.keep(batch, true);
-            }
+        if self.backlog.is_empty() && self.replica.take_lock().await.is_ok() {
+            let _ = self.commit(&Batch::default()).await;
         }
     }
 
@@ -419,9 +413,9 @@ impl WriterTask {
     /// Writes the oldest part of the backlog. Returns whether that worked. A row that the database
     /// refuses is found by writing one at a time, and discarded.
     async fn write_backlog(&mut self) -> bool {
-        let mut at_most = MAX_BATCH;
+        let (mut at_most, mut repetitions) = (MAX_BATCH, 0);
         loop {
-            let mut batch = self.backlog.take_oldest(at_most);
+            let mut batch = self.backlog.take_oldest(at_most, MAX_BATCH_BYTES);
             batch.remove_duplicates();
             let running = self.observer.running_calls();
             match self.replica.commit(running, &batch, None).await {
@@ -431,6 +425,10 @@ impl WriterTask {
                         .iter()
                         .for_each(|end| self.durations.add(&end.row));
                     return true;
+                }
+                Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
+                    self.backlog.put_back(batch);
+                    repetitions += 1;
                 }
                 Err(error) if fault::is_row_error(&error) && at_most > 1 => {
                     self.backlog.put_back(batch);
