@@ -33,9 +33,8 @@ def drive(folder, file, seconds):
     ready = json.loads(ask(json.dumps(first).encode() + b"\n"))
     if ready["op"] != "ready":
         sys.exit(f"the worker does not start: {ready}")
-    call = {"op": "call", "id": 7, "tool": "add", "arguments": {"a": 40, "b": 2}, "watched": False, "context": {
-        "invocation_id": "01990000-0000-7000-8000-000000000000", "tool_use_id": None, "caller": "anonymous", "run_id": None, "attempt": 1,
-        "deadline_ms": 29990, "state": {}}}
+    call = {"op": "call", "id": 7, "deadline_ms": 29990, "tool": "add", "arguments": {"a": 40, "b": 2},
+            "context": {"invocation_id": "01990000-0000-7000-8000-000000000000", "caller": "anonymous", "attempt": 1}}
     line = json.dumps(call, separators=(",", ":")).encode() + b"\n"
     answer = json.loads(ask(line))
     if answer["op"] != "result" or answer["content"][0]["text"] != "42":

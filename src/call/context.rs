@@ -2,7 +2,6 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use super::json::JsonObject;
 use super::meta::ModelUsage;
 use super::policy::Effect;
 use super::progress::{ProgressSink, Reporter};
+use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
 use super::trace::TraceContext;
@@ -170,21 +170,20 @@ impl ToolContext {
     /// meanwhile, the attempt does not count. If the caller disconnects meanwhile, the tool does
     /// not start.
     pub(crate) async fn wait_for<T>(&self, resource: impl Future<Output = T>) -> T {
-        // `record` drops this future once the token is cancelled. Until then it must not return, or
-        // the tool would start.
-        let disconnected = async {
-            self.signals.disconnected.cancelled().await;
-            self.cancelled.cancel();
-            pending().await
-        };
-        self.report.attempt.lock().queued = true;
+        let queued = self.queue_attempt();
         let resource = tokio::select! {
             biased;
             resource = resource => resource,
-            never = disconnected => never,
+            () = queued.disconnected() => queued.cancel().await,
         };
-        self.report.attempt.lock().queued = false;
+        queued.end();
         resource
+    }
+
+    /// As [`wait_for`](Self::wait_for), for a resource that another task hands over: the attempt
+    /// waits from now on, until its tool starts or the handle says that the wait has ended.
+    pub(crate) fn queue_attempt(&self) -> QueuedAttempt {
+        QueuedAttempt::new(&self.report, &self.signals)
     }
 
     /// Notes whether the attempt failed because another call ended the process that both used. Such

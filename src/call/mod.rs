@@ -29,6 +29,7 @@ mod nested_calls;
 mod page;
 mod policy;
 mod progress;
+mod queued_attempt;
 mod recorded_outcome;
 mod redact;
 mod report;
@@ -76,6 +77,7 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, Policy, RetryPolicy,
 };
 pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
+pub(crate) use queued_attempt::QueuedAttempt;
 pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};

@@ -216,7 +216,14 @@ fn report_parts_name_their_writers() {
             &["middleware/cache/layer.rs", "middleware/page_guard.rs"],
         ),
         ("charge", &["middleware/usage_limit.rs"]),
-        ("attempt", &["middleware/attempt.rs", "call/context.rs"]),
+        (
+            "attempt",
+            &[
+                "middleware/attempt.rs",
+                "call/context.rs",
+                "call/queued_attempt.rs",
+            ],
+        ),
         ("tool", &["middleware/run.rs", "call/context.rs"]),
     ];
     for source in sources() {

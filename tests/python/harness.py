@@ -100,7 +100,7 @@ class Worker:
         self.send({**request, **more})
         return self.receive()
 
-    def start_call(self, tool, arguments, context=None, watched=False):
+    def start_call(self, tool, arguments, context=None, watched=False, deadline_ms=30000):
         self.count += 1
         base = {
             "invocation_id": f"inv-{self.count}",
@@ -108,13 +108,13 @@ class Worker:
             "caller": "tester",
             "run_id": None,
             "attempt": 1,
-            "deadline_ms": 30000,
             "state": {},
         }
         self.send(
             {
                 "op": "call",
                 "id": self.count,
+                "deadline_ms": deadline_ms,
                 "tool": tool,
                 "arguments": arguments,
                 "context": {**base, **(context or {})},
@@ -123,9 +123,9 @@ class Worker:
         )
         return self.count
 
-    def call(self, tool, arguments=None, context=None):
+    def call(self, tool, arguments=None, context=None, **more):
         """The end of a call. `warnings`: the warnings before it."""
-        number = self.start_call(tool, arguments or {}, context)
+        number = self.start_call(tool, arguments or {}, context, **more)
         warnings = []
         while (answer := self.receive())["op"] == "warning":
             warnings.append(answer["message"])

@@ -58,14 +58,13 @@ CONTEXT = {
     "caller": "ada",
     "run_id": "run-9",
     "attempt": 2,
-    "deadline_ms": 5000,
     "state": {"tenant": 7},
 }
 
 
 def test_context_has_its_fields(workshop):
     worker, _ = workshop.load(TOOLS, functions=NAMES)
-    answer = ok(worker.call("all_of_it", {"x": 1}, CONTEXT))["structured_content"]
+    answer = ok(worker.call("all_of_it", {"x": 1}, CONTEXT, deadline_ms=5000))["structured_content"]
     assert 4 < answer.pop("left") <= 5
     assert answer == {
         "use": {"toolUseId": "tu-9", "name": "all_of_it", "input": {"x": 1}}, "state": {"tenant": 7}, "agent": "ada", "caller": "ada",

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::call_message::CallMessage;
 use super::protocol::{self, Function, Mode, Role, WorkerMessage};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -183,7 +184,7 @@ impl AsyncWorkerSupervisor {
                 worker: &worker,
                 id,
             };
-            slot.send(protocol::call_message(id, function, arguments, context));
+            slot.send(CallMessage::new(function, arguments, context).into_line(id));
             let end = end.await;
             drop(pending);
             match end {

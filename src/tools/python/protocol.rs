@@ -7,12 +7,11 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, CutEnds, EnvVar, InvocationId, JsonObject, ToolContext, ToolError, ToolName,
-    ToolResult, Violation, json::parse_strict,
+    Content, CutEnds, EnvVar, JsonObject, ToolContext, ToolError, ToolResult, Violation,
+    json::parse_strict,
 };
 use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
@@ -48,7 +47,7 @@ pub(super) enum Role {
     Shared,
 }
 
-/// A message to a worker.
+/// A message to a worker, beside [`CallMessage`](super::call_message::CallMessage).
 #[derive(Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 enum WorkerRequest<'a> {
@@ -63,28 +62,9 @@ enum WorkerRequest<'a> {
         role: Role,
         max_result: usize,
     },
-    Call {
-        id: u64,
-        tool: &'a str,
-        arguments: &'a JsonObject,
-        context: Context<'a>,
-        watched: bool,
-    },
     Cancel {
         id: u64,
     },
-}
-
-#[derive(Serialize)]
-struct Context<'a> {
-    invocation_id: InvocationId,
-    tool_use_id: Option<&'a str>,
-    caller: &'a str,
-    agent: Option<&'a str>,
-    run_id: Option<&'a str>,
-    attempt: u32,
-    deadline_ms: u64,
-    state: &'a JsonObject,
 }
 
 impl WorkerRequest<'_> {
@@ -112,38 +92,6 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
         functions: settings.functions.as_deref(),
         role,
         max_result: MAX_RESULT_BYTES,
-    }
-    .to_line()
-}
-
-/// The message that starts a call. The caller's context goes only to functions that take it.
-pub(super) fn call_message(
-    id: u64,
-    function: &Function,
-    arguments: &JsonObject,
-    context: &ToolContext,
-) -> Vec<u8> {
-    let nothing = JsonObject::new();
-    let time_left = context.deadline.saturating_duration_since(Instant::now());
-    WorkerRequest::Call {
-        id,
-        tool: &function.name,
-        arguments,
-        context: Context {
-            invocation_id: context.invocation_id,
-            tool_use_id: context.tool_use_id.as_deref(),
-            caller: &context.caller.name,
-            agent: context.agent().map(ToolName::as_str),
-            run_id: context.run_id.as_deref(),
-            attempt: context.attempt,
-            deadline_ms: u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX),
-            state: if function.takes_context {
-                &context.context
-            } else {
-                &nothing
-            },
-        },
-        watched: context.has_listener(),
     }
     .to_line()
 }
@@ -444,8 +392,6 @@ pub(super) fn format_duration(time: Duration) -> humantime::FormattedDuration {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
@@ -486,37 +432,6 @@ mod tests {
             "an invalid definition"
         );
     }
-    use crate::call::{Caller, Invocation, ToolName, ToolSettings};
-
-    #[test]
-    fn context_reaches_only_functions_that_take_it() {
-        let (tool, caller) = (ToolName::parse("t").unwrap(), Arc::new(Caller::anonymous()));
-        let mut invocation =
-            Invocation::new(tool, JsonObject::new(), caller, jiff::Timestamp::now());
-        invocation.input.context = Arc::new(JsonObject::from_iter([(
-            "tenant".to_owned(),
-            json!("acme"),
-        )]));
-        let context = ToolContext::new(
-            &invocation,
-            Instant::now(),
-            Arc::new(ToolSettings::default()),
-        );
-        for (takes_context, expected) in [(true, json!({"tenant": "acme"})), (false, json!({}))] {
-            let function = json!({
-                "name": "f", "description": "", "input_schema": {}, "mode": "sync", "takes_context": takes_context,
-            });
-            let function: Function = serde_json::from_value(function).unwrap();
-            let line = call_message(7, &function, &JsonObject::new(), &context);
-            let message: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(message["context"]["state"], expected);
-            assert_eq!(
-                (&message["op"], &message["id"], &message["tool"]),
-                (&json!("call"), &json!(7), &json!("f"))
-            );
-        }
-    }
-
     fn result_with_block(content: Value) -> Result<ToolResult, ToolError> {
         let line =
             json!({"op": "result", "id": 7, "content": [content], "structured_content": null});

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::process::ChildStderr;
 
-use crate::call::{InvocationId, ToolContext, ToolName};
+use crate::call::{InvocationId, ToolName};
 use crate::secrets::Redactor;
 use crate::tools::process;
 
+/// The call under which output is logged.
+pub(super) type LogOwner = (InvocationId, ToolName);
 /// The current call of a worker, or its last one.
-type Owner = Mutex<Option<(InvocationId, ToolName)>>;
+type Owner = Mutex<Option<LogOwner>>;
 
 /// The output of one worker. Dropped with the worker; what is in the pipe then is still logged.
 pub(super) struct StderrLog {
@@ -35,8 +37,8 @@ impl StderrLog {
     }
 
     /// From now on, logs the output under this call.
-    pub(super) fn set_call(&self, context: &ToolContext) {
-        *self.owner.lock() = Some((context.invocation_id, context.tool.clone()));
+    pub(super) fn set_owner(&self, owner: LogOwner) {
+        *self.owner.lock() = Some(owner);
     }
 
     /// The last lines, after the pipe has closed. Waits only briefly for that.

@@ -1,12 +1,15 @@
 //! The workers for blocking functions. Each worker runs one call at a time, and the call owns it
 //! meanwhile.
 //!
-//! A call takes a free worker, writes a line, reads lines until its end, and returns the worker.
+//! A call takes a free worker, writes a line, reads lines until its end, and releases the worker.
 //! There is no task and no queue between them. A dropped call takes its worker with it, because
 //! nothing else stops a blocking function. The replacement starts in the background.
 //!
+//! If calls wait (`waiting_calls.rs`), the call that ends writes the line of the next one before it
+//! returns. So a busy worker does not idle until the task of the next call runs.
+//!
 //! The number of workers follows the calls, within the module's range: a call that has to wait
-//! starts further workers, and those that no call needed for a while end. `State::missing_workers`
+//! starts further workers, and those that no call needed for a while end. `PoolState::missing_workers`
 //! alone decides how many to start.
 
 use std::sync::{Arc, Weak};
@@ -14,16 +17,20 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::call_message::CallMessage;
 use super::config::WorkerRange;
 use super::exit_watch::Watch;
-use super::protocol::{self, Function, ModuleListing, Role, WorkerMessage};
-use super::worker::{Launcher, Worker, WorkerEvent};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::tools::restart_history::RestartHistory;
+use super::pool_state::PoolState;
+use super::pooled_worker::{CallEnd, PooledWorker};
+use super::protocol::{Function, ModuleListing, Role};
+use super::stderr_log::LogOwner;
+use super::waiting_calls::{Turn, WaitingCall};
+use super::worker::{Launcher, Worker};
+use crate::call::{JsonObject, QueuedAttempt, ToolContext, ToolError, ToolResult};
 
 /// Workers that one call may take, as long as it has not started on any of them.
 const MAX_WORKERS_PER_CALL: usize = 3;
@@ -34,11 +41,7 @@ const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct SyncPool {
     runtime: Handle,
     range: WorkerRange,
-    state: Mutex<State>,
-    /// One permit for each free worker. Waiting calls are served in order.
-    permits: Semaphore,
-    /// Whether no call should wait, because workers keep dying.
-    unavailable: watch::Sender<bool>,
+    state: Mutex<PoolState<StartedCall>>,
     /// Tasks that start workers, and the one that ends those above the minimum.
     tasks: Mutex<JoinSet<()>>,
     /// Must be the last field. Its drop waits until all workers have ended, so the workers must be
@@ -46,76 +49,14 @@ pub(super) struct SyncPool {
     launcher: Arc<Launcher>,
 }
 
-struct State {
-    idle_workers: Vec<IdleWorker>,
-    /// The number of workers, idle or at work.
-    worker_count: usize,
-    /// The number of workers that are being started.
-    starting: usize,
-    /// The number of calls that wait for a worker.
-    waiting: usize,
-    /// The lowest number of idle workers since the last check for unneeded workers: so many were
-    /// not needed. The idle workers are a stack, so these are at its bottom.
-    least_idle: usize,
-    /// Whether a task checks for unneeded workers.
-    is_shrinking: bool,
-    restart_history: RestartHistory,
-    last_number: u64,
-}
-
-/// A worker, with what is known of it between two calls.
-struct IdleWorker {
-    worker: Worker,
-    number: u64,
-    next_id: u64,
-    has_answered: bool,
-    /// Notices the worker's end while no call reads from it.
-    _watch: Watch,
-}
-
-impl State {
-    /// How many workers to start now: one for each call that runs or waits, within the range. While
-    /// workers keep dying, a further one is started only alone, and after a pause.
-    fn missing_workers(&self, range: WorkerRange) -> usize {
-        let present = self.worker_count + self.starting;
-        let busy = self.worker_count.saturating_sub(self.idle_workers.len());
-        let missing = (busy + self.waiting)
-            .clamp(range.min, range.max)
-            .saturating_sub(present);
-        match self.restart_history.is_failing() && present >= range.min && self.starting > 0 {
-            true => 0,
-            false if self.restart_history.is_failing() && present >= range.min => missing.min(1),
-            false => missing,
-        }
-    }
-
-    fn pop_idle(&mut self) -> Option<IdleWorker> {
-        let idle = self.idle_workers.pop();
-        self.least_idle = self.least_idle.min(self.idle_workers.len());
-        idle
-    }
-}
-
 impl SyncPool {
     /// A pool with this worker, which starts those that the minimum needs. Call it within the
     /// runtime.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker) -> Arc<Self> {
-        let state = State {
-            idle_workers: Vec::new(),
-            worker_count: 0,
-            starting: 0,
-            waiting: 0,
-            least_idle: 0,
-            is_shrinking: false,
-            restart_history: RestartHistory::default(),
-            last_number: 0,
-        };
         let pool = Arc::new(Self {
             runtime: Handle::current(),
             range: launcher.settings.workers,
-            state: Mutex::new(state),
-            permits: Semaphore::new(0),
-            unavailable: watch::Sender::new(false),
+            state: Mutex::new(PoolState::new()),
             tasks: Mutex::default(),
             launcher: launcher.clone(),
         });
@@ -132,76 +73,96 @@ impl SyncPool {
         context: &ToolContext,
         begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
+        let mut message = CallMessage::new(function, arguments, context);
         for _ in 0..MAX_WORKERS_PER_CALL {
-            let mut lease = self.lease_worker(context, begin_by).await?;
-            let Some(idle) = &mut lease.idle else {
-                continue;
+            let started = match self.take_idle_worker() {
+                Some(lease) => lease.start_call(message, log_owner(context)),
+                None => self.wait_for_worker(message, context, begin_by).await?,
             };
-            let id = idle.next_id;
-            idle.next_id += 1;
-            idle.worker.stderr.set_call(context);
-            if idle
-                .worker
-                .write(&protocol::call_message(id, function, arguments, context))
-                .await
-                .is_err()
-            {
+            match started.write_rest().await {
+                Ok((lease, id)) => return lease.wait_for_result(id, context).await,
                 // The worker never had the whole line, so the call has not started. Another worker
                 // may take it.
-                let reason = idle.worker.exit_reason().await;
-                lease.replace_dead(&reason);
-                continue;
+                Err(unsent) => message = unsent,
             }
-            return lease.wait_for_result(id, context).await;
         }
         Err(self.unavailable_error())
     }
 
-    /// Waits for this call's turn, and takes a free worker.
-    async fn lease_worker(
-        self: &Arc<Self>,
-        context: &ToolContext,
-        begin_by: Instant,
-    ) -> Result<WorkerLease, ToolError> {
+    fn take_idle_worker(self: &Arc<Self>) -> Option<WorkerLease> {
         loop {
-            match self.permits.try_acquire() {
-                Ok(permit) => permit.forget(),
-                Err(_) => {
-                    let _waiting = WaitingCall::enter(self);
-                    context.wait_for(self.wait_for_permit(begin_by)).await?;
-                }
+            let idle = self.state().pop_idle()?;
+            if let Some(lease) = self.lease(idle).if_healthy() {
+                return Some(lease);
             }
-            // `idle_workers` is empty if the worker died after its permit was taken. Then wait for
-            // the next permit.
-            let Some(mut idle) = self.state().pop_idle() else {
-                continue;
-            };
-            let is_healthy = idle.worker.is_healthy();
-            let lease = WorkerLease {
-                pool: self.clone(),
-                idle: Some(idle),
-            };
-            if is_healthy {
-                return Ok(lease);
-            }
-            lease.replace_dead("its worker process ended while it was idle");
         }
     }
 
-    /// Waits for a free worker. Ends early if workers keep dying, or when it is too late to start.
-    async fn wait_for_permit(&self, begin_by: Instant) -> Result<(), ToolError> {
-        let mut unavailable = self.unavailable.subscribe();
-        let unavailable = async {
-            // `wait_for` returns a guard that holds a lock. Drop the guard here, not after the
-            // other branches.
-            let _ = unavailable.wait_for(|unavailable| *unavailable).await;
+    /// Waits for this call's turn. The call has started then.
+    async fn wait_for_worker(
+        self: &Arc<Self>,
+        message: CallMessage,
+        context: &ToolContext,
+        begin_by: Instant,
+    ) -> Result<StartedCall, ToolError> {
+        let attempt = context.queue_attempt();
+        let Some(mut place) = self.enqueue(message, context, &attempt) else {
+            attempt.end();
+            return Err(self.unavailable_error());
         };
-        tokio::select! {
+        self.start_missing_workers();
+        let is_disconnected = tokio::select! {
             biased;
-            permit = self.permits.acquire() => permit.map(|permit| permit.forget()).map_err(|_| self.unavailable_error()),
-            () = unavailable => Err(self.unavailable_error()),
-            () = sleep_until(begin_by) => Err(self.busy_error()),
+            started = &mut place.worker => {
+                attempt.end();
+                return started.map_err(|_| self.unavailable_error());
+            }
+            () = attempt.disconnected() => true,
+            () = sleep_until(begin_by) => false,
+        };
+        if !place.leave() {
+            // It got a worker, or was refused, since this task looked.
+            attempt.end();
+            let started = (&mut place.worker).await;
+            return started.map_err(|_| self.unavailable_error());
         }
+        if is_disconnected {
+            return attempt.cancel().await;
+        }
+        attempt.end();
+        Err(self.busy_error())
+    }
+
+    /// Puts a call at the end of the queue, unless workers keep dying.
+    fn enqueue(
+        self: &Arc<Self>,
+        message: CallMessage,
+        context: &ToolContext,
+        attempt: &QueuedAttempt,
+    ) -> Option<Place<'_>> {
+        let (sender, worker) = oneshot::channel();
+        let turn = Turn {
+            message,
+            log_owner: log_owner(context),
+            attempt: attempt.share(),
+            worker: sender,
+        };
+        let call = {
+            let mut state = self.state();
+            if state.is_unavailable() {
+                return None;
+            }
+            state.waiting_calls.push(turn)
+        };
+        // Workers may have become idle since the call looked for one.
+        while let Some(idle) = { self.state().pop_wanted() } {
+            self.release_worker(idle);
+        }
+        Some(Place {
+            pool: self,
+            call,
+            worker,
+        })
     }
 
     fn busy_error(&self) -> ToolError {
@@ -229,7 +190,7 @@ impl SyncPool {
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
-        *self.unavailable.borrow()
+        self.state().is_unavailable()
     }
 
     pub(super) fn worker_count(&self) -> usize {
@@ -245,16 +206,8 @@ impl SyncPool {
         )
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState<StartedCall>> {
         self.state.lock()
-    }
-
-    /// Removes the permit of a worker that died. If none is available, a caller already holds it;
-    /// it will find the idle list empty and retry.
-    fn remove_permit(&self) {
-        if let Ok(permit) = self.permits.try_acquire() {
-            permit.forget();
-        }
     }
 
     /// Adds a worker that has loaded the module.
@@ -281,28 +234,48 @@ impl SyncPool {
                 self.range.idle_period,
             ));
         }
-        self.release_worker(IdleWorker {
-            worker,
-            number,
-            next_id: 1,
-            has_answered: false,
-            _watch: watch,
-        });
-        self.publish_availability();
+        self.release_worker(PooledWorker::new(Box::new(worker), number, watch));
     }
 
-    /// Makes a worker available to the next call. Adds the worker before its permit, so that a
-    /// permit finds a worker.
-    fn release_worker(&self, idle: IdleWorker) {
-        self.state().idle_workers.push(idle);
-        self.permits.add_permits(1);
+    /// Gives a worker to the call that has waited longest, or else keeps it for the next call.
+    fn release_worker(self: &Arc<Self>, worker: PooledWorker) {
+        let mut lease = self.lease(worker);
+        // A worker that has just died must not get a call. If no call waits, the next one checks.
+        if !self.state().waiting_calls.is_empty() {
+            lease = match lease.if_healthy() {
+                Some(lease) => lease,
+                None => return,
+            };
+        }
+        loop {
+            let next = {
+                let mut state = self.state();
+                let next = state.waiting_calls.pop();
+                if next.is_none() {
+                    state.idle_workers.extend(lease.worker.take());
+                }
+                next
+            };
+            let Some(next) = next else { return };
+            match lease.give_to(&next) {
+                None => return,
+                Some(unused) => lease = unused,
+            }
+        }
+    }
+
+    fn lease(self: &Arc<Self>, worker: PooledWorker) -> WorkerLease {
+        WorkerLease {
+            pool: self.clone(),
+            worker: Some(worker),
+        }
     }
 
     fn replace_dead_idle(self: &Arc<Self>, number: u64) {
         // Two tasks may notice the end of an idle worker: its watch, which calls this, and a call
-        // that takes it in `lease_worker`. Only the task that removes the worker from
+        // that takes it in `take_idle_worker`. Only the task that removes the worker from
         // `idle_workers` under the lock counts the death and replaces it. If a call was faster,
-        // there is nothing to do here. If the watch was faster, its permit must go too.
+        // there is nothing to do here.
         let found = {
             let mut state = self.state();
             let at = state
@@ -314,28 +287,29 @@ impl SyncPool {
             found
         };
         if let Some(idle) = found {
-            self.remove_permit();
-            WorkerLease {
-                pool: self.clone(),
-                idle: Some(idle),
-            }
-            .replace_dead("its worker process ended while it was idle");
+            self.lease(idle)
+                .replace_dead("its worker process ended while it was idle");
         }
     }
 
-    fn publish_availability(&self) {
-        let state = self.state();
-        let unavailable = state.worker_count == 0 && state.restart_history.is_failing();
-        // Send under the lock. Otherwise an older value could overwrite a newer one of another
-        // thread.
-        self.unavailable
-            .send_if_modified(|was| std::mem::replace(was, unavailable) != unavailable);
+    /// Ends the waits of all calls, if workers keep dying.
+    fn refuse_if_unavailable(&self) {
+        let refused = {
+            let mut state = self.state();
+            match state.is_unavailable() {
+                true => state.waiting_calls.take_all(),
+                false => return,
+            }
+        };
+        for call in refused {
+            call.withdraw();
+        }
     }
 
     fn start_replacement(self: &Arc<Self>) {
         let started = self.start_missing_workers();
         self.state().restart_history.replaced += started as u64;
-        self.publish_availability();
+        self.refuse_if_unavailable();
     }
 
     /// Starts the workers that are missing, in the background, and returns their number.
@@ -368,7 +342,7 @@ impl SyncPool {
             let mut state = self.state();
             let above = state.worker_count.saturating_sub(self.range.min);
             let count = state.least_idle.min(above).min(state.idle_workers.len());
-            let unneeded: Vec<IdleWorker> = state.idle_workers.drain(..count).collect();
+            let unneeded: Vec<_> = state.idle_workers.drain(..count).collect();
             state.worker_count -= count;
             state.least_idle = state.idle_workers.len();
             if count > 0 {
@@ -377,7 +351,7 @@ impl SyncPool {
             state.is_shrinking = state.worker_count > self.range.min;
             (unneeded, state.is_shrinking)
         };
-        unneeded.iter().for_each(|_| self.remove_permit());
+        drop(unneeded);
         goes_on
     }
 
@@ -397,26 +371,38 @@ impl SyncPool {
             state.starting += usize::from(is_missing);
             is_missing
         };
-        self.publish_availability();
+        self.refuse_if_unavailable();
         is_missing
     }
 }
 
-/// A call that waits for a worker. Its entry starts a worker, if the range permits one more.
-struct WaitingCall<'a>(&'a SyncPool);
+/// The place of a call in the queue. Dropping it leaves the queue. If the call has got a worker, its
+/// function runs already, so the drop ends the worker.
+struct Place<'a> {
+    pool: &'a SyncPool,
+    call: Arc<WaitingCall<StartedCall>>,
+    worker: oneshot::Receiver<StartedCall>,
+}
 
-impl<'a> WaitingCall<'a> {
-    fn enter(pool: &'a Arc<SyncPool>) -> Self {
-        pool.state().waiting += 1;
-        pool.start_missing_workers();
-        Self(pool)
+impl Place<'_> {
+    /// Ends the wait. Returns false if the call does not wait any more.
+    fn leave(&self) -> bool {
+        let has_waited = self.call.withdraw();
+        if has_waited {
+            self.pool.state().waiting_calls.remove(&self.call);
+        }
+        has_waited
     }
 }
 
-impl Drop for WaitingCall<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.leave();
     }
+}
+
+fn log_owner(context: &ToolContext) -> LogOwner {
+    (context.invocation_id, context.tool.clone())
 }
 
 /// Ends unneeded workers once in each period, until only the minimum is left.
@@ -446,87 +432,121 @@ async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
     }
 }
 
-/// A worker that a call owns. A lease ends in one of three ways. `release` makes the worker
-/// available again. `replace_dead` counts a death and replaces the worker. A plain drop, as after a
+/// A worker that a call owns. A lease ends in one of three ways. `release_worker` makes the
+/// worker available again. `replace_dead` counts a death and replaces the worker. A plain drop, as after a
 /// cancelled call, kills the worker and replaces it; that does not count as an early death.
 struct WorkerLease {
     pool: Arc<SyncPool>,
-    idle: Option<IdleWorker>,
+    worker: Option<PooledWorker>,
+}
+
+/// A call whose line is at least in part in the pipe of its worker, if the worker lives.
+struct StartedCall {
+    lease: WorkerLease,
+    message: CallMessage,
+    id: u64,
+    /// The number of bytes that the pipe took.
+    written: usize,
+}
+
+impl StartedCall {
+    /// Writes the rest of the line. Returns the message if the worker has ended before it had the
+    /// whole line.
+    async fn write_rest(mut self) -> Result<(WorkerLease, u64), CallMessage> {
+        let Some(pooled) = &mut self.lease.worker else {
+            return Err(self.message);
+        };
+        let rest = &self.message.line()[self.written..];
+        if !rest.is_empty() && pooled.worker.write(rest).await.is_err() {
+            let reason = pooled.worker.exit_reason().await;
+            self.lease.replace_dead(&reason);
+            return Err(self.message);
+        }
+        Ok((self.lease, self.id))
+    }
 }
 
 impl WorkerLease {
-    /// Reads the worker's messages until the end of the call.
+    /// The lease, unless the worker has ended. Then the worker is replaced.
+    fn if_healthy(mut self) -> Option<Self> {
+        if self.worker.as_mut()?.worker.is_healthy() {
+            return Some(self);
+        }
+        self.replace_dead("its worker process ended while it was idle");
+        None
+    }
+
+    /// Starts a call: writes as much of its line as the pipe accepts now.
+    fn start_call(mut self, mut message: CallMessage, log_owner: LogOwner) -> StartedCall {
+        let start = |pooled: &mut PooledWorker| pooled.start_call(&mut message, log_owner);
+        let (id, written) = self.worker.as_mut().map(start).unwrap_or_default();
+        StartedCall {
+            lease: self,
+            message,
+            id,
+            written,
+        }
+    }
+
+    /// Starts a call that waits. Returns the lease if the call does not wait any more, or must not
+    /// start.
+    fn give_to(self, call: &WaitingCall<StartedCall>) -> Option<Self> {
+        let mut turn = call.lock();
+        let Some(turn) = turn.take_if(|turn| turn.attempt.start()) else {
+            return Some(self);
+        };
+        let started = self.start_call(turn.message, turn.log_owner);
+        if started.written == 0 {
+            turn.attempt.undo_start();
+        }
+        // Under the lock, the call cannot be dropped between the write and this.
+        let _ = turn.worker.send(started);
+        None
+    }
+
+    /// Waits for the end of the call.
     async fn wait_for_result(
         mut self,
         id: u64,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
-        let Some(idle) = &mut self.idle else {
+        let Some(worker) = &mut self.worker else {
             return Err(self.pool.unavailable_error());
         };
-        loop {
-            let line = match idle.worker.next_event().await {
-                WorkerEvent::Line => protocol::read_message(idle.worker.stdout.line()),
-                WorkerEvent::TooLong => Err("it is longer than any result".into()),
-                WorkerEvent::Ended(reason) => {
-                    self.replace_dead(&reason);
-                    return Err(ToolError::unavailable(format!(
-                        "the function did not end: {reason}"
-                    )));
+        match worker.read_end(id, context).await {
+            CallEnd::Answered(end) => {
+                if let Some(worker) = self.worker.take() {
+                    self.pool.release_worker(worker);
                 }
-            };
-            match line {
-                Ok((call_id, WorkerMessage::Progress(data))) if call_id == id => {
-                    context.progress(data);
-                }
-                Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => {
-                    context.warn(warning);
-                }
-                // A thread of an earlier call still reports progress. The earlier call has ended,
-                // so ignore it.
-                Ok((call_id, WorkerMessage::Progress(_))) if call_id < id => {}
-                Ok((call_id, WorkerMessage::End(end))) if call_id == id => {
-                    self.release();
-                    return end;
-                }
-                Ok((call_id, _)) => {
-                    return Err(self.protocol_error(&format!("it is about call {call_id}")));
-                }
-                Err(reason) => return Err(self.protocol_error(&reason)),
+                end
             }
+            CallEnd::Died(reason) => {
+                self.replace_dead(&reason);
+                Err(ToolError::unavailable(format!(
+                    "the function did not end: {reason}"
+                )))
+            }
+            // The drop of the lease ends the worker.
+            CallEnd::BadLine(reason) => Err(ToolError::BadOutput(format!(
+                "the worker process wrote a line that cannot be used: {reason}"
+            ))),
         }
-    }
-
-    fn release(mut self) {
-        if let Some(mut idle) = self.idle.take() {
-            idle.has_answered = true;
-            idle.worker.stdout.release_line();
-            self.pool.release_worker(idle);
-        }
-    }
-
-    /// The error for a message that cannot be used. The caller returns it and drops the lease,
-    /// which ends the worker.
-    fn protocol_error(&self, reason: &str) -> ToolError {
-        ToolError::BadOutput(format!(
-            "the worker process wrote a line that cannot be used: {reason}"
-        ))
     }
 
     /// Replaces a worker that has ended by itself.
     fn replace_dead(mut self, reason: &str) {
-        if let Some(idle) = self.idle.take() {
+        if let Some(pooled) = self.worker.take() {
             tracing::warn!(target: "toolcrib::python", module = &*self.pool.launcher.name, "a worker is replaced: {reason}");
             {
                 let mut state = self.pool.state();
                 state.worker_count -= 1;
                 state.restart_history.record_death(
-                    idle.worker.started_at,
-                    idle.has_answered,
+                    pooled.worker.started_at,
+                    pooled.has_answered,
                     reason,
                 );
             }
-            drop(idle);
+            drop(pooled);
             self.pool.start_replacement();
         }
     }
@@ -534,73 +554,14 @@ impl WorkerLease {
 
 impl Drop for WorkerLease {
     fn drop(&mut self) {
-        if let Some(idle) = self.idle.take() {
+        if let Some(pooled) = self.worker.take() {
             {
                 let mut state = self.pool.state();
                 state.worker_count -= 1;
                 state.restart_history.reset_early_deaths();
             }
-            drop(idle);
+            drop(pooled);
             self.pool.start_replacement();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn missing(
-        range: WorkerRange,
-        worker_count: usize,
-        starting: usize,
-        waiting: usize,
-        early_deaths: usize,
-    ) -> usize {
-        let mut state = State {
-            idle_workers: Vec::new(),
-            worker_count,
-            starting,
-            waiting,
-            least_idle: 0,
-            is_shrinking: false,
-            restart_history: RestartHistory::default(),
-            last_number: 0,
-        };
-        (0..early_deaths).for_each(|_| {
-            state
-                .restart_history
-                .record_failed_start(Instant::now(), "no");
-        });
-        state.missing_workers(range)
-    }
-
-    #[tokio::test]
-    async fn missing_workers_follow_the_calls() {
-        let on_demand = WorkerRange {
-            min: 1,
-            max: 4,
-            idle_period: Duration::MAX,
-        };
-        for (range, worker_count, starting, waiting, early_deaths, expected) in [
-            (WorkerRange::exactly(3), 1, 0, 0, 0, 2),
-            (WorkerRange::exactly(3), 1, 2, 9, 0, 0),
-            (WorkerRange::exactly(3), 0, 0, 0, 9, 3),
-            (on_demand, 1, 0, 1, 0, 1),
-            (on_demand, 1, 1, 2, 0, 1),
-            (on_demand, 1, 0, 9, 0, 3),
-            (on_demand, 4, 0, 9, 0, 0),
-            (on_demand, 0, 0, 0, 0, 1),
-            // While workers keep dying: the minimum, and then one at a time.
-            (on_demand, 0, 0, 0, 9, 1),
-            (on_demand, 1, 0, 9, 9, 1),
-            (on_demand, 1, 1, 9, 9, 0),
-        ] {
-            let found = missing(range, worker_count, starting, waiting, early_deaths);
-            assert_eq!(
-                found, expected,
-                "{worker_count} {starting} {waiting} {early_deaths}"
-            );
         }
     }
 }

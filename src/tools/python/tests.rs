@@ -25,11 +25,11 @@ use crate::tools::process::tests::{python, with_fast_clock};
 use crate::tools::{DiscoveredTool, ProcessEnv, Runner, Source, SourceStatus};
 
 /// Longest wait for an event that must happen.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A folder with a module, and what the module has listed.
-struct Fixture {
-    module: Module,
+pub(super) struct Fixture {
+    pub module: Module,
     tools: Vec<DiscoveredTool>,
     /// A text in the environment of each of its processes.
     mark: String,
@@ -44,7 +44,7 @@ fn test_env() -> ProcessEnv {
 }
 
 /// Whether there is no Python. Prints a notice then.
-fn is_python_missing() -> bool {
+pub(super) fn is_python_missing() -> bool {
     let is_missing = python().is_none();
     if is_missing {
         println!("skipped: there is no python3");
@@ -93,7 +93,7 @@ impl Fixture {
         })
     }
 
-    async fn new(source: &str, workers: usize) -> Self {
+    pub(super) async fn new(source: &str, workers: usize) -> Self {
         Self::try_new(source, |settings| {
             settings.workers = WorkerRange::exactly(workers);
         })
@@ -101,7 +101,7 @@ impl Fixture {
         .unwrap()
     }
 
-    fn runner(&self, name: &str) -> Arc<dyn Runner> {
+    pub(super) fn runner(&self, name: &str) -> Arc<dyn Runner> {
         self.tools
             .iter()
             .find(|tool| tool.name == name)
@@ -111,7 +111,7 @@ impl Fixture {
     }
 
     /// A call, which starts when it is polled.
-    fn call(
+    pub(super) fn call(
         &self,
         name: &str,
         arguments: Value,
@@ -150,11 +150,11 @@ impl Fixture {
         Pid::from_raw(self.text("pid", json!({})).await.parse().unwrap()).unwrap()
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    async fn wait_for_file(&self, name: &str) -> String {
+    pub(super) async fn wait_for_file(&self, name: &str) -> String {
         let file = self.file(name);
         wait_until(name, || {
             std::fs::read_to_string(&file)
@@ -183,7 +183,7 @@ def pid() -> str:
     return str(os.getpid())
 ";
 
-fn invocation() -> Invocation {
+pub(super) fn invocation() -> Invocation {
     let caller = Arc::new(Caller::anonymous());
     let mut invocation = Invocation::new(
         ToolName::parse("t").unwrap(),
@@ -195,7 +195,7 @@ fn invocation() -> Invocation {
     invocation
 }
 
-fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
+pub(super) fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
     let settings = ToolSettings {
         effect,
         ..ToolSettings::default()
@@ -207,14 +207,14 @@ fn context(invocation: &Invocation, effect: Effect) -> ToolContext {
     )
 }
 
-fn object(value: Value) -> Arc<JsonObject> {
+pub(super) fn object(value: Value) -> Arc<JsonObject> {
     match value {
         Value::Object(object) => Arc::new(object),
         other => panic!("{other}"),
     }
 }
 
-async fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(super) async fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = condition() {

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -204,6 +205,16 @@ impl Worker {
             Some(stdin) => stdin.write_all(line).await,
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
+    }
+
+    /// Writes as much of `line` as the pipe accepts now. Returns the number of bytes.
+    pub(super) fn write_now(&mut self, line: &[u8]) -> usize {
+        let written = self
+            .stdin
+            .as_mut()
+            .and_then(|stdin| stdin.write(line).now_or_never());
+        // The call that writes the rest finds out why there was an error.
+        written.and_then(Result::ok).unwrap_or(0)
     }
 
     /// The next message, or how the worker ended. A process that the worker left behind may hold

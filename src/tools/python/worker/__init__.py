@@ -7,7 +7,8 @@ UTF-8, one object per line:
     <- {"op":"load","module":"/abs/x.py"|"pkg.mod","is_file":true,"source":null|"…","object":null|"Class","init":{},
         "functions":null|["f"],"role":"sync"|"async"|"shared","max_result":4194304}
     -> {"op":"ready","python":"3.11.7","tools":[...],"warnings":[...]}      or {"op":"failed","kind",...} and exit 1
-    <- {"op":"call","id":1,"tool":"f","arguments":{},"context":{...},"watched":true}
+    <- {"op":"call","id":1,"deadline_ms":9000,"tool":"f","arguments":{},"context":{...},"watched":true}
+        (what is null, false or empty is left out of the last two)
     -> {"op":"progress","id":1,"data":...}*  {"op":"warning","id":1,"message":"…"}*
        then one of  result | invalid | failed_call | cancelled  with the same id
     <- {"op":"cancel","id":1}                                               not in role sync

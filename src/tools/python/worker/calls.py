@@ -27,7 +27,7 @@ class Call:
         self.wire = wire
         self.id, self.tool, self.arguments, self.watched = message["id"], tool, message["arguments"], message.get("watched", False)
         self.context = message.get("context") or {}
-        left = self.context.get("deadline_ms")
+        left = message.get("deadline_ms")
         self.deadline = None if left is None else time.monotonic() + left / 1000
         self.has_ended = self.cancelled = False
         self._signal = self._context = None
