@@ -362,3 +362,37 @@ async fn waiting_call_keeps_its_workers_over_a_new_listing() {
     let worker = held.await.unwrap().unwrap().as_text();
     assert_eq!(next.text().await, format!("{worker} 0"));
 }
+
+/// Tasks on several threads: calls end while others are dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_call_runs_only_if_it_counts_as_started() {
+    if is_python_missing() {
+        return;
+    }
+    let fixture = Fixture::new(SOURCE, 1).await;
+    let calls = (0..48u64).map(|number| {
+        let arguments = json!({"name": format!("{number:02},")});
+        let call = Call::new(&fixture, "pass_by", arguments, TIMEOUT);
+        // Every other call is dropped early or late in the queue.
+        let patience = match number % 2 {
+            0 => TIMEOUT,
+            _ => Duration::from_micros(100 * number),
+        };
+        tokio::spawn(async move {
+            let ended = tokio::time::timeout(patience, call.future).await;
+            let is_queued = call.invocation.report.attempt.lock().queued;
+            (number, ended.map(Result::unwrap), is_queued)
+        })
+    });
+    let outcomes = futures_util::future::join_all(Vec::from_iter(calls)).await;
+    let ran = order(&fixture);
+    for outcome in outcomes {
+        let (number, ended, is_queued) = outcome.unwrap();
+        let times = ran.matches(&format!("{number:02},")).count();
+        match ended {
+            Ok(_) => assert_eq!(times, 1, "{number} of {ran}"),
+            Err(_) if is_queued => assert_eq!(times, 0, "{number} of {ran}"),
+            Err(_) => assert!(times <= 1, "{number} of {ran}"),
+        }
+    }
+}
