@@ -17,6 +17,7 @@ pub mod concurrency;
 pub mod deadline;
 mod detach_on_drop;
 pub mod interceptor;
+mod ledger_wait;
 mod media;
 pub mod output_check;
 pub mod page_guard;

@@ -12,6 +12,7 @@ use moka::policy::EvictionPolicy;
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::ledger_wait::wait_until;
 use crate::call::{
     Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency,
     Invocation, InvocationId, KEY_RETENTION, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
@@ -84,10 +85,10 @@ impl Interceptor for Replay {
             fingerprint_key,
         );
         let (caller, tool, key) = (&invocation.caller.name, self.tool.as_str(), key.to_arc());
-        let first_call = self
+        let looking = self
             .ledger
-            .find_key_holder(caller, tool, &key, invocation.timing.started_at)
-            .await;
+            .find_key_holder(caller, tool, &key, invocation.timing.started_at);
+        let first_call = wait_until(invocation.timing.deadline, looking).await;
         let first_call = first_call.map_err(|error| match error {
             // The row of the earlier call is damaged, so its answer is lost. The tool must not run
             // again all the same.

@@ -12,15 +12,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout_at;
-
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::ledger_wait::wait_until;
 use crate::call::{
     CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
     ToolName,
 };
-use crate::ledger::{Error, Ledger, ReserveError, Row, State};
+use crate::ledger::{Ledger, ReserveError, Row, State};
 
 /// The limits that apply to the calls of one tool.
 #[derive(Clone)]
@@ -174,14 +173,9 @@ impl UsageLimit {
                     .await
             }
         };
-        let reserved = match invocation.timing.deadline.filter(|_| self.is_remote) {
-            // A reservation whose caller has gone is undone by the ledger.
-            Some(deadline) => timeout_at(deadline, reserving).await.unwrap_or_else(|_| {
-                let reason = "the database did not answer within the time of the call";
-                Err(Error::Failed(reason.into()).into())
-            }),
-            None => reserving.await,
-        };
+        // A remote ledger undoes a reservation whose caller has gone.
+        let deadline = invocation.timing.deadline.filter(|_| self.is_remote);
+        let reserved = wait_until(deadline, reserving).await;
         match reserved {
             Ok(reservation) => {
                 *invocation.report.charge.lock() = ChargeReport {
