@@ -2,8 +2,8 @@
 
 from callers import Caller, for_each
 
-# Tools without an effect: an interrupted one may run again.
-READS = ("peek", "look")
+# Tools that are not of effect `write`: an interrupted one may run again.
+REPEATABLE = ("peek", "look", "retried")
 
 
 def check_outcome(trial, service, journal, calls, again=(), died=True):
@@ -62,7 +62,7 @@ def check_retry(trial, caller, journal, call, died):
     retry = caller.resend(call)
     trial.add("retried")
     if retry.status == 200:
-        if rows and call.tool not in READS and not retry.replayed:
+        if rows and call.tool not in REPEATABLE and not retry.replayed:
             trial.record_fault("rerun", f"{rows[0]['state']} before, and run again: {retry}")
         call.status, call.id, call.body = retry.status, retry.id, retry.body
         journal.answered(call)

@@ -44,6 +44,10 @@ class Audit:
                                             "where id is not null").fetchall()
             finally:
                 database.close()
+        self.count(counters)
+
+    def count(self, counters):
+        """Compares the counters with the rows. A counter is (id, tool, per, used, carried, from_seq, set_aside, lost)."""
         self.by_id = {row.id: row for row in self.rows}
         self.used = {}  # (tool, per) -> units
         self.set_aside = 0  # units that no call uses
@@ -71,12 +75,12 @@ def effects(path):
 
 
 def check_invariants(trial, ledger, answered=(), limits=None, stopped=True, ran=None):
-    """Holds the file against the journal and the effects, and tells `trial` every broken promise.
+    """Holds the ledger (a file, or an Audit) against the journal and the effects, and tells `trial` every broken promise.
 
     `answered` are calls with an answer that promised a row; `limits` is {tool: (calls, per)}; `stopped`: the service ended in
     good order, so nothing may be left open; `ran` are the effects, if not all. Gives the Audit.
     """
-    found = Audit(ledger)
+    found = ledger if isinstance(ledger, Audit) else Audit(ledger)
     if found.integrity != ["ok"]:
         trial.record_fault("damaged", f"integrity_check: {found.integrity[:3]}")
     if found.drift:

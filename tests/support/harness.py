@@ -180,8 +180,10 @@ class Crib:
         if manifest is not None:
             self.manifest = self.folder / "toolcrib.yaml"
             self.manifest.write_text(manifest if isinstance(manifest, str) else to_yaml(manifest), encoding="utf-8")
-            self.ledger = pathlib.Path(ledger or self.folder / "toolcrib.db")
-            self.args += ["--manifest", str(self.manifest), "--ledger", f"sqlite://{self.ledger}"]
+            # A file, or the URL of a ledger that several services share.
+            shared = "://" in str(ledger)
+            self.ledger = ledger if shared else pathlib.Path(ledger or self.folder / "toolcrib.db")
+            self.args += ["--manifest", str(self.manifest), "--ledger", ledger if shared else f"sqlite://{self.ledger}"]
         else:
             self.ledger = self.folder / "toolcrib.db"
         self.process = None

@@ -23,10 +23,16 @@ def programs():
 class Postgres:
     """One server. `run` is a script for psql."""
 
-    def __init__(self, folder):
+    # What a test of the service needs. A test that crashes the server needs DURABLE.
+    FAST = ("fsync=off", "full_page_writes=off")
+    DURABLE = ("fsync=on", "full_page_writes=on")
+
+    def __init__(self, folder, settings=FAST, init=True):
+        """`init` makes an empty cluster; otherwise `folder`/data is there already, or a subclass makes it."""
         self.bin, self.folder = programs(), pathlib.Path(folder)
+        self.settings = ["listen_addresses=127.0.0.1", "shared_buffers=16MB", *settings]
         self.folder.mkdir(parents=True)
-        self.port = free_port()
+        self.port, self.process = free_port(), None
         self.prefix = []
         if os.getuid() == 0:
             # PostgreSQL refuses root; what is above its folder must let it pass.
@@ -36,18 +42,29 @@ class Postgres:
                 if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
                     above.chmod(above.stat().st_mode | 0o011)
         self.folder.chmod(0o700)
-        subprocess.run([*self.prefix, self.bin / "initdb", "-D", self.folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                        "--locale=C", "--no-sync", "--no-instructions"], check=True, cwd="/", capture_output=True)
-        self.start()
+        if init:
+            self.program("initdb", "-D", self.folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+                         "--no-instructions")
+            self.start()
+
+    def program(self, name, *args):
+        """Runs one of PostgreSQL's programs as the server's user."""
+        return subprocess.run([*self.prefix, self.bin / name, *args], check=True, cwd="/", capture_output=True)
 
     def start(self):
-        settings = ["listen_addresses=127.0.0.1", "fsync=off", "shared_buffers=16MB", "full_page_writes=off"]
+        """Starts the server and waits until it accepts connections."""
+        self.spawn()
+        poll(self.accepts, 20, "the server accepts connections")
+
+    def spawn(self):
         self.process = subprocess.Popen(
             [*self.prefix, self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-k", self.folder,
-             *[part for setting in settings for part in ("-c", setting)]],
-            cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             *[part for setting in self.settings for part in ("-c", setting)]],
+            cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def accepts(self):
         ready = [self.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        poll(lambda: subprocess.run(ready, check=False).returncode == 0, 20, "the server accepts connections")
+        return subprocess.run(ready, check=False).returncode == 0
 
     def stop(self):
         """As `pg_ctl stop -m fast`: it disconnects all clients."""
