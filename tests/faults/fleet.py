@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import time
 
 from callers import Caller, Disconnected
 from harness import alive, descendants, parallel, poll
@@ -144,6 +145,8 @@ def mixed_load(trial, fleet, journal, mix, name, count, problems=(), timeout=30)
             return  # the next call goes to another replica
         if chance.random() < 0.1:
             chosen.close()
+        if call.status == 503:
+            time.sleep(0.1)  # far less than Retry-After: a caller that does not wait would only add refusals
         if call.status in (None, 200) or {(call.tool, call.kind), ("*", call.kind)} & set(problems):
             return
         trial.record_fault("surprises", f"{call}")

@@ -1,0 +1,58 @@
+"""The database is killed, restarted and frozen under load. Charged calls get 503 `ledger_unavailable` within their time; afterwards the
+rows of all ended calls are there, and no replica was restarted."""
+
+import time
+
+from audit import check_invariants, check_limited_reads, effects
+from callers import CallerPool, Journal
+from fleet import Database, Fleet, mixed_load
+from outage import EXPECTED, LIMITS, MIX, await_return, look, manifest, pids
+from shared_audit import audit_shared
+
+ROUNDS = (4, 50)
+PATIENCE = (240, 2 * 3600)
+REPLICAS, CALLERS = 3, 9
+MOMENT = (0.3, 1.0)
+# Seconds: the server is down, or frozen. Longer than the lease of a replica in the long form.
+DOWN, FROZEN = (0.0, 2.0), ((1.0, 8.0), (1.0, 25.0))
+ASKED_AGAIN = 200
+FAULTS = ["kill", "quit", "backend", "freeze"]
+
+
+def run(trial):
+    trial.require_zero("unrecorded", "uncharged", "left_open", "unsettled", "unanswered", "late", "not_back", "restarted", "surprises")
+    database = Database.of(trial)
+    fleet = Fleet(trial, database, manifest(trial), REPLICAS)
+    journal, kept, chance, before = Journal(trial.folder / "journal"), [], trial.random("moments"), pids(fleet)
+    faults = []
+    for round_ in range(trial.rounds):
+        faults = faults or chance.sample(FAULTS, len(FAULTS))
+        crowd = CallerPool(CALLERS, mixed_load(trial, fleet, journal, MIX, f"d{round_}", CALLERS, EXPECTED, timeout=60))
+        time.sleep(chance.uniform(*MOMENT))  # the fault's own moment
+        play(trial, database, faults.pop(), chance)
+        await_return(trial, fleet, journal, f"d{round_}")
+        time.sleep(chance.uniform(*MOMENT))
+        crowd.stop_callers(65)
+        kept += look(trial, fleet, journal, chance, ASKED_AGAIN)
+        trial.add("rounds")
+    if pids(fleet) != before:
+        trial.record_fault("restarted", f"{before} before, {pids(fleet)} after")
+    fleet.stop()
+    found = audit_shared(trial, database)
+    check_invariants(trial, found, kept, {name: limit for name, limit in LIMITS.items() if name != "tally"},
+                     ran=[effect for effect in effects(trial.effects) if effect[0] != "tally"])
+    check_limited_reads(trial, found, "tally", LIMITS["tally"])
+
+
+def play(trial, database, fault, chance):
+    trial.add(fault)
+    if fault == "freeze":
+        database.freeze()
+        time.sleep(chance.uniform(*FROZEN[trial.long]))
+        database.thaw()
+    elif fault == "backend":
+        database.crash_backend(chance)
+    else:
+        getattr(database, fault)()
+        time.sleep(chance.uniform(*DOWN))
+        database.start()
