@@ -89,12 +89,15 @@ class Fleet:
     def __init__(self, trial, database, manifest, count, url=None, **options):
         self.trial, self.database = trial, database
         url = url or database.url()
-        # They start together, so that one of them migrates the empty database while the others wait.
         self.replicas = [Service(trial.binary, trial.folder / f"replica-{number}", manifest, ledger=url, **options)
                          for number in range(count)]
         trial.services += self.replicas
-        parallel(count, lambda number: self.replicas[number].start(seconds=30))
         self.turns = itertools.count()
+        self.start()
+
+    def start(self, within=None):
+        """All at once, so that one of them migrates an empty database while the others wait. `within` is a command for each replica."""
+        parallel(len(self.replicas), lambda number: self.replicas[number].start(seconds=30, within=within and within[number]))
 
     @property
     def port(self):
@@ -125,7 +128,14 @@ class Fleet:
 
     def stop(self):
         """All at once, in good order."""
-        parallel(len(self.replicas), lambda number: self.replicas[number].stop())
+        self.trial.require_zero("not_stopped")
+        parallel(len(self.replicas), self.stop_one)
+
+    def stop_one(self, number):
+        try:
+            self.replicas[number].stop()
+        except AssertionError as failure:
+            self.trial.record_fault("not_stopped", f"{self.replicas[number].folder.name}: {str(failure).splitlines()[0]}")
 
 
 def mixed_load(trial, fleet, journal, mix, name, count, problems=(), timeout=30):

@@ -3,8 +3,10 @@
 import time
 
 from aftermath import check_outcome
+from audit import check_invariants, check_limited_reads, effects
 from callers import Caller, Disconnected
 from harness import poll
+from shared_audit import audit_shared
 from tools import PLENTY, poster, reader, writer
 
 # Time of each call, and what the answer may take in addition on a busy machine.
@@ -16,6 +18,8 @@ MIX = ["pay"] * 5 + ["post"] * 3 + ["few"] + ["slow"] * 2 + ["peek"] * 2 + ["loo
 FEW, TALLY = 400, 900
 LIMITS = {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime"), "tally": (TALLY, "lifetime")}
 EXPECTED = {("*", "ledger_unavailable"), ("few", "usage_limit_reached"), ("tally", "usage_limit_reached")}
+# Figures that must be 0 in addition to those of every scenario.
+PROMISES = ("unrecorded", "uncharged", "left_open", "unsettled", "unanswered", "late", "not_back", "restarted", "surprises")
 
 
 def manifest(trial):
@@ -71,3 +75,14 @@ def look(trial, fleet, journal, chance, again):
     kept = check_outcome(trial, fleet, journal, calls, again=chance.sample(calls, min(len(calls), again)), died=False)
     fleet.check_drift()
     return kept
+
+
+def finish(trial, fleet, kept, before):
+    """The end of the scenario: the same processes still run, stop in good order, and leave a right ledger."""
+    if pids(fleet) != before:
+        trial.record_fault("restarted", f"{before} before, {pids(fleet)} after")
+    fleet.stop()
+    found, ran = audit_shared(trial, fleet.database), effects(trial.effects)
+    limits = {name: limit for name, limit in LIMITS.items() if name != "tally"}
+    check_invariants(trial, found, kept, limits, ran=[effect for effect in ran if effect[0] != "tally"])
+    check_limited_reads(trial, found, "tally", LIMITS["tally"])

@@ -3,11 +3,9 @@ rows of all ended calls are there, and no replica was restarted."""
 
 import time
 
-from audit import check_invariants, check_limited_reads, effects
 from callers import CallerPool, Journal
 from fleet import Database, Fleet, mixed_load
-from outage import EXPECTED, LIMITS, MIX, await_return, look, manifest, pids
-from shared_audit import audit_shared
+from outage import EXPECTED, MIX, PROMISES, await_return, finish, look, manifest, pids
 
 ROUNDS = (4, 50)
 PATIENCE = (240, 2 * 3600)
@@ -20,7 +18,7 @@ FAULTS = ["kill", "quit", "backend", "freeze"]
 
 
 def run(trial):
-    trial.require_zero("unrecorded", "uncharged", "left_open", "unsettled", "unanswered", "late", "not_back", "restarted", "surprises")
+    trial.require_zero(*PROMISES)
     database = Database.of(trial)
     fleet = Fleet(trial, database, manifest(trial), REPLICAS)
     journal, kept, chance, before = Journal(trial.folder / "journal"), [], trial.random("moments"), pids(fleet)
@@ -35,13 +33,7 @@ def run(trial):
         crowd.stop_callers(65)
         kept += look(trial, fleet, journal, chance, ASKED_AGAIN)
         trial.add("rounds")
-    if pids(fleet) != before:
-        trial.record_fault("restarted", f"{before} before, {pids(fleet)} after")
-    fleet.stop()
-    found = audit_shared(trial, database)
-    check_invariants(trial, found, kept, {name: limit for name, limit in LIMITS.items() if name != "tally"},
-                     ran=[effect for effect in effects(trial.effects) if effect[0] != "tally"])
-    check_limited_reads(trial, found, "tally", LIMITS["tally"])
+    finish(trial, fleet, kept, before)
 
 
 def play(trial, database, fault, chance):

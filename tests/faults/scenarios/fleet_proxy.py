@@ -3,12 +3,10 @@ connection is gone connects again; the outcome of a commit without an answer is 
 
 import time
 
-from audit import check_invariants, check_limited_reads, effects
 from callers import CallerPool, Journal
 from fleet import Database, Fleet, mixed_load
-from outage import EXPECTED, LIMITS, MIX, await_return, look, manifest, pids
+from outage import EXPECTED, MIX, PROMISES, await_return, finish, look, manifest, pids
 from proxy import Proxy
-from shared_audit import audit_shared
 
 ROUNDS = (2, 50)
 PATIENCE = (240, 2 * 3600)
@@ -22,7 +20,7 @@ ASKED_AGAIN = 200
 
 
 def run(trial):
-    trial.require_zero("unrecorded", "uncharged", "left_open", "unsettled", "unanswered", "late", "not_back", "restarted", "surprises")
+    trial.require_zero(*PROMISES)
     database = Database.of(trial)
     proxy = Proxy(database.port)
     trial.stack.callback(proxy.close)
@@ -39,13 +37,7 @@ def run(trial):
         crowd.stop_callers(65)
         kept += look(trial, fleet, journal, chance, ASKED_AGAIN)
         trial.add("rounds")
-    if pids(fleet) != before:
-        trial.record_fault("restarted", f"{before} before, {pids(fleet)} after")
-    fleet.stop()
-    found = audit_shared(trial, database)
-    check_invariants(trial, found, kept, {name: limit for name, limit in LIMITS.items() if name != "tally"},
-                     ran=[effect for effect in effects(trial.effects) if effect[0] != "tally"])
-    check_limited_reads(trial, found, "tally", LIMITS["tally"])
+    finish(trial, fleet, kept, before)
 
 
 def play(trial, proxy, chance):
