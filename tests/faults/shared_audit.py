@@ -19,8 +19,8 @@ ENDED_BADLY = ("failed", "timed_out", "cancelled", "unknown")
 
 
 class SharedAudit(Audit):
-    def __init__(self, database):
-        found = json.loads(database.run(SNAPSHOT))
+    def __init__(self, database, name="postgres"):
+        found = json.loads(database.run(SNAPSHOT, name))
         self.integrity, self.rows, self.keys, self.expected = ["ok"], [], {}, {}
         for seq, id_, tool, state, kind, started_at, arguments, charged, caller, effect, key, count in found["rows"] or []:
             row = Row(seq, uuid.UUID(id_).bytes, tool, state, kind, started_at, arguments, ",".join(map(str, charged or [])))
@@ -57,9 +57,9 @@ class SharedAudit(Audit):
                 trial.record_fault("miscounted", f"{named}: calls, succeeded, failed, refused of the rows {rows}, of the totals {totals}")
 
 
-def audit_shared(trial, database):
-    """The audit of a fleet that has stopped."""
-    found = SharedAudit(database)
+def audit_shared(trial, database, name="postgres"):
+    """The audit of a fleet that has stopped. `name` is that of the database in the server."""
+    found = SharedAudit(database, name)
     found.check_keys(trial)
     found.check_totals(trial)
     if found.holders:
