@@ -156,7 +156,7 @@ def mixed_load(trial, fleet, journal, mix, name, count, problems=(), timeout=30)
         if chance.random() < 0.1:
             chosen.close()
         if call.status == 503:
-            time.sleep(0.1)  # far less than Retry-After: a caller that does not wait would only add refusals
+            time.sleep(0.3)  # less than Retry-After; a caller that does not wait would only add refusals
         if call.status in (None, 200) or {(call.tool, call.kind), ("*", call.kind)} & set(problems):
             return
         trial.record_fault("surprises", f"{call}")

@@ -11,8 +11,8 @@ ROUNDS = (4, 50)
 PATIENCE = (240, 2 * 3600)
 REPLICAS, CALLERS = 3, 9
 MOMENT = (0.3, 1.0)
-# Seconds: the server is down, or frozen. Longer than the lease of a replica in the long form.
-DOWN, FROZEN = (0.0, 2.0), ((1.0, 8.0), (1.0, 25.0))
+# Seconds for which the server is down, or frozen. In the long form a freeze may last longer than the lease of a replica.
+DOWN, FROZEN = (0.0, 2.0), ((1.0, 6.0), (1.0, 25.0))
 ASKED_AGAIN = 200
 FAULTS = ["kill", "quit", "backend", "freeze"]
 
