@@ -5,7 +5,7 @@ import time
 from aftermath import check_outcome
 from audit import check_invariants, check_limited_reads, effects
 from callers import Caller, Disconnected
-from harness import poll
+from harness import elapsed, now, poll
 from shared_audit import audit_shared
 from tools import PLENTY, poster, reader, writer
 
@@ -31,11 +31,50 @@ def manifest(trial):
         "slow": writer(trial, "slow", seconds=0.3, **times),
         "post": poster(trial, upstream, "post", limit=LIMITS["post"], **times),
         "peek": reader(trial, limit=(PLENTY, "lifetime"), **times),
-        "look": reader(trial, **times)}}
+        "look": reader(trial, **times),
+        "cached": reader(trial, cache={"ttl": "1h", "scope": "shared"}, **times)}}
 
 
 def pids(fleet):
     return [replica.pid for replica in fleet.replicas]
+
+
+class Reads:
+    """Reads that need no ledger go on with `ledger.when_down: serve_reads`: results in memory, and reads that no limit counts. Their rows
+    are written later."""
+
+    MANIFEST = {"ledger": {"when_down": "serve_reads"}}
+    WITHIN = 3
+
+    def __init__(self, trial, fleet):
+        trial.require_zero("not_served")
+        self.trial, self.fleet, self.ids = trial, fleet, []
+        # In the memory of each replica.
+        for replica in fleet.replicas:
+            Caller(replica).invoke("cached", {"key": "kept"})
+
+    def check(self):
+        """While the database is away."""
+        for replica in self.fleet.replicas:
+            for tool in ("look", "cached"):
+                began = now()
+                call = Caller(replica).invoke(tool, {"key": "kept"})
+                took = elapsed(began)
+                self.trial.add("reads_served")
+                self.trial.record_max("slowest_read", took)
+                if call.status != 200 or took > self.WITHIN:
+                    self.trial.record_fault("not_served", f"{replica.folder.name}, {took:.1f} s: {call}")
+                else:
+                    self.ids.append(call.id)
+
+    def check_rows(self):
+        """When the database is back."""
+        for id_ in self.ids:
+            try:
+                poll(lambda: self.fleet.replicas[0].get(f"/invocations/{id_}").status == 200, 10, "the row of a read during the outage")
+            except AssertionError as late:
+                self.trial.record_fault("lost", f"{id_}: {late}")
+        self.ids.clear()
 
 
 def await_return(trial, fleet, journal, name):
