@@ -32,6 +32,9 @@ class Burst:
 
     # Connections that a caller may lose before it has any of its answer.
     TRIES = 10
+    # Connections that are opened at the same time. With more of them, so much time may pass between the opening and the request that the
+    # service closes the idle connection.
+    OPENING = 500
 
     def __init__(self, services, count):
         self.loop = asyncio.new_event_loop()
@@ -44,6 +47,7 @@ class Burst:
         return self.loop.run_until_complete(asyncio.wait_for(self._volley(requests), seconds))
 
     async def _volley(self, requests):
+        self.opening = asyncio.Semaphore(self.OPENING)
         return await asyncio.gather(*(self._ask(index, request) for index, request in enumerate(requests)))
 
     async def _ask(self, index, request):
@@ -53,10 +57,11 @@ class Burst:
         for _ in range(self.TRIES):
             fresh = self.streams[index] is None
             try:
-                if fresh:
-                    self.streams[index] = await asyncio.open_connection("127.0.0.1", self.ports[index])
-                reader, writer = self.streams[index]
-                writer.write(encode(self.ports[index], *request))
+                async with self.opening:
+                    if fresh:
+                        self.streams[index] = await asyncio.open_connection("127.0.0.1", self.ports[index])
+                    reader, writer = self.streams[index]
+                    writer.write(encode(self.ports[index], *request))
                 return await self._answer(reader)
             except (ConnectionError, asyncio.IncompleteReadError) as failure:
                 if getattr(failure, "partial", b""):
