@@ -252,7 +252,8 @@ begin
         perform refund_units(v_refunded);
     end if;
     if p_voids is not null then
-        delete from key_holder where invocation = any (p_voids);
+        -- A call that another replica has settled stays as it is: others may have seen its outcome already.
+        delete from key_holder where invocation in (select id from invocation where id = any (p_voids) and state = 'reserved');
         with gone as (delete from invocation where id = any (p_voids) and state = 'reserved' returning caller, tool)
         update usage_total t set calls = t.calls - g.calls
             from (select caller, tool, count(*) as calls from gone group by caller, tool) as g

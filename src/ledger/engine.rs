@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -137,9 +138,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// accepted even if the ledger cannot write. The error is the reason.
     fn accepts_calls(&self) -> Result<(), String>;
 
-    /// Whether this process may run its calls. It may not if another replica has, or may have,
-    /// settled them. The error is the reason.
-    fn check_lease(&self) -> Result<(), String> {
+    /// Whether this process may run a reserved call that began at this time. It may not if another
+    /// replica has, or may have, settled the call. The error is the reason.
+    fn check_lease(&self, _: Instant) -> Result<(), String> {
         Ok(())
     }
 

@@ -49,7 +49,11 @@ impl Interceptor for Attempt {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         // A call that another replica has settled must not run any more: its key may be free again.
         let is_reserved = invocation.report.charge.lock().reserved;
-        if is_reserved && let Err(reason) = self.ledger.check_lease() {
+        if is_reserved
+            && let Err(reason) = self
+                .ledger
+                .check_lease(invocation.timing.started.into_std())
+        {
             return Err(CallError::LedgerUnavailable {
                 reason,
                 started: invocation.attempt > 1,

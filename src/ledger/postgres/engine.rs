@@ -307,8 +307,8 @@ impl Ledger for PostgresLedger {
         self.writer.health()
     }
 
-    fn check_lease(&self) -> Result<(), String> {
-        if self.lease.is_held() {
+    fn check_lease(&self, began: Instant) -> Result<(), String> {
+        if self.lease.covers(began) {
             return Ok(());
         }
         Err("this replica has not reached the database for too long; another one may have settled its calls".into())

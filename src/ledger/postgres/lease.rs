@@ -16,23 +16,39 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// The lease of this process.
-pub(super) struct Lease(Mutex<Instant>);
+pub(super) struct Lease(Mutex<Times>);
+
+struct Times {
+    /// When the last successful commit began.
+    renewed: Instant,
+    /// When the process got its current id. Calls that began before may be settled.
+    since: Instant,
+}
 
 impl Lease {
     /// A lease from this time on.
     pub(super) fn new(from: Instant) -> Self {
-        Self(Mutex::new(from))
+        Self(Mutex::new(Times {
+            renewed: from,
+            since: from,
+        }))
     }
 
     /// Notes that a commit that began at this time has succeeded.
     pub(super) fn renew(&self, began: Instant) {
-        *self.0.lock() = began;
+        self.0.lock().renewed = began;
     }
 
-    /// Whether no other replica can have settled this one. The process cannot know whether it still
+    /// Notes that the process goes on under a new id.
+    pub(super) fn restart(&self) {
+        self.0.lock().since = Instant::now();
+    }
+
+    /// Whether no other replica can have settled a call that began at this time. The process cannot know whether it still
     /// has its lock, so the grace counts. The clock runs on while the process is stopped.
-    pub(super) fn is_held(&self) -> bool {
-        self.0.lock().elapsed() < GRACE - MARGIN
+    pub(super) fn covers(&self, began: Instant) -> bool {
+        let times = self.0.lock();
+        began >= times.since && times.renewed.elapsed() < GRACE - MARGIN
     }
 }
 
@@ -44,8 +60,18 @@ mod tests {
     fn lease_ends_without_commits() {
         let now = Instant::now();
         let lease = Lease::new(now.checked_sub(GRACE).unwrap());
-        assert!(!lease.is_held());
+        assert!(!lease.covers(now));
         lease.renew(now);
-        assert!(lease.is_held());
+        assert!(lease.covers(now));
+    }
+
+    #[test]
+    fn calls_under_an_earlier_id_are_not_covered() {
+        let began = Instant::now();
+        let lease = Lease::new(began);
+        lease.restart();
+        lease.renew(Instant::now());
+        assert!(!lease.covers(began));
+        assert!(lease.covers(Instant::now()));
     }
 }

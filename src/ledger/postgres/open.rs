@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, Executor, PgConnection, PgPool, SqlStr};
+use sqlx::{Connection, Executor, PgConnection, PgPool, Row as _, SqlStr};
 use tokio::time::timeout;
 
 use super::super::Error;
@@ -107,10 +107,10 @@ async fn check_session(address: &Address, first: &mut PgConnection) -> Result<()
         place: address.place.clone(),
         reason: fault::reason(&error),
     };
+    // Without prepared statements, which such a pooler mixes up.
     let backend = async |connection: &mut PgConnection| {
-        sqlx::query_scalar::<_, i32>("select pg_backend_pid()")
-            .fetch_one(connection)
-            .await
+        let row = connection.fetch_one("select pg_backend_pid()").await?;
+        row.try_get::<i32, _>(0)
     };
     let before = backend(first).await.map_err(explain)?;
     let mut second = connect(&address.options).await.map_err(explain)?;

@@ -175,6 +175,7 @@ impl Replica {
             None => {
                 self.was_settled = true;
                 self.boot.send_replace(Uuid::now_v7());
+                self.lease.restart();
                 Ok(())
             }
         }

@@ -534,3 +534,29 @@ async fn drift_is_found_and_compared_rows_are_not_read_again() {
     fixture.run("update quota set used = used - 3").await;
     assert_eq!(ledger.counter_drift().await.unwrap(), 3);
 }
+
+#[tokio::test]
+async fn settled_call_is_not_undone() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let call = Row {
+        idempotency_key: Some("k".into()),
+        fingerprint: Some("f".into()),
+        key_until: Some(Row::FOREVER),
+        ..row("t", "a", now())
+    };
+    ledger.reserve(call.clone(), vec![]).await.unwrap();
+    fixture.age_replicas(16).await;
+    assert_eq!(fixture.settle(true).await, 1);
+    let _other = fixture.replica().await;
+    let undo = format!(
+        "select commit_batch_1(boot, attachment, last_batch + 1, 0, null, null, null, null, array['{}']::uuid[], \
+         null, null, null, null) from replica where ended_at is null",
+        call.id
+    );
+    fixture.run(&undo).await;
+    let holder = ledger.find_key_holder("a", "t", "k", now()).await.unwrap();
+    assert_eq!(holder.unwrap().state, State::Unknown);
+}
