@@ -215,7 +215,11 @@ fn report_parts_name_their_writers() {
             "cache",
             &["middleware/cache/layer.rs", "middleware/page_guard.rs"],
         ),
-        ("charge", &["middleware/usage_limit.rs"]),
+        // An attempt reads whether its call is reserved.
+        (
+            "charge",
+            &["middleware/usage_limit.rs", "middleware/attempt.rs"],
+        ),
         (
             "attempt",
             &[
