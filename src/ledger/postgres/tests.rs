@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::{Timestamp, ToSpan};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
@@ -559,4 +560,27 @@ async fn settled_call_is_not_undone() {
     fixture.run(&undo).await;
     let holder = ledger.find_key_holder("a", "t", "k", now()).await.unwrap();
     assert_eq!(holder.unwrap().state, State::Unknown);
+}
+
+#[tokio::test]
+async fn refusal_in_the_batch_of_its_reservation_keeps_no_unit() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    let charges = || vec![charge(9, Per::Lifetime)];
+    let (write, read) = (row("t", "a", now()), row("t", "a", now()));
+    // The first poll hands the operation over. Then the caller gives up.
+    let reserved = ledger.reserve(write.clone(), charges()).now_or_never();
+    let taken = ledger.take_units(read.id, now(), charges()).now_or_never();
+    assert!(reserved.is_none() && taken.is_none());
+    let refused = [&write, &read].map(|call| ledger.record(ended_row(call, State::Refused)));
+    for recorded in futures_util::future::join_all(refused).await {
+        recorded.unwrap();
+    }
+    ledger.flush().await.unwrap();
+    assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 0);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    let usage = ledger.usage_totals(None).await.unwrap();
+    assert_eq!((usage[0].calls, usage[0].refused), (2, 2));
 }

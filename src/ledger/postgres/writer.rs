@@ -179,9 +179,6 @@ impl WriterTask {
 
     fn collect(&mut self, op: Operation, batch: &mut Batch, waiting: &mut Waiting) {
         match op {
-            // The refusal of the call may be in the same batch.
-            Operation::Reserve { reply, .. } | Operation::TakeUnits { reply, .. }
-                if reply.is_closed() => {}
             Operation::Reserve {
                 row,
                 charges,
@@ -245,7 +242,8 @@ impl WriterTask {
     }
 
     /// Commits a batch, after the backlog, and sends the replies.
-    async fn commit_batch(&mut self, mut batch: Batch, waiting: Waiting) {
+    async fn commit_batch(&mut self, mut batch: Batch, mut waiting: Waiting) {
+        waiting.remove_abandoned(&mut batch);
         if batch.is_empty() {
             return;
         }
@@ -492,7 +490,23 @@ fn warn_settled(replica: &Replica) {
     );
 }
 
+/// Keeps the requests whose callers wait.
+fn retain_awaited<T>(requests: &mut Vec<T>, replies: &mut Vec<ReserveReply>) {
+    if replies.iter().any(ReserveReply::is_closed) {
+        let all = requests.drain(..).zip(replies.drain(..));
+        let awaited: Vec<_> = all.filter(|(_, reply)| !reply.is_closed()).collect();
+        (*requests, *replies) = awaited.into_iter().unzip();
+    }
+}
+
 impl Waiting {
+    /// Takes out the starting calls whose callers have gone. Such a caller may have recorded a
+    /// refusal in the same batch, which could not give back units that this batch takes.
+    fn remove_abandoned(&mut self, batch: &mut Batch) {
+        retain_awaited(&mut batch.reservations, &mut self.reservations);
+        retain_awaited(&mut batch.unit_requests, &mut self.unit_requests);
+    }
+
     /// Sends what the commit decided. Returns the calls that were reserved for callers that have
     /// gone.
     fn send(
