@@ -1,6 +1,7 @@
 //! The durable record: calls, failed attempts, counted usage, stored results, switches.
 //!
-//! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`.
+//! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
+//! compares engines with a model.
 
 #[cfg(test)]
 mod contract;
@@ -12,6 +13,8 @@ mod latency;
 mod maintenance;
 #[cfg(test)]
 pub(crate) mod memory;
+#[cfg(test)]
+mod model_test;
 mod observer;
 mod open;
 mod pending_durations;

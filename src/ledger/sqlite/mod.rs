@@ -26,8 +26,6 @@ mod fault_tests;
 mod file_space;
 mod keys;
 mod list;
-#[cfg(test)]
-mod model_test;
 mod open;
 mod pending_replies;
 mod prune;
