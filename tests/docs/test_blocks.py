@@ -88,7 +88,7 @@ class Page:
             folder = pathlib.Path(folder) / "page"
             shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.db*"))
             for at, path in enumerate(sorted(set(re.findall(r"\$\{file:(/[^}]+)\}", text)))):
-                (folder / f"secret-{at}").write_text("a-secret-of-the-test\n")
+                (folder / f"secret-{at}").write_text(f"a-secret-of-the-test-{at}\n")
                 text = text.replace(f"${{file:{path}}}", f"${{file:{folder}/secret-{at}}}")
             (folder / "checked.yaml").write_text(text, encoding="utf-8")
             done = subprocess.run([BINARY, "check", "--manifest", "checked.yaml"], cwd=folder, env=environment, stdin=subprocess.DEVNULL,

@@ -70,7 +70,8 @@ def test_short_addresses_are_completed(start, listen):
     (("usage", "--server", "localhost:1"), 1, "toolcrib: no answer from http://localhost:1: connection refused; is the service running "
                                               "there?\n"),
     (("healthcheck", "--server", "1"), 1, "toolcrib: no answer from http://127.0.0.1:1: connection refused; is the service running there?\n"),
-    (("usage", "--ledger", "mysql://x"), 64, "toolcrib: ledger mysql://x: write a file, such as toolcrib.db or sqlite://toolcrib.db\n"),
+    (("usage", "--ledger", "mysql://x"), 64, "toolcrib: ledger mysql://x: write a file, such as toolcrib.db or sqlite://toolcrib.db, or "
+     "postgres://USER@HOST/DATABASE\n"),
     (("usage",), 1, "toolcrib: ledger toolcrib.db: there is no such file; the first call in its folder makes it, and --ledger names "
                     "another\n"),
     (("--log", "===", "schema"), 64, "toolcrib: --log ===: write levels such as warn, or modules with levels such as toolcrib=debug,warn\n"),
