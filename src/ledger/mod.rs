@@ -3,6 +3,7 @@
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
 //! compares engines with a model.
 
+mod columns;
 #[cfg(test)]
 mod contract;
 mod end;

@@ -1,16 +1,25 @@
 //! The bounded queue that leads to the one task of an engine that writes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, HeldUntilCommit, Row, WhenDown};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE_CAPACITY: usize = 1024;
+
+/// Maximum number of operations in one batch. It is large enough to make the cost of a commit small
+/// for each row, and small enough to keep a commit short.
+pub(super) const MAX_BATCH: usize = 256;
+/// A batch for which no caller waits starts this long after the commit before it. The answers have
+/// left, so only a crash shows the difference.
+pub(super) const COLLECT_TIME: Duration = Duration::from_millis(5);
 
 /// Answers the caller of an operation.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -58,6 +67,30 @@ impl WriterHealth {
             None => Ok(()),
             Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
             Some(reason) => Err(Error::Failed(reason.to_string())),
+        }
+    }
+
+    /// Adds the operations that arrive until this time, or until a caller waits for one of them.
+    pub(super) async fn collect_until<Op: WriterOperation>(
+        &self,
+        end: Instant,
+        operations: &mut mpsc::Receiver<Op>,
+        buffer: &mut Vec<Op>,
+    ) {
+        let mut is_awaited = false;
+        while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
+            // The queue collects them meanwhile: a receiver here would wake up for each of them. A
+            // notification may belong to an operation of an earlier batch.
+            tokio::select! {
+                () = self.awaited.notified() => {}
+                () = tokio::time::sleep_until(end) => {}
+            }
+            while buffer.len() < MAX_BATCH
+                && let Ok(op) = operations.try_recv()
+            {
+                is_awaited |= op.is_awaited();
+                buffer.push(op);
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct CommitMetrics {
 }
 
 impl CommitMetrics {
-    /// Sets how running calls are counted. Before, there are none.
+    /// Sets how running calls are counted. Without it, their number is 0.
     pub fn count_running_with(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
         *self.running.lock() = Box::new(count);
     }

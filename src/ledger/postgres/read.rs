@@ -8,13 +8,14 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use uuid::Uuid;
 
+use super::super::columns::{parse_effect, parse_kind, parse_time};
 use super::super::latency::Latencies;
 use super::super::{
     AttemptRow, RecordedCall, RegisteredTool, ReplicaRow, Row, State, StoredResult, Switch,
     UsageRow,
 };
 use super::commit::{storable, to_uuid};
-use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
+use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
@@ -257,19 +258,4 @@ pub(super) fn decode_row(row: &PgRow) -> Result<Row> {
 
 fn from_uuid(id: Uuid) -> InvocationId {
     InvocationId::from_bytes(id.into_bytes())
-}
-
-fn parse_time(millis: i64) -> Result<Timestamp> {
-    Timestamp::from_millisecond(millis).map_err(|error| sqlx::Error::Decode(error.into()))
-}
-
-fn parse_kind(word: &str) -> Option<ErrorKind> {
-    word.parse().ok()
-}
-
-fn parse_effect(word: &str) -> Effect {
-    let all = [Effect::Read, Effect::Idempotent, Effect::Write];
-    all.into_iter()
-        .find(|effect| effect.as_str() == word)
-        .unwrap_or_default()
 }

@@ -188,10 +188,10 @@ impl TestServer {
         let end = Instant::now() + START_TIMEOUT;
         let ready = || {
             let bin = find_program_folder().unwrap();
-            let asked = Command::new(bin.join("pg_isready"))
+            let is_ready = Command::new(bin.join("pg_isready"))
                 .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
                 .status();
-            asked.unwrap().success()
+            is_ready.unwrap().success()
         };
         while !ready() {
             let log =

@@ -14,7 +14,9 @@ use tokio::time::Instant;
 
 use super::super::pending_durations::PendingDurations;
 use super::super::refusals::{RefusalRow, Refusals};
-use super::super::writer_queue::{OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row};
+use super::super::writer_queue::{
+    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row,
+};
 use super::super::{Error, HeldUntilCommit, LedgerObserver, Row, State};
 use super::batch::{Batch, SharedRefusal};
 use super::commit::Decisions;
@@ -24,10 +26,6 @@ use super::queue::{Operation, ReserveReply, Writer};
 use super::replica::Replica;
 use crate::call::InvocationId;
 
-/// Maximum number of operations in one batch.
-const MAX_BATCH: usize = 256;
-/// A batch for which no caller waits starts this long after the commit before it.
-const COLLECT_TIME: Duration = Duration::from_millis(5);
 /// A batch ends at about this many bytes of row text.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait while the database is away.
@@ -104,7 +102,8 @@ impl WriterTask {
                 break;
             }
             if buffer.len() < MAX_BATCH && !buffer.iter().any(Operation::is_awaited) {
-                self.collect_until(collect_until, &mut operations, &mut buffer)
+                self.health
+                    .collect_until(collect_until, &mut operations, &mut buffer)
                     .await;
             }
             let close = self.process(&mut buffer).await;
@@ -129,28 +128,6 @@ impl WriterTask {
 
     fn is_healthy(&self) -> bool {
         self.replica.is_connected() && self.backlog.is_empty() && self.unanswered.is_none()
-    }
-
-    /// Adds the operations that arrive until this time, or until a caller waits for one of them.
-    async fn collect_until(
-        &self,
-        end: Instant,
-        operations: &mut mpsc::Receiver<Operation>,
-        buffer: &mut Vec<Operation>,
-    ) {
-        let mut is_awaited = false;
-        while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
-            tokio::select! {
-                () = self.health.awaited.notified() => {}
-                () = tokio::time::sleep_until(end) => {}
-            }
-            while buffer.len() < MAX_BATCH
-                && let Ok(op) = operations.try_recv()
-            {
-                is_awaited |= op.is_awaited();
-                buffer.push(op);
-            }
-        }
     }
 
     /// Executes operations in order. Returns the reply of the last one.

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
+use super::super::columns::{parse_effect, parse_kind, parse_time};
 use super::super::latency::Latencies;
 use super::super::{
     AttemptRow, RecordedCall, RegisteredTool, Row, State, StoredResult, Switch, UsageRow,
 };
 use super::checksum::{self, DamagedRow};
 use super::quota::SUM_DRIFT;
-use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
+use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
@@ -285,19 +286,4 @@ pub(super) fn parse_id(bytes: Vec<u8>) -> Result<InvocationId> {
     let bytes = <[u8; 16]>::try_from(bytes)
         .map_err(|_| sqlx::Error::Decode("an id has 16 bytes".into()))?;
     Ok(InvocationId::from_bytes(bytes))
-}
-
-fn parse_time(millis: i64) -> Result<Timestamp> {
-    Timestamp::from_millisecond(millis).map_err(|error| sqlx::Error::Decode(error.into()))
-}
-
-fn parse_kind(word: &str) -> Option<ErrorKind> {
-    word.parse().ok()
-}
-
-fn parse_effect(word: &str) -> Effect {
-    let all = [Effect::Read, Effect::Idempotent, Effect::Write];
-    all.into_iter()
-        .find(|effect| effect.as_str() == word)
-        .unwrap_or_default()
 }

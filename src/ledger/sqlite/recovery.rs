@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::super::Error;
+use super::super::writer_queue::MAX_BATCH;
 use super::batch::Batch;
 use super::fault::Fault;
-use super::writer::{MAX_BACKLOG, MAX_BATCH, WriterTask};
+use super::writer::{MAX_BACKLOG, WriterTask};
 
 impl WriterTask {
     /// Retries the backlog. If it is empty, checks with a small write whether writing works again.

@@ -21,7 +21,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::super::pending_durations::PendingDurations;
-use super::super::writer_queue::{OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row};
+use super::super::writer_queue::{
+    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row,
+};
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
 use super::checksum;
@@ -35,12 +37,6 @@ use super::set_aside::SetAside;
 use super::wal::{self, CHECK_INTERVAL_COMMITS};
 use crate::ledger::refusals::{RefusalRow, Refusals};
 
-/// Maximum number of operations in one batch. It is large enough to make the cost of a commit small
-/// for each row, and small enough to keep a commit short.
-pub(super) const MAX_BATCH: usize = 256;
-/// A batch for which no caller waits starts this long after the commit before it. The answers have
-/// left, so only a crash shows the difference.
-const COLLECT_TIME: Duration = Duration::from_millis(5);
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait for a retry while the disk is full.
@@ -155,7 +151,8 @@ impl WriterTask {
                 break;
             }
             if buffer.len() < MAX_BATCH && !buffer.iter().any(Operation::is_awaited) {
-                self.collect_until(collect_until, &mut operations, &mut buffer)
+                self.health
+                    .collect_until(collect_until, &mut operations, &mut buffer)
                     .await;
             }
             let close = self.process_operations(&mut buffer).await;
@@ -177,30 +174,6 @@ impl WriterTask {
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
                 break;
-            }
-        }
-    }
-
-    /// Adds the operations that arrive until this time, or until a caller waits for one of them.
-    async fn collect_until(
-        &self,
-        end: Instant,
-        operations: &mut mpsc::Receiver<Operation>,
-        buffer: &mut Vec<Operation>,
-    ) {
-        let mut is_awaited = false;
-        while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
-            // The queue collects them meanwhile: a receiver here would wake up for each of them. A
-            // notification may belong to an operation of an earlier batch.
-            tokio::select! {
-                () = self.health.awaited.notified() => {}
-                () = tokio::time::sleep_until(end) => {}
-            }
-            while buffer.len() < MAX_BATCH
-                && let Ok(op) = operations.try_recv()
-            {
-                is_awaited |= op.is_awaited();
-                buffer.push(op);
             }
         }
     }

@@ -4,8 +4,8 @@
 //! itself, before the task of the waiting call runs: the worker has work again at once.
 //!
 //! Two tasks may want to end a wait at the same time: the one with a free worker, and that of the
-//! call, which is dropped or has waited too long. The lock of [`WaitingCall`] decides. Whoever takes
-//! the [`Turn`] out of it ends the wait. The task with the worker holds the lock until the message is
+//! call, which is dropped or has waited too long. The lock of [`WaitingCall`] decides: the task
+//! that takes the [`Turn`] out of it ends the wait. The task with the worker holds the lock until the message is
 //! written and the worker is sent, so a call that finds no turn has a worker.
 
 use std::collections::VecDeque;

@@ -1,0 +1,23 @@
+//! Decodes columns that all engines store in the same form.
+
+use jiff::Timestamp;
+
+use crate::call::{Effect, ErrorKind};
+
+/// A time in Unix milliseconds.
+pub(super) fn parse_time(millis: i64) -> Result<Timestamp, sqlx::Error> {
+    Timestamp::from_millisecond(millis).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// The kind of an error; `None` for one of a newer version.
+pub(super) fn parse_kind(word: &str) -> Option<ErrorKind> {
+    word.parse().ok()
+}
+
+/// The effect of a tool.
+pub(super) fn parse_effect(word: &str) -> Effect {
+    let all = [Effect::Read, Effect::Idempotent, Effect::Write];
+    all.into_iter()
+        .find(|effect| effect.as_str() == word)
+        .unwrap_or_default()
+}
