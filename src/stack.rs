@@ -15,8 +15,10 @@ use crate::call::{
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::metrics::Metrics;
+use crate::middleware::approval::{Approval, ApprovalParts};
 use crate::middleware::attempt::Attempt;
 use crate::middleware::authorize::Authorize;
+use crate::middleware::await_decision::AwaitDecisionLayer;
 use crate::middleware::cache::{Cached, PageCache, ResultCache, ToolCache};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
@@ -36,6 +38,7 @@ use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
+use crate::tracking::waiting_calls::WaitingCalls;
 
 /// The stack of one tool: takes an invocation, returns an answer or a failure. Cloned for each
 /// call. The invocation is in a box, because each layer moves it into a future.
@@ -52,6 +55,8 @@ pub struct SharedParts {
     pub replay_cache: ReplayCache,
     /// The table of running calls.
     pub in_flight_calls: InFlightCalls,
+    /// The calls that wait for a person.
+    pub waiting_calls: WaitingCalls,
     /// The recent history of runs.
     pub runs: Runs,
     /// The global permits, over all tools.
@@ -161,7 +166,14 @@ pub fn build_stack(
         (records_digests || rules.schema.has_write_only()).then(|| digest_key.clone());
     // Data that must not be recorded must not reach the stored results in the ledger. Their keys
     // are plain hashes of the arguments, so the keys must not get there either.
-    let cache = if records_digests || rules.schema.has_write_only() {
+    let is_memory_only = records_digests || rules.schema.has_write_only();
+    let approval_parts = ApprovalParts {
+        ledger: ledger.clone(),
+        waiting_calls: shared.waiting_calls.clone(),
+        clock: clock.clone(),
+        redactor: redactor.clone(),
+    };
+    let cache = if is_memory_only {
         &cache.memory_only()
     } else {
         cache
@@ -186,6 +198,13 @@ pub fn build_stack(
     let stack = ServiceBuilder::new()
         // Cuts a long result to the requested page. The layers below see whole results only.
         .layer(paginate.clone())
+        // Waits for a person's decision, and sends the decided call through the layers below again.
+        .option_layer(AwaitDecisionLayer::new(
+            name.as_str(),
+            policy.approval.as_ref(),
+            approval_parts.clone(),
+            in_flight_calls,
+        ))
         // Writes the row of each call, also of a refused one.
         .layer(RecordLayer::new(
             ledger,
@@ -209,7 +228,7 @@ pub fn build_stack(
             replay_cache,
         ))
         // Validates the arguments. An invalid call uses nothing of what is below.
-        .layer(Validate::layer(rules))
+        .layer(Validate::layer(rules.clone()))
         // Refuses the call that its run made last. Above the cache, which would give the same
         // answer again.
         .layer(RepeatGuard::layer(
@@ -217,6 +236,16 @@ pub fn build_stack(
             &policy,
             &definition_hash,
             &settings.context,
+        ))
+        // Denies calls by rule, and stores calls that a person must approve. Above the cache: no stored
+        // result answers a call without its approval.
+        .option_layer(Approval::layer(
+            &name,
+            &policy,
+            &definition_hash,
+            &rules,
+            is_memory_only,
+            approval_parts,
         ))
         // Stored results, and a single flight for equal calls. Above the limits, so a stored result
         // is free.

@@ -147,6 +147,31 @@ create table registered_tool (
     registered_at bigint not null
 );
 
+-- Calls that need the approval of a person. The row in `invocation` is written when such a call starts, or when it can no longer
+-- start.
+create table approval (
+    id              uuid    primary key,       -- the call
+    tool            text    not null,
+    caller          text    not null,
+    state           text    not null check (state in ('waiting', 'approved', 'started', 'denied', 'expired', 'withdrawn')),
+    idempotency_key text,
+    approvers       text    not null,      -- callers that may decide, each between line feeds
+    request         text    not null,      -- JSON: what a person sees
+    call            text,                  -- JSON: what is needed to run the call; null: only the memory of `runner` has that
+    requested_at    bigint  not null,      -- Unix milliseconds, as all times
+    expires_at      bigint  not null,
+    decided_at      bigint,
+    decided_by      text,
+    note            text,
+    changed         text,                  -- JSON: the arguments that were approved instead
+    runner          text    not null,      -- the process that acts on the state
+    done            boolean not null default false
+);
+-- A key belongs to one call that waits or starts. `done`: the key of the call's own row takes over.
+create unique index approval_key on approval (idempotency_key, caller, tool) where idempotency_key is not null and not done;
+create index approval_open on approval (id) where not done;
+create index approval_tool on approval (tool, id);
+
 -- Changes that concern all replicas, for an hour. Replicas read them when they are notified, and every few seconds.
 create table announcement (
     seq          bigint  generated always as identity primary key,

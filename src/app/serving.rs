@@ -173,6 +173,8 @@ impl App {
             ))),
             AbortOnDropHandle::new(tokio::spawn(ledger::watch_clock(clock.clone(), commits))),
         ];
+        let sweep = self.registry().clone().sweep_approvals();
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(sweep)));
         if let Some(changes) = ledger.watch_shared_changes() {
             let follow = shared_changes::follow(self.live.clone(), changes);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));

@@ -17,6 +17,7 @@ use crate::secrets::Redactor;
 use crate::stack::SharedParts;
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
+use crate::tracking::waiting_calls::WaitingCalls;
 
 /// The shared part of all stacks, with the settings of this manifest.
 pub(super) fn build_shared(
@@ -36,6 +37,7 @@ pub(super) fn build_shared(
         replay_cache: ReplayCache::default(),
         ledger,
         in_flight_calls,
+        waiting_calls: WaitingCalls::default(),
         runs: Runs::new(clock.clone()),
         global_permits: Arc::new(Semaphore::new(
             manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS),

@@ -12,8 +12,9 @@ use toolcrib_dialect::UnreadableArguments;
 use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
-    credential_missing_message, format_duration, invalid_context_message, limit_reached_message,
-    overloaded_message, unrecorded_message, violations_message,
+    credential_missing_message, denied_message, format_duration, invalid_context_message,
+    limit_reached_message, note_suffix, overloaded_message, unrecorded_message, violations_message,
+    waiting_message,
 };
 use super::invocation_id::InvocationId;
 use super::limit::Per;
@@ -116,6 +117,39 @@ pub enum CallError {
         invocation: InvocationId,
         /// Whether this is a repetition, and not the call itself.
         replayed: bool,
+    },
+    /// A rule of the operator denies this call.
+    #[error("a rule denies this call of tool `{tool}`: {say}")]
+    DeniedByRule {
+        /// Name of the tool.
+        tool: String,
+        /// The rule's text for the model.
+        say: String,
+    },
+    /// The call is stored and waits for a person. It does not leave the stack: the layer
+    /// `await_decision` makes an answer of it.
+    #[error("the call of tool `{tool}` waits for approval")]
+    WaitsForApproval {
+        /// Name of the tool.
+        tool: String,
+    },
+    /// A person has denied the call.
+    #[error("`{by}` has denied this call of tool `{tool}`{}", note_suffix(note.as_deref()))]
+    ApprovalDenied {
+        /// Name of the tool.
+        tool: String,
+        /// The caller that decided.
+        by: String,
+        /// The reason that the person gave.
+        note: Option<String>,
+    },
+    /// The call has no valid approval.
+    #[error("this call of tool `{tool}` is not approved: {reason}")]
+    ApprovalExpired {
+        /// Name of the tool.
+        tool: String,
+        /// Why.
+        reason: String,
     },
     /// The call repeats the last answered call of its run.
     #[error(
@@ -228,6 +262,11 @@ impl CallError {
             Self::Forbidden { .. } | Self::Denied { .. } | Self::CredentialMissing { .. } => {
                 ErrorKind::Forbidden
             }
+            Self::DeniedByRule { .. } => ErrorKind::Forbidden,
+            Self::ApprovalDenied { .. } => ErrorKind::ApprovalDenied,
+            Self::WaitsForApproval { .. } | Self::ApprovalExpired { .. } => {
+                ErrorKind::ApprovalExpired
+            }
             Self::ToolDisabled { .. } => ErrorKind::ToolDisabled,
             Self::DefinitionChanged { .. } => ErrorKind::DefinitionChanged,
             Self::IdempotencyKeyMissing { .. }
@@ -270,6 +309,10 @@ impl CallError {
             | Self::OutcomeUnknown { .. }
             | Self::StoredFailure { .. }
             | Self::RepeatedCall { .. }
+            | Self::DeniedByRule { .. }
+            | Self::WaitsForApproval { .. }
+            | Self::ApprovalDenied { .. }
+            | Self::ApprovalExpired { .. }
             | Self::InvalidArguments(_)
             | Self::UnreadableArguments(_)
             | Self::InvalidContext(_)
@@ -333,6 +376,10 @@ impl CallError {
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }
             | Self::RepeatedCall { .. }
+            | Self::DeniedByRule { .. }
+            | Self::WaitsForApproval { .. }
+            | Self::ApprovalDenied { .. }
+            | Self::ApprovalExpired { .. }
             | Self::InvalidArguments(_)
             | Self::UnreadableArguments(_)
             | Self::InvalidContext(_)
@@ -416,6 +463,12 @@ impl CallError {
             Self::RepeatedCall { tool, .. } => format!(
                 "You have called `{tool}` with the same arguments just before, and have its answer: use that. To \
                  continue, change the arguments or try something else."
+            ),
+            Self::DeniedByRule { say, .. } => say.clone(),
+            Self::WaitsForApproval { tool } => waiting_message(tool, None),
+            Self::ApprovalDenied { tool, note, .. } => denied_message(tool, note.as_deref()),
+            Self::ApprovalExpired { tool, reason } => format!(
+                "The tool `{tool}` did not run: {reason}. Continue without it, or ask the user."
             ),
             Self::UnreadableArguments(unreadable) => unreadable.correction.clone(),
             Self::InvalidArguments(violations) => {

@@ -38,6 +38,10 @@ pub enum ErrorKind {
     IdempotencyInProgress,
     /// The idempotency key was used for another payload.
     IdempotencyMismatch,
+    /// A person has denied the call.
+    ApprovalDenied,
+    /// No person has approved the call in time.
+    ApprovalExpired,
     /// The same call twice in a row within a run.
     RepeatedCall,
     /// A usage limit is reached.
@@ -93,6 +97,8 @@ impl ErrorKind {
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch
             | Self::OutcomeUnknown
+            | Self::ApprovalDenied
+            | Self::ApprovalExpired
             | Self::RepeatedCall
             | Self::UsageLimitReached
             | Self::Overloaded

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::invocation_id::InvocationId;
 use super::limit::Per;
 use super::units::Count;
 use super::violation::{Violation, first_violation_message};
@@ -48,6 +49,27 @@ pub(super) fn limit_reached_message(limit: u64, per: Per, resets_at: Option<Time
         Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
         None => format!("{reached}. Continue without this tool."),
     }
+}
+
+/// The message for a model while its call waits for a person.
+pub(super) fn waiting_message(tool: &str, id: Option<InvocationId>) -> String {
+    let id = id.map_or_else(String::new, |id| format!(" (invocation {id})"));
+    format!(
+        "The tool `{tool}` has not run yet: a person must approve this call first{id}. Do not call the tool again for the same \
+         purpose. Continue with other work, or tell the user that the call waits for approval."
+    )
+}
+
+pub(super) fn denied_message(tool: &str, note: Option<&str>) -> String {
+    format!(
+        "The tool `{tool}` did not run: a person has denied this call{}. Do not call the tool again with these arguments.",
+        note_suffix(note)
+    )
+}
+
+/// The note of a person, as the end of a sentence.
+pub(super) fn note_suffix(note: Option<&str>) -> String {
+    note.map_or_else(String::new, |note| format!(": {note}"))
 }
 
 pub(super) fn invalid_context_message(what: &str) -> String {

@@ -64,6 +64,7 @@ impl CallError {
             Self::NoStoredResult { offset } => {
                 format!("no stored result has the page at offset {offset}")
             }
+            Self::DeniedByRule { .. } => "a rule of the operator denies the call".into(),
             Self::RepeatedCall { earlier, .. } => {
                 format!("the call repeats invocation {earlier} of its run")
             }
@@ -107,6 +108,9 @@ impl CallError {
             Self::Forbidden { .. }
             | Self::ToolDisabled { .. }
             | Self::DefinitionChanged { .. }
+            | Self::WaitsForApproval { .. }
+            | Self::ApprovalDenied { .. }
+            | Self::ApprovalExpired { .. }
             | Self::StoredFailure { .. }
             | Self::LedgerUnavailable { .. }
             | Self::ToolUnavailable { .. }
@@ -128,6 +132,8 @@ fn summary_of_kind(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidArguments => "the arguments violate the schema",
         ErrorKind::IdempotencyInProgress => "the call with this Idempotency-Key still runs",
         ErrorKind::IdempotencyMismatch => "this Idempotency-Key belongs to another call",
+        ErrorKind::ApprovalDenied => "a person has denied the call",
+        ErrorKind::ApprovalExpired => "no person has approved the call",
         ErrorKind::RepeatedCall => "the call repeats the previous call of its run",
         ErrorKind::UsageLimitReached => "a usage limit is reached",
         ErrorKind::Overloaded => "too many calls ran or waited",

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolcrib_dialect::UnreadableArguments;
 
+use super::approval_stage::ApprovalStage;
 use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
@@ -58,6 +59,8 @@ pub struct Invocation {
     pub call_chain: CallChain,
     /// The idempotency key of the request.
     pub idempotency_key: Option<IdempotencyKey>,
+    /// Where the call stands, if its tool may need an approval.
+    pub approval: Option<Arc<ApprovalStage>>,
     /// When the call started, and when it must have ended.
     pub timing: CallTiming,
     /// Number of the attempt, from 1. Only the retry policy changes it.
@@ -190,6 +193,8 @@ pub struct Delivery {
     /// Whether the caller fetches the answer later. The row is then committed before the tool runs,
     /// whatever the tool's effect.
     pub responds_async: bool,
+    /// Whether the caller follows the call until a person has decided, however long that takes.
+    pub waits_for_decision: bool,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
 }
@@ -221,6 +226,7 @@ impl Invocation {
             paging: RequestedPage::default(),
             call_chain: CallChain::default(),
             idempotency_key: None,
+            approval: None,
             timing: CallTiming {
                 started_at,
                 started: Instant::now(),

@@ -1,6 +1,8 @@
 //! The data types of a tool call. The rest of the crate uses them; this module imports nothing from
 //! it.
 
+mod approval;
+mod approval_stage;
 mod call_chain;
 mod call_settings;
 mod caller;
@@ -36,6 +38,7 @@ mod report;
 pub mod request_fields;
 mod result;
 mod source_overflow;
+mod stored_call;
 mod stored_results;
 mod tool_error;
 mod trace;
@@ -44,6 +47,8 @@ pub mod units;
 mod upstream_cause;
 mod violation;
 
+pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
+pub use approval_stage::{ApprovalStage, Approved, waiting_result};
 pub use call_chain::CallChain;
 pub use call_settings::{CallSettings, NameMatching};
 pub use caller::Caller;
@@ -83,6 +88,7 @@ pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{AttemptReport, CacheReport, CallReport, ChargeReport, ReplayedFrom};
 pub use result::{Answer, ToolResult};
+pub use stored_call::StoredCall;
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use tool_error::ToolError;
 pub use toolcrib_dialect::{

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::approval::{ApprovalPolicy, DenyRule};
 use super::capture::Capture;
 use super::idempotency::Idempotency;
 use super::json::JsonObject;
@@ -240,6 +241,10 @@ pub struct Policy {
     /// Which results are stored; `None`: all. It is separate from `cache`: the tool knows which of
     /// its results are useful, the operator for how long.
     pub cache_when: Option<CacheWhen>,
+    /// Which calls wait for a person; `None`: no call.
+    pub approval: Option<ApprovalPolicy>,
+    /// Rules that deny calls. They precede `approval`.
+    pub deny_when: Vec<DenyRule>,
     /// The bulkhead of this tool.
     pub concurrency: Concurrency,
     /// What happens when the caller disconnects; `None`: the effect decides.
@@ -267,6 +272,8 @@ impl Default for Policy {
             limits: Vec::new(),
             cache: None,
             cache_when: None,
+            approval: None,
+            deny_when: Vec::new(),
             concurrency: Concurrency::default(),
             on_disconnect: None,
             idempotency: Idempotency::default(),
@@ -285,6 +292,10 @@ impl Policy {
         self.timeout = self.timeout.min(MAX_DURATION);
         self.deadline = self.deadline.map(|deadline| deadline.min(MAX_DURATION));
         self.concurrency.wait = self.concurrency.wait.min(MAX_DURATION);
+        if let Some(approval) = &mut self.approval {
+            approval.wait = approval.wait.min(MAX_DURATION);
+            approval.expires = approval.expires.min(MAX_DURATION);
+        }
         if let Some(cache) = &mut self.cache {
             cache.ttl = cache.ttl.min(MAX_DURATION);
         }

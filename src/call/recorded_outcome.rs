@@ -77,6 +77,8 @@ impl ErrorKind {
             | Self::IdempotencyInProgress
             | Self::IdempotencyMismatch
             | Self::OutcomeUnknown
+            | Self::ApprovalDenied
+            | Self::ApprovalExpired
             | Self::RepeatedCall
             | Self::UsageLimitReached
             | Self::Overloaded

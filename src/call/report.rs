@@ -19,7 +19,8 @@ use super::violation::Coercion;
 /// the answer's `meta` and the row in the ledger of them.
 #[derive(Debug, Default)]
 pub struct CallReport {
-    /// The writer is `catalog/new_call.rs`, which makes the call.
+    /// The writer is `catalog/new_call.rs`, which makes the call. `await_decision` moves the part to
+    /// the second pass of an approved call.
     pub entry: Mutex<EntryReport>,
     /// The writer is `replay`.
     pub replay: Mutex<ReplayReport>,

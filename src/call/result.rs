@@ -164,6 +164,8 @@ pub struct Answer {
     pub meta: Meta,
     /// Whether this repeats the answer of an earlier call with the same idempotency key.
     pub replayed: bool,
+    /// Whether the call waits for a person. The result then only says so, and the tool has not run.
+    pub waiting: bool,
 }
 
 impl Answer {

@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
 use super::{
-    backup, call, check, import, invocations, key, operate, pin, serve, sources, tools, usage,
+    approvals, backup, call, check, import, invocations, key, operate, pin, serve, sources, tools,
+    usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -57,6 +58,9 @@ pub(super) enum Command {
     Invocations(invocations::InvocationArgs),
     /// Print the state of the sources of a running server: modules, MCP servers, OpenAPI documents.
     Sources(sources::SourcesArgs),
+    /// List, approve or deny calls that wait for a person, on a running server.
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
     /// Cancel a running call on a running server.
     Cancel(operate::CancelArgs),
     /// Switch a tool on, on a running server. This stays over restarts.
@@ -117,6 +121,7 @@ impl Command {
             | Self::Usage(_)
             | Self::Invocations(_)
             | Self::Sources(_)
+            | Self::Approvals(_)
             | Self::Cancel(_)
             | Self::Enable(_)
             | Self::Disable(_)

@@ -3,8 +3,8 @@
 use super::arguments::Command;
 use super::output::print_json;
 use super::{
-    Failure, backup, call, check, client, completions, import, init, invocations, key, openapi,
-    operate, pin, serve, sources, tools, usage,
+    Failure, approvals, backup, call, check, client, completions, import, init, invocations, key,
+    openapi, operate, pin, serve, sources, tools, usage,
 };
 use crate::environment::Environment;
 use crate::log::LogWriter;
@@ -23,6 +23,7 @@ pub(super) async fn run_command(
         Command::Usage(args) => usage::run(args, environment).await?,
         Command::Invocations(args) => invocations::run(args, environment).await?,
         Command::Sources(args) => sources::run(args, environment).await?,
+        Command::Approvals(command) => approvals::run(command, environment).await?,
         Command::Cancel(args) => operate::cancel(args, environment).await?,
         Command::Enable(args) => operate::switch(args, true, environment).await?,
         Command::Disable(args) => operate::switch(args, false, environment).await?,

@@ -7,6 +7,7 @@
 //! - `failure.rs`: exit codes. `log.rs`: the log. `option_variables.rs`: variables that stand for
 //!   flags.
 
+mod approvals;
 mod arguments;
 mod backup;
 mod call;

@@ -6,8 +6,6 @@ use minijinja::machinery::parse_expr;
 
 use super::filters::{FILTERS, NUMERIC, TESTS};
 
-/// The variables that an expression may use.
-const VARIABLES: [&str; 2] = ["args", "result"];
 /// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
 const MAX_SLICES: usize = 4;
 
@@ -15,11 +13,14 @@ const MAX_SLICES: usize = 4;
 ///
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
-pub(super) fn check_syntax(text: &str) -> Result<(), String> {
+pub(super) fn check_syntax(text: &str, variables: &'static [&'static str]) -> Result<(), String> {
     let expression = parse_expr(text).map_err(|error| syntax_error(&error))?;
-    let mut slices = 0;
-    check_node(&expression, &mut slices)?;
-    if slices > MAX_SLICES {
+    let mut check = Check {
+        variables,
+        slices: 0,
+    };
+    check_node(&expression, &mut check)?;
+    if check.slices > MAX_SLICES {
         return Err(format!(
             "an expression has at most {MAX_SLICES} slices such as `x[1:]`"
         ));
@@ -35,46 +36,54 @@ pub(super) fn syntax_error(error: &Error) -> String {
     format!("not an expression: {why}; an example is `result.temperature is defined`")
 }
 
-fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
+/// The state of a check.
+struct Check {
+    /// The variables that the expression may use.
+    variables: &'static [&'static str],
+    /// The number of slices so far.
+    slices: usize,
+}
+
+fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
     match expression {
         Expr::Const(_) => Ok(()),
-        Expr::Var(name) if VARIABLES.contains(&name.id) => Ok(()),
-        Expr::Var(name) => Err(unknown_name_error(name.id)),
+        Expr::Var(name) if check.variables.contains(&name.id) => Ok(()),
+        Expr::Var(name) => Err(unknown_name_error(name.id, check.variables)),
         Expr::Slice(slice) => {
-            *slices += 1;
+            check.slices += 1;
             let bounds = [&slice.start, &slice.stop, &slice.step]
                 .into_iter()
                 .flatten();
-            check_nodes(std::iter::once(&slice.expr).chain(bounds), slices)
+            check_nodes(std::iter::once(&slice.expr).chain(bounds), check)
         }
-        Expr::UnaryOp(operation) => check_node(&operation.expr, slices),
+        Expr::UnaryOp(operation) => check_node(&operation.expr, check),
         Expr::BinOp(operation) => {
-            check_nodes([&operation.left, &operation.right], slices)?;
+            check_nodes([&operation.left, &operation.right], check)?;
             check_operator(operation.op, &operation.left, &operation.right)
         }
         Expr::Compare(comparison) => check_nodes(
             std::iter::once(&comparison.expr).chain(comparison.ops.iter().map(|next| &next.expr)),
-            slices,
+            check,
         ),
         Expr::IfExpr(choice) => check_nodes(
             [&choice.test_expr, &choice.true_expr]
                 .into_iter()
                 .chain(&choice.false_expr),
-            slices,
+            check,
         ),
         Expr::Filter(filter) => {
             check_known("filter", filter.name, FILTERS)?;
-            check_nodes(&filter.expr, slices)?;
-            check_arguments(&filter.args, slices)
+            check_nodes(&filter.expr, check)?;
+            check_arguments(&filter.args, check)
         }
         Expr::Test(test) => {
             check_known("test", test.name, TESTS)?;
-            check_node(&test.expr, slices)?;
-            check_arguments(&test.args, slices)
+            check_node(&test.expr, check)?;
+            check_arguments(&test.args, check)
         }
-        Expr::GetAttr(field) => check_node(&field.expr, slices),
-        Expr::GetItem(item) => check_nodes([&item.expr, &item.subscript_expr], slices),
-        Expr::Call(call) => Err(call_error(call)),
+        Expr::GetAttr(field) => check_node(&field.expr, check),
+        Expr::GetItem(item) => check_nodes([&item.expr, &item.subscript_expr], check),
+        Expr::Call(call) => Err(call_error(call, check.variables)),
         Expr::List(list) => check_constants(&list.items),
         Expr::Tuple(tuple) => check_constants(&tuple.items),
         Expr::Map(map) => check_constants(&map.keys).and_then(|()| check_constants(&map.values)),
@@ -83,16 +92,16 @@ fn check_node(expression: &Expr<'_>, slices: &mut usize) -> Result<(), String> {
 
 fn check_nodes<'e>(
     expressions: impl IntoIterator<Item = &'e Expr<'e>>,
-    slices: &mut usize,
+    check: &mut Check,
 ) -> Result<(), String> {
     expressions
         .into_iter()
-        .try_for_each(|expression| check_node(expression, slices))
+        .try_for_each(|expression| check_node(expression, check))
 }
 
-fn check_arguments(arguments: &[CallArg<'_>], slices: &mut usize) -> Result<(), String> {
+fn check_arguments(arguments: &[CallArg<'_>], check: &mut Check) -> Result<(), String> {
     arguments.iter().try_for_each(|argument| match argument {
-        CallArg::Pos(value) | CallArg::Kwarg(_, value) => check_node(value, slices),
+        CallArg::Pos(value) | CallArg::Kwarg(_, value) => check_node(value, check),
         CallArg::PosSplat(_) | CallArg::KwargSplat(_) => {
             Err("`*` and `**` before an argument: write it out".into())
         }
@@ -162,16 +171,16 @@ fn is_number(expression: &Expr<'_>) -> bool {
     }
 }
 
-fn unknown_name_error(name: &str) -> String {
+fn unknown_name_error(name: &str, variables: &[&str]) -> String {
     format!(
         "there is no `{name}`: an expression knows {}",
-        VARIABLES.join(" and ")
+        variables.join(" and ")
     )
 }
 
-fn call_error(call: &Call<'_>) -> String {
+fn call_error(call: &Call<'_>, variables: &[&str]) -> String {
     match &call.expr {
-        Expr::Var(name) if !VARIABLES.contains(&name.id) => unknown_name_error(name.id),
+        Expr::Var(name) if !variables.contains(&name.id) => unknown_name_error(name.id, variables),
         Expr::GetAttr(field) => format!(
             "values have no methods, and so no `{}()`: use a filter",
             field.name

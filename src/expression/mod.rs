@@ -1,8 +1,10 @@
-//! `cache.when`: an expression over `args` and `result` in the language of Jinja, compiled once.
+//! Conditions in the language of Jinja, compiled once: `cache.when` over `args` and `result`, and
+//! `approval.when` and `deny_when` over `args`, `caller` and `run`.
 //!
-//! It has no access to anything else: no functions, no templates, no files, no environment. A
-//! missing value is false rather than an error, so `result.temperature > 0` is allowed for any
-//! result.
+//! A condition has no access to anything else: no functions, no templates, no files, no
+//! environment. In `cache.when`, a missing value is false rather than an error, so
+//! `result.temperature > 0` is allowed for any result. In a condition on a call, a missing value is
+//! an error, and then the condition holds.
 //!
 //! Arguments come from callers and results from upstreams, so no value may grow far beyond them.
 //! The syntax tree is checked before compilation: expressions never join or repeat texts and lists.
@@ -15,7 +17,7 @@ mod language;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use crate::call::{CacheWhen, JsonObject, ToolResult};
+use crate::call::{CacheWhen, CallCondition, CallFacts, JsonObject, ToolResult};
 
 /// The longest expression, in bytes. It is a condition, not a program.
 const MAX_EXPRESSION_LEN: usize = 4096;
@@ -30,25 +32,51 @@ const TEMPLATE_NAME: &str = "when";
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
 pub fn compile_predicate(text: &str) -> Result<CacheWhen, String> {
-    let environment = build_environment(text)?;
+    let environment = build_environment(text, &["args", "result"], UndefinedBehavior::Chainable)?;
     let holds = move |arguments: &JsonObject, result: &ToolResult| {
         let result = match &result.structured_content {
             Some(value) => Value::from(Serde(value)),
             None => Value::from(result.as_text()),
         };
         let variables = context! { args => Value::from(Serde(arguments)), result => result };
-        let template = environment
-            .get_template(TEMPLATE_NAME)
-            .map_err(|error| error.to_string())?;
-        template
-            .render(variables)
-            .map(|output| !output.is_empty())
-            .map_err(|error| error.to_string())
+        evaluate(&environment, variables)
     };
     Ok(CacheWhen::from_expression(text, holds))
 }
 
-fn build_environment(text: &str) -> Result<Environment<'static>, String> {
+/// Compiles a condition on a call. `caller` and `run` are names; `run` is undefined without a run.
+///
+/// # Errors
+/// A sentence about what is invalid or unknown, and what is allowed.
+pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
+    let variables = &["args", "caller", "run"];
+    let environment = build_environment(text, variables, UndefinedBehavior::Strict)?;
+    let holds = move |call: CallFacts<'_>| {
+        let variables = context! {
+            args => Value::from(Serde(call.arguments)),
+            caller => call.caller,
+            run => call.run.map_or(Value::UNDEFINED, Value::from),
+        };
+        evaluate(&environment, variables)
+    };
+    Ok(CallCondition::new(text, holds))
+}
+
+fn evaluate(environment: &Environment<'_>, variables: Value) -> Result<bool, String> {
+    let template = environment
+        .get_template(TEMPLATE_NAME)
+        .map_err(|error| error.to_string())?;
+    template
+        .render(variables)
+        .map(|output| !output.is_empty())
+        .map_err(|error| error.to_string())
+}
+
+fn build_environment(
+    text: &str,
+    variables: &'static [&'static str],
+    missing: UndefinedBehavior,
+) -> Result<Environment<'static>, String> {
     if text.len() > MAX_EXPRESSION_LEN {
         return Err(format!(
             "an expression has at most {MAX_EXPRESSION_LEN} bytes"
@@ -56,10 +84,10 @@ fn build_environment(text: &str) -> Result<Environment<'static>, String> {
     }
     // The check must come before compilation: the compiler evaluates constants, such as a text
     // times a large number.
-    language::check_syntax(text)?;
+    language::check_syntax(text, variables)?;
     let mut environment = Environment::empty();
     filters::add_all(&mut environment);
-    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_undefined_behavior(missing);
     environment.set_fuel(Some(MAX_INSTRUCTIONS));
     environment
         .compile_expression(text)

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use utoipa::IntoParams;
 
+use super::approval_view::{ApprovalSummary, wait_for_row};
 use super::auth::Principal;
 use super::body::PathPart;
 use super::documented::Since;
@@ -26,10 +27,11 @@ use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::parse_since;
 use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{
-    AttemptRow, End, LISTED_ARGUMENTS, Query, RecordedCall, Row, State as CallState, UnreadableRow,
+    ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, End, LISTED_ARGUMENTS, Query,
+    RecordedCall, Row, State as CallState, UnreadableRow,
 };
-use crate::registry::Registry;
 use crate::registry::recorded_calls;
+use crate::registry::{DecideError, Decision, Registry, Verdict, waiting_row};
 
 /// Default number of calls on a page.
 const PAGE_SIZE: u32 = 50;
@@ -38,6 +40,8 @@ const MAX_PAGE_SIZE: u32 = 500;
 /// How long a cancellation waits for the call's end. The call itself is dropped at once; its row
 /// must still be committed.
 const MAX_CANCEL_WAIT: Duration = Duration::from_secs(3);
+/// Most waiting calls that one list examines.
+const MAX_WAITING: u32 = 10_000;
 /// Pause between looks for the end of a call that another replica runs.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -203,8 +207,36 @@ async fn merge_running_and_stored(
             break;
         }
     }
+    rows.extend(waiting_rows(registry, query, &rows).await?);
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)
+}
+
+/// The calls that wait for a person and match the query, except those of the list.
+async fn waiting_rows(
+    registry: &Registry,
+    query: &Query,
+    listed: &[Arc<Row>],
+) -> Result<Vec<Arc<Row>>, ApiError> {
+    if query.state.is_some_and(|state| state != CallState::Waiting) {
+        return Ok(Vec::new());
+    }
+    let waiting = ApprovalQuery {
+        state: Some(ApprovalState::Waiting),
+        tool: query.tool.clone(),
+        before: query.before,
+        limit: MAX_WAITING,
+        ..ApprovalQuery::default()
+    };
+    let waiting = registry.shared().ledger.list_approvals(&waiting).await?;
+    let is_listed = |row: &Row| listed.iter().any(|other| other.id == row.id);
+    Ok(waiting
+        .iter()
+        .map(waiting_row)
+        .filter(|row| query.matches(row) && !is_listed(row))
+        .take(query.limit as usize)
+        .map(Arc::new)
+        .collect())
 }
 
 /// One call with its result.
@@ -222,6 +254,9 @@ pub(super) struct InvocationDetail {
     pub result_digest: Option<Digest>,
     /// Failed attempts.
     pub attempt_errors: Vec<AttemptError>,
+    /// How a person decided about the call; null if it needed no approval.
+    #[schema(required)]
+    pub approval: Option<ApprovalSummary>,
 }
 
 /// The end of a call.
@@ -289,6 +324,9 @@ pub(super) async fn cancel_invocation(
     PathPart(id): PathPart,
 ) -> Result<Json<InvocationDetail>, ApiError> {
     let id: InvocationId = id.parse().map_err(|_| not_found())?;
+    if withdraw(&registry, &caller, id).await? {
+        return load_detail(&registry, &caller, id).await.map(Json);
+    }
     let running = &registry.shared().in_flight_calls;
     let runs_here = running.get(id).is_some_and(|row| can_see(&caller, &row));
     if runs_here && let Some(ended) = running.cancel(id) {
@@ -302,17 +340,55 @@ pub(super) async fn cancel_invocation(
     let call = load_detail(&registry, &caller, id).await?;
     match (call.invocation.state, call.invocation.kind) {
         (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
-        (CallState::Reserved | CallState::Running, _) if runs_here || has_replicas => {
+        (CallState::Waiting | CallState::Reserved | CallState::Running, _)
+            if runs_here || has_replicas =>
+        {
             Ok(Json(call))
         }
-        (CallState::Reserved | CallState::Running, _) => Err(ApiError::Conflict(
-            "another process on the same ledger runs this call: cancel it there".into(),
-        )),
+        (CallState::Waiting | CallState::Reserved | CallState::Running, _) => {
+            Err(ApiError::Conflict(
+                "another process on the same ledger runs this call: cancel it there".into(),
+            ))
+        }
         (state, _) => Err(ApiError::Conflict(format!(
             "the call has ended already: it is `{}`",
             state.as_str()
         ))),
     }
+}
+
+/// Cancels a call that waits for a person. False: the call does not wait.
+async fn withdraw(
+    registry: &Arc<Registry>,
+    caller: &Caller,
+    id: InvocationId,
+) -> Result<bool, ApiError> {
+    let shared = registry.shared();
+    let found = shared.ledger.find_approval(id).await?;
+    let is_waiting = |row: &ApprovalRow| {
+        row.state == ApprovalState::Waiting && (caller.admin || row.caller == caller.name)
+    };
+    if !found.as_ref().is_some_and(is_waiting) {
+        return Ok(false);
+    }
+    let decision = Decision {
+        verdict: Verdict::Withdraw,
+        by: caller.name.clone(),
+        note: None,
+    };
+    match registry.decide(id, decision).await {
+        Ok(()) => {}
+        Err(DecideError::Ledger(error)) => return Err(error.into()),
+        Err(DecideError::Elsewhere(_)) => {
+            return Err(ApiError::Conflict(
+                "only the memory of another replica has this call: cancel it there".into(),
+            ));
+        }
+        // It was decided meanwhile, so it runs or has ended.
+        Err(_) => return Ok(false),
+    }
+    wait_for_row(registry, id).await;
+    Ok(true)
 }
 
 /// Asks the other replicas to cancel a call, and waits until its end is in the ledger. A read that
@@ -397,13 +473,15 @@ fn can_see(caller: &Caller, row: &Row) -> bool {
 }
 
 /// A call as this caller may see it, running or ended.
-async fn load_detail(
+pub(super) async fn load_detail(
     registry: &Registry,
     caller: &Caller,
     id: InvocationId,
 ) -> Result<InvocationDetail, ApiError> {
     let found = find_visible(registry, caller, id).await?;
     let (result, result_digest) = recorded_result(registry, &found.row, found.origin_result)?;
+    let approval = registry.shared().ledger.find_approval(id).await?;
+    let approval = approval.map(|row| ApprovalSummary::new(registry, caller, &row));
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
     Ok(InvocationDetail {
@@ -411,6 +489,7 @@ async fn load_detail(
         result,
         result_digest,
         attempt_errors,
+        approval,
     })
 }
 
@@ -461,6 +540,7 @@ fn recorded_result(
                     result,
                     meta,
                     replayed: false,
+                    waiting: false,
                 };
                 answer.meta.overflow = answer.result.source_overflow();
                 let content = answer.model_content(|| None);

@@ -1,6 +1,8 @@
 //! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows
 //! axum.
 
+mod approval_view;
+mod approvals;
 mod auth;
 mod body;
 mod calls;

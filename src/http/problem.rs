@@ -126,7 +126,10 @@ pub(super) fn status_of_kind(kind: ErrorKind, started: bool) -> StatusCode {
     match kind {
         ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorKind::Forbidden | ErrorKind::ToolDisabled => StatusCode::FORBIDDEN,
+        ErrorKind::Forbidden
+        | ErrorKind::ToolDisabled
+        | ErrorKind::ApprovalDenied
+        | ErrorKind::ApprovalExpired => StatusCode::FORBIDDEN,
         ErrorKind::UnknownTool => StatusCode::NOT_FOUND,
         ErrorKind::InvalidArguments => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::IdempotencyInProgress | ErrorKind::RepeatedCall | ErrorKind::OutcomeUnknown => {
@@ -182,6 +185,8 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidArguments => "The arguments are invalid",
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",
+        ErrorKind::ApprovalDenied => "A person has denied the call",
+        ErrorKind::ApprovalExpired => "No person has approved the call",
         ErrorKind::RepeatedCall => "The call repeats the previous call",
         ErrorKind::OutcomeUnknown => "It is unknown whether the call had an effect",
         ErrorKind::UsageLimitReached => "A usage limit is reached",

@@ -29,7 +29,9 @@ use super::problem::Problem;
 use super::tools::api_error_for_call;
 use super::wire::InvokeAnswer;
 use super::{events, idempotency};
-use crate::call::{Answer, CallError, Caller, Capture, Invocation, InvocationId, ProgressSink};
+use crate::call::{
+    Answer, CallError, Caller, Capture, Content, Invocation, InvocationId, ProgressSink,
+};
 use crate::ledger::State;
 use crate::registry::{Entry, Registry};
 
@@ -76,6 +78,10 @@ pub(super) struct Accepted {
     pub tool_use_id: Option<Arc<str>>,
     /// Current state of the call.
     pub state: State,
+    /// For a call that waits for a person: the text for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub content: Option<Vec<Content>>,
 }
 
 type InvokeResult = Result<Answer, CallError>;
@@ -118,6 +124,7 @@ struct AcceptedCall {
 impl AcceptedCall {
     fn respond_with_result(&self, outcome: InvokeResult) -> Response {
         let mut response = match &outcome {
+            Ok(answer) if answer.waiting => return self.respond_waiting(answer),
             Ok(answer) => json_response(&self.to_wire(answer)),
             Err(error) => api_error_for_call(error, &self.entry, self.id).into_response(),
         };
@@ -127,9 +134,27 @@ impl AcceptedCall {
         response
     }
 
+    /// 202, with the text for the model, for a call that waits for a person.
+    fn respond_waiting(&self, answer: &Answer) -> Response {
+        let mut response = (StatusCode::ACCEPTED, Json(self.waiting_body(answer))).into_response();
+        add_location(self.id, &mut response);
+        response
+    }
+
+    fn waiting_body(&self, answer: &Answer) -> Accepted {
+        Accepted {
+            invocation_id: self.id,
+            tool: self.entry.definition.name.to_string(),
+            tool_use_id: answer.tool_use_id.clone(),
+            state: State::Waiting,
+            content: Some(answer.result.content.clone()),
+        }
+    }
+
     /// The data of the `result` event: the same bytes as the body of a plain answer.
     fn result_event(&self, outcome: &InvokeResult) -> Box<RawValue> {
         match outcome {
+            Ok(answer) if answer.waiting => events::to_json_text(&self.waiting_body(answer)),
             Ok(answer) => events::to_json_text(&self.to_wire(answer)),
             Err(error) => events::to_json_text(&Problem::from(api_error_for_call(
                 error,
@@ -137,6 +162,20 @@ impl AcceptedCall {
                 self.id,
             ))),
         }
+    }
+
+    async fn current_state(&self) -> State {
+        let shared = self.registry.shared();
+        if let Some(row) = shared.in_flight_calls.get(self.id) {
+            return row.state;
+        }
+        if self.entry.policy.approval.is_some()
+            && let Ok(Some(row)) = shared.ledger.find_approval(self.id).await
+            && !row.done
+        {
+            return State::Waiting;
+        }
+        State::Running
     }
 
     fn to_wire<'a>(&'a self, answer: &'a Answer) -> InvokeAnswer<'a> {
@@ -165,6 +204,7 @@ async fn respond_with_events(
     let (sink, listener) = ProgressSink::channel();
     Arc::make_mut(&mut invocation.signals).attempt_started = Some(tool_started.clone());
     invocation.delivery.progress = Some(sink);
+    invocation.delivery.waits_for_decision = true;
     let task = spawn_call(
         call.registry.clone(),
         call.entry.clone(),
@@ -223,28 +263,37 @@ async fn respond_async(
     let state = tokio::select! {
         biased;
         outcome = &mut task => match join_result(outcome) {
+            Ok(answer) if answer.waiting => return call.respond_waiting(&answer),
             // A client without `wait` does not expect a result here. So it gets the link even if
             // the call has ended.
             Ok(answer) if wait.is_zero() && !answer.replayed && answer.result.is_error => State::Failed,
             Ok(answer) if wait.is_zero() && !answer.replayed => State::Succeeded,
             outcome => return call.respond_with_result(outcome),
         },
-        _ = max_wait => call.registry.shared().in_flight_calls.get(id).map_or(State::Running, |row| row.state),
+        _ = max_wait => call.current_state().await,
     };
     let accepted = Accepted {
         invocation_id: id,
         tool: call.entry.definition.name.to_string(),
         tool_use_id,
         state,
+        content: None,
     };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
+    add_location(id, &mut response);
+    response
+        .headers_mut()
+        .insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
+    response
+}
+
+/// Tells where the call is read, and when.
+fn add_location(id: InvocationId, response: &mut Response) {
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
         headers.insert(LOCATION, location);
     }
-    headers.insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 /// Starts the call in a task of its own, which may outlive its request.

@@ -80,6 +80,7 @@ pub(super) async fn get_result(
                 result,
                 meta,
                 replayed: false,
+                waiting: false,
             };
             let answer = select_part(answer, &params);
             let content =

@@ -5,8 +5,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::state::AppState;
 use super::{
-    calls, docs, health, invocations, mcp, metrics, registration, replicas, results, sources,
-    tools, usage,
+    approvals, calls, docs, health, invocations, mcp, metrics, registration, replicas, results,
+    sources, tools, usage,
 };
 
 /// Every documented route.
@@ -31,6 +31,9 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
             invocations::cancel_invocation
         ))
         .routes(routes!(results::get_result))
+        .routes(routes!(approvals::list_approvals))
+        .routes(routes!(approvals::approve_invocation))
+        .routes(routes!(approvals::deny_invocation))
         .routes(routes!(usage::get_usage))
         .routes(routes!(replicas::list_replicas))
         .routes(routes!(sources::list_sources))

@@ -210,6 +210,11 @@ pub(super) struct PolicyView {
     /// The cache, if there is one.
     #[schema(required)]
     pub cache: Option<CacheView>,
+    /// Which calls wait for a person; null when none does.
+    #[schema(required)]
+    pub approval: Option<ApprovalPolicyView>,
+    /// Rules that deny calls.
+    pub deny_when: Vec<DenyRuleView>,
     /// Running and waiting calls.
     pub concurrency: ConcurrencyView,
     /// What happens to a call when its caller disconnects.
@@ -248,6 +253,21 @@ impl PolicyView {
                     .as_ref()
                     .map(|when| when.text().unwrap_or("a function").to_owned()),
             }),
+            approval: policy.approval.as_ref().map(|approval| ApprovalPolicyView {
+                when: approval.when.as_ref().map(|when| when.text().to_owned()),
+                by: approval.by.clone(),
+                wait: text(approval.wait),
+                expires: text(approval.expires),
+                message: approval.message.clone(),
+            }),
+            deny_when: policy
+                .deny_when
+                .iter()
+                .map(|rule| DenyRuleView {
+                    when: rule.when.text().to_owned(),
+                    say: rule.say.clone(),
+                })
+                .collect(),
             concurrency: ConcurrencyView {
                 max: policy.concurrency.max,
                 queue: policy.concurrency.queue,
@@ -285,6 +305,36 @@ pub(super) struct CacheView {
     /// Which results are kept: an expression, or `a function` of the program; null when all are.
     #[schema(required)]
     pub when: Option<String>,
+}
+
+/// Which calls wait for a person.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ApprovalPolicy)]
+pub(super) struct ApprovalPolicyView {
+    /// The condition on calls that wait; null when every call waits.
+    #[schema(required)]
+    pub when: Option<String>,
+    /// Callers that may decide, besides admins.
+    #[schema(value_type = Vec<String>)]
+    pub by: Vec<std::sync::Arc<str>>,
+    /// How long a request waits.
+    pub wait: String,
+    /// How long a call waits.
+    pub expires: String,
+    /// Text for the person that decides.
+    #[schema(value_type = Option<String>, required)]
+    pub message: Option<std::sync::Arc<str>>,
+}
+
+/// A rule that denies calls.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = DenyRule)]
+pub(super) struct DenyRuleView {
+    /// The condition.
+    pub when: String,
+    /// Text for the model.
+    #[schema(value_type = String)]
+    pub say: std::sync::Arc<str>,
 }
 
 /// How many calls of one tool run at once.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::approval::ApprovalState;
 use crate::call::{Effect, ErrorKind};
 
 /// A time in Unix milliseconds.
@@ -12,6 +13,12 @@ pub(super) fn parse_time(millis: i64) -> Result<Timestamp, sqlx::Error> {
 /// The kind of an error; `None` for one of a newer version.
 pub(super) fn parse_kind(word: &str) -> Option<ErrorKind> {
     word.parse().ok()
+}
+
+/// The state of an approval.
+pub(super) fn parse_approval_state(word: &str) -> Result<ApprovalState, sqlx::Error> {
+    word.parse()
+        .map_err(|_| sqlx::Error::Decode("the state of the approval is unknown".into()))
 }
 
 /// The effect of a tool.

@@ -901,6 +901,202 @@ async fn closed_ledger_refuses_writes(ledger: &dyn Ledger) {
 
 /// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to
 /// delete). `None`: the engine is not installed here.
+fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
+    ApprovalRow {
+        invocation: InvocationId::new(),
+        tool: tool.into(),
+        caller: caller.into(),
+        state: ApprovalState::Waiting,
+        idempotency_key: key.map(Into::into),
+        approvers: ApprovalRow::join_approvers(["carol", "dave"]),
+        request: r#"{"arguments":{"a":"it's ☃"}}"#.into(),
+        call: Some("{}".into()),
+        requested_at: now(),
+        expires_at: now() + 1.hour(),
+        decided_at: None,
+        decided_by: None,
+        note: None,
+        changed_arguments: None,
+        runner: "one".into(),
+        done: false,
+    }
+}
+
+fn approve(row: &ApprovalRow) -> ApprovalChange {
+    ApprovalChange {
+        unexpired_at: Some(now()),
+        decision: Some(ApprovalDecision {
+            at: now(),
+            by: "carol".into(),
+            note: Some("fine".into()),
+            changed_arguments: Some(r#"{"a":2}"#.into()),
+        }),
+        ..ApprovalChange::new(
+            row.invocation,
+            ApprovalState::Waiting,
+            ApprovalState::Approved,
+            "two".into(),
+        )
+    }
+}
+
+pub(super) async fn approval_changes_once_and_only_as_expected(ledger: &dyn Ledger) {
+    let row = approval("pay", "ann", None);
+    assert_eq!(ledger.request_approval(row.clone()).await.unwrap(), None);
+    let late = ApprovalChange {
+        unexpired_at: Some(now() + 1.hour()),
+        ..approve(&row)
+    };
+    assert!(
+        !ledger.change_approval(late).await.unwrap(),
+        "it has expired"
+    );
+    assert!(ledger.change_approval(approve(&row)).await.unwrap());
+    assert!(
+        !ledger.change_approval(approve(&row)).await.unwrap(),
+        "twice"
+    );
+    let found = ledger.find_approval(row.invocation).await.unwrap().unwrap();
+    assert_eq!(found.state, ApprovalState::Approved);
+    assert_eq!(
+        (found.decided_by.as_deref(), found.note.as_deref()),
+        (Some("carol"), Some("fine"))
+    );
+    assert_eq!(found.changed_arguments.as_deref(), Some(r#"{"a":2}"#));
+    assert_eq!(
+        (&*found.runner, found.request),
+        ("two", row.request.clone())
+    );
+    let start = |runner: &str| ApprovalChange {
+        from_runner: Some(runner.into()),
+        ..ApprovalChange::new(
+            row.invocation,
+            ApprovalState::Approved,
+            ApprovalState::Started,
+            "two".into(),
+        )
+    };
+    assert!(
+        !ledger.change_approval(start("one")).await.unwrap(),
+        "another process"
+    );
+    assert!(ledger.change_approval(start("two")).await.unwrap());
+    let (from, to) = (ApprovalState::Started, ApprovalState::Started);
+    let done = ApprovalChange {
+        done: true,
+        ..ApprovalChange::new(row.invocation, from, to, "two".into())
+    };
+    assert!(ledger.change_approval(done).await.unwrap());
+    let found = ledger.find_approval(row.invocation).await.unwrap().unwrap();
+    assert_eq!((found.done, found.call.as_deref()), (true, None));
+    assert_eq!(
+        found.decided_by.as_deref(),
+        Some("carol"),
+        "the decision stays"
+    );
+}
+
+pub(super) async fn approval_holds_its_key_until_it_is_done(ledger: &dyn Ledger) {
+    let first = approval("pay", "ann", Some("k"));
+    assert_eq!(ledger.request_approval(first.clone()).await.unwrap(), None);
+    let again = approval("pay", "ann", Some("k"));
+    let holder = ledger.request_approval(again.clone()).await.unwrap();
+    assert_eq!(holder, Some(first.invocation));
+    for other in [
+        approval("pay", "bob", Some("k")),
+        approval("ask", "ann", Some("k")),
+        approval("pay", "ann", None),
+        approval("pay", "ann", None),
+    ] {
+        assert_eq!(ledger.request_approval(other).await.unwrap(), None);
+    }
+    let (from, to) = (ApprovalState::Waiting, ApprovalState::Denied);
+    let deny = ApprovalChange {
+        done: true,
+        ..ApprovalChange::new(first.invocation, from, to, "one".into())
+    };
+    assert!(ledger.change_approval(deny).await.unwrap());
+    assert_eq!(
+        ledger.request_approval(again).await.unwrap(),
+        None,
+        "the key is free"
+    );
+}
+
+pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn Ledger) {
+    let rows = [
+        approval("pay", "ann", None),
+        approval("ask", "ann", None),
+        approval("pay", "bob", None),
+    ];
+    for row in &rows {
+        ledger.request_approval(row.clone()).await.unwrap();
+    }
+    assert!(ledger.change_approval(approve(&rows[2])).await.unwrap());
+    let list = async |query: ApprovalQuery| {
+        let limit = if query.limit == 0 { 9 } else { query.limit };
+        let found = ledger
+            .list_approvals(&ApprovalQuery { limit, ..query })
+            .await;
+        let position = |found: &ApprovalRow| {
+            rows.iter()
+                .position(|row| row.invocation == found.invocation)
+        };
+        found
+            .unwrap()
+            .iter()
+            .filter_map(position)
+            .collect::<Vec<_>>()
+    };
+    let all = ApprovalQuery::default();
+    assert_eq!(list(all.clone()).await, [2, 1, 0]);
+    assert_eq!(
+        list(ApprovalQuery {
+            limit: 2,
+            ..all.clone()
+        })
+        .await,
+        [2, 1]
+    );
+    let before = Some(rows[1].invocation);
+    assert_eq!(
+        list(ApprovalQuery {
+            before,
+            ..all.clone()
+        })
+        .await,
+        [0]
+    );
+    let state = |state| ApprovalQuery {
+        state: Some(state),
+        ..ApprovalQuery::default()
+    };
+    assert_eq!(list(state(ApprovalState::Waiting)).await, [1, 0]);
+    assert_eq!(list(state(ApprovalState::Approved)).await, [2]);
+    let tool = Some("pay".to_owned());
+    assert_eq!(
+        list(ApprovalQuery {
+            tool,
+            ..all.clone()
+        })
+        .await,
+        [2, 0]
+    );
+    let of = |name: &str| ApprovalQuery {
+        visible_to: Some(name.into()),
+        ..ApprovalQuery::default()
+    };
+    assert_eq!(list(of("bob")).await, [2]);
+    assert_eq!(list(of("dave")).await, [2, 1, 0], "dave may decide");
+    assert_eq!(list(of("dav")).await, [0; 0]);
+    let due = |at| ApprovalQuery {
+        due_at: Some(at),
+        ..ApprovalQuery::default()
+    };
+    assert_eq!(list(due(now())).await, [2], "decided, and not done");
+    assert_eq!(list(due(now() + 1.hour())).await, [2, 1, 0]);
+}
+
 macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
@@ -910,6 +1106,8 @@ macro_rules! contract {
             trim_deletes_unprotected_calls_oldest_first,
             reads_without_rows_use_each_unit_once, reads_without_rows_share_counters_with_reserved_calls,
             refund_of_a_read_without_a_row_returns_its_unit,
+            approval_changes_once_and_only_as_expected, approval_holds_its_key_until_it_is_done,
+            approvals_are_listed_newest_first_and_filtered,
             switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);
 
         #[tokio::test(flavor = "multi_thread")]

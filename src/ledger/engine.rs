@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    AttemptRow, Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
-    Row, SharedChange, StoredResult, Switch, UsageRow,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Error, Query, RecordedCall,
+    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
+    UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -122,6 +123,20 @@ pub trait Ledger: Send + Sync + 'static {
     /// Deletes a registered tool. The commit is done when this returns. Returns whether there was
     /// one.
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error>;
+
+    /// Stores a call that needs an approval. The commit is done when this returns. Returns the call
+    /// that holds the idempotency key already; then nothing is stored.
+    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error>;
+
+    /// Changes an approval, if it is as the change expects. The commit is done when this returns.
+    /// Returns whether it has changed.
+    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error>;
+
+    /// The approval of one call.
+    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error>;
+
+    /// Matching approvals, newest first.
+    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error>;
 
     /// By how many units the counters of limits differ from the rows that are charged to them. Any
     /// value but 0 is a fault.

@@ -34,6 +34,7 @@ struct Tables {
     /// `trim` keeps these calls.
     committed_before_run: HashSet<InvocationId>,
     refusals: Refusals<()>,
+    approvals: BTreeMap<InvocationId, ApprovalRow>,
     drift: u64,
     closed: bool,
 }
@@ -111,7 +112,7 @@ impl Tables {
         match row.state {
             State::Succeeded => total.succeeded += 1,
             State::Refused => total.refused += 1,
-            State::Reserved | State::Running => {}
+            State::Waiting | State::Reserved | State::Running => {}
             State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
                 total.failed += 1;
             }
@@ -417,6 +418,60 @@ impl Ledger for MemoryLedger {
 
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
         Ok(self.open_tables()?.registered.remove(name).is_some())
+    }
+
+    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
+        let mut tables = self.open_tables()?;
+        let holder = tables.approvals.values().find(|held| {
+            !held.done
+                && row.idempotency_key.is_some()
+                && held.idempotency_key == row.idempotency_key
+                && (&held.caller, &held.tool) == (&row.caller, &row.tool)
+        });
+        if let Some(holder) = holder {
+            return Ok(Some(holder.invocation));
+        }
+        tables.approvals.insert(row.invocation, row);
+        Ok(None)
+    }
+
+    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
+        let mut tables = self.open_tables()?;
+        let found = tables.approvals.get_mut(&change.invocation).filter(|row| {
+            row.state == change.from
+                && !row.done
+                && change
+                    .from_runner
+                    .as_ref()
+                    .is_none_or(|runner| *runner == row.runner)
+                && change.unexpired_at.is_none_or(|at| row.expires_at > at)
+        });
+        let Some(row) = found else { return Ok(false) };
+        (row.state, row.runner, row.done) = (change.to, change.runner, change.done);
+        if change.done {
+            row.call = None;
+        }
+        if let Some(made) = change.decision {
+            row.decided_at = Some(made.at);
+            row.decided_by = Some(made.by);
+            row.note = made.note.or(row.note.take());
+            row.changed_arguments = made.changed_arguments.or(row.changed_arguments.take());
+        }
+        Ok(true)
+    }
+
+    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
+        Ok(self.tables().approvals.get(&id).cloned())
+    }
+
+    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
+        let tables = self.tables();
+        let matching = tables
+            .approvals
+            .values()
+            .rev()
+            .filter(|row| query.matches(row));
+        Ok(matching.take(query.limit as usize).cloned().collect())
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {

@@ -3,6 +3,7 @@
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
 //! compares engines with a model.
 
+mod approval;
 mod columns;
 #[cfg(test)]
 mod contract;
@@ -26,6 +27,7 @@ mod settings;
 mod sqlite;
 mod writer_queue;
 
+pub use approval::{ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState};
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
 pub use error::Error;

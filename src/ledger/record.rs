@@ -26,6 +26,8 @@ use crate::call::{
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// The call waits for a person. No row in the ledger has this state.
+    Waiting,
     /// The row and the units are committed; the tool may be running.
     Reserved,
     /// The call is running.

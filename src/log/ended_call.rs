@@ -136,6 +136,8 @@ pub(super) fn level_for(kind: Option<ErrorKind>) -> Level {
             | ErrorKind::InvalidArguments
             | ErrorKind::IdempotencyInProgress
             | ErrorKind::IdempotencyMismatch
+            | ErrorKind::ApprovalDenied
+            | ErrorKind::ApprovalExpired
             | ErrorKind::RepeatedCall
             | ErrorKind::UsageLimitReached
             | ErrorKind::Draining

@@ -7,9 +7,12 @@ use wildmatch::WildMatch;
 
 use super::decode::Findings;
 use super::node::Node;
-use super::sections::{ConcurrencyEntry, PolicyEntry};
+use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry};
 use super::tool::ToolReader;
-use crate::call::{CachePolicy, CacheWhen, Concurrency, Effect, Kind, Policy, RetryPolicy};
+use crate::call::{
+    ApprovalPolicy, CachePolicy, CacheWhen, CallCondition, Concurrency, DenyRule, Effect, Kind,
+    Policy, RetryPolicy,
+};
 use crate::expression;
 
 /// The policies of the tools of a source. Precedence: the exact name, then the last pattern that
@@ -103,6 +106,8 @@ impl PolicyEntry {
             retry: self.retry.or(other.retry),
             limits: self.limits.or_else(|| other.limits.clone()),
             cache: self.cache.or_else(|| other.cache.clone()),
+            approval: self.approval.or_else(|| other.approval.clone()),
+            deny_when: self.deny_when.or_else(|| other.deny_when.clone()),
             concurrency,
             on_disconnect: self.on_disconnect.or(other.on_disconnect),
             idempotency: self.idempotency.or(other.idempotency),
@@ -144,6 +149,7 @@ impl ToolReader<'_> {
             compile_cache_condition(text, node, entry_path, findings)
         });
         self.check_policy(policy, entry, node, entry_path);
+        check_call_conditions(entry, node, entry_path, self.findings);
         if is_effect_final || entry.effect.is_some() {
             self.warn_ineffective_keys(policy, entry, node, entry_path);
         }
@@ -287,6 +293,16 @@ fn complete_policy(
             per_caller: entry.per_caller.or(now.per_caller),
         };
     }
+    if let Some(approval) = entry.approval.as_ref().or(defaults.approval.as_ref()) {
+        policy.approval = approval_policy(approval);
+    }
+    if let Some(rules) = entry.deny_when.as_ref().or(defaults.deny_when.as_ref()) {
+        let rule = |rule: &super::sections::DenyEntry| DenyRule {
+            when: call_condition(&rule.when),
+            say: rule.say.as_str().into(),
+        };
+        policy.deny_when = rules.iter().map(rule).collect();
+    }
     policy.on_disconnect = entry
         .on_disconnect
         .or(policy.on_disconnect)
@@ -318,6 +334,61 @@ fn complete_policy(
         policy.cache_when = when.or(policy.cache_when.take());
     }
     policy.capture = entry.capture.or(policy.capture).or(defaults.capture);
+}
+
+fn approval_policy(entry: &ApprovalEntry) -> Option<ApprovalPolicy> {
+    let plain = ApprovalPolicy::default();
+    entry.is_on.then(|| ApprovalPolicy {
+        when: entry.when.as_deref().map(call_condition),
+        by: entry.by.iter().map(|name| name.as_str().into()).collect(),
+        wait: entry.wait.map_or(plain.wait, |time| time.0),
+        expires: entry.expires.map_or(plain.expires, |time| time.0),
+        message: entry.message.as_deref().map(Into::into),
+    })
+}
+
+/// A condition on calls. An invalid text is reported when the manifest is read; until then, and for
+/// a source that was checked earlier, it holds for every call.
+fn call_condition(text: &str) -> CallCondition {
+    expression::compile_call_condition(text)
+        .unwrap_or_else(|message| CallCondition::new(text, move |_| Err(message.clone())))
+}
+
+/// Reports conditions of `approval` and `deny_when` that cannot be used.
+pub(super) fn check_call_conditions(
+    entry: &PolicyEntry,
+    node: &Node,
+    entry_path: &str,
+    findings: &mut Findings,
+) {
+    let mut check = |text: &str, path: Vec<String>| {
+        let is_secret = ["${env:", "${file:", "${caller:"]
+            .iter()
+            .any(|mark| text.contains(mark));
+        let checked = if is_secret {
+            Err("callers can see this, so a reference to a secret is not allowed here".into())
+        } else {
+            expression::compile_call_condition(text).map(drop)
+        };
+        if let Err(message) = checked {
+            findings.error(node, &path, entry_path, message);
+        }
+    };
+    if let Some(when) = entry.approval.as_ref().and_then(|one| one.when.as_deref()) {
+        check(when, vec!["approval".into(), "when".into()]);
+    }
+    for (at, rule) in entry.deny_when.iter().flatten().enumerate() {
+        let path = vec!["deny_when".into(), at.to_string(), "when".into()];
+        check(&rule.when, path);
+    }
+    let is_zero = |time: &super::sections::ApprovalEntry| {
+        time.expires.is_some_and(|expires| expires.0.is_zero())
+    };
+    if entry.approval.as_ref().is_some_and(is_zero) {
+        let path = vec!["approval".into(), "expires".into()];
+        let message = "with an expiry of zero, no call can be approved";
+        findings.error(node, &path, entry_path, message);
+    }
 }
 
 /// Compiles `cache.when` of the entry `node`.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::short_forms::{self, CacheForm, LimitsForm, RetryForm};
+use super::short_forms::{self, ApprovalForm, CacheForm, LimitsForm, RetryForm};
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{
     CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging,
@@ -156,6 +156,15 @@ pub(crate) struct PolicyEntry {
     #[serde(deserialize_with = "short_forms::decode_cache")]
     #[schemars(with = "Option<CacheForm>", extend("examples" = [serde_json::json!({"ttl": "5m"})]))]
     pub(super) cache: Option<CacheEntry>,
+    /// Calls that wait for a person. `true`: every call, by any admin.
+    #[serde(deserialize_with = "short_forms::decode_approval")]
+    #[schemars(
+        with = "Option<ApprovalForm>",
+        extend("examples" = [serde_json::json!({"when": "args.amount > 100", "by": ["carol"]})]))]
+    pub(super) approval: Option<ApprovalEntry>,
+    /// Rules that deny calls with status 403, without a person.
+    #[schemars(extend("examples" = [serde_json::json!([{"when": "args.amount > 10000", "say": "Payments above 10000 are not possible."}])]))]
+    pub(super) deny_when: Option<Vec<DenyEntry>>,
     /// How many calls of the tool run and wait at once.
     #[schemars(extend("examples" = [serde_json::json!({"max": 8})]))]
     pub(super) concurrency: Option<ConcurrencyEntry>,
@@ -207,6 +216,60 @@ pub(crate) struct CacheEntry {
     /// Expression over `args` and `result`. A result is kept only if the expression is true.
     #[schemars(extend("examples" = ["result.temperature is defined"]))]
     pub(super) when: Option<String>,
+}
+
+/// `approval:` of a tool.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ApprovalEntry {
+    /// Expression over `args`, `caller` and `run`. A call waits if the expression is true, fails, or
+    /// meets a missing field. Without it, every call waits.
+    #[schemars(extend("examples" = ["args.amount > 100"]))]
+    pub(super) when: Option<String>,
+    /// Callers that may decide, besides admins. A caller never decides about its own call unless
+    /// this list names that caller.
+    #[schemars(extend("examples" = [["carol"]]))]
+    pub(super) by: Vec<String>,
+    /// How long a request waits for the decision. Then the answer is 202, and the call goes on
+    /// waiting.
+    #[schemars(extend("examples" = ["20s"]), extend("default" = "20s"))]
+    pub(super) wait: Option<HumanDuration>,
+    /// How long a call waits for its decision.
+    #[schemars(extend("examples" = ["24h"]), extend("default" = "24h"))]
+    pub(super) expires: Option<HumanDuration>,
+    /// Text for the person that decides.
+    #[schemars(extend("examples" = ["Check the recipient."]))]
+    pub(super) message: Option<String>,
+    /// Whether calls wait at all: false for `approval: false`.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) is_on: bool,
+}
+
+impl Default for ApprovalEntry {
+    fn default() -> Self {
+        Self {
+            when: None,
+            by: Vec::new(),
+            wait: None,
+            expires: None,
+            message: None,
+            is_on: true,
+        }
+    }
+}
+
+/// One rule of `deny_when:`.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DenyEntry {
+    /// Expression over `args`, `caller` and `run`. A call is denied if the expression is true,
+    /// fails, or meets a missing field.
+    #[schemars(extend("examples" = ["args.amount > 10000"]))]
+    pub(super) when: String,
+    /// Text for the model.
+    #[schemars(extend("examples" = ["Payments above 10000 are not possible."]))]
+    pub(super) say: String,
 }
 
 /// `concurrency:` of a tool.

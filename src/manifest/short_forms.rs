@@ -1,12 +1,12 @@
-//! The short forms of policies: `retry: 3`, `cache: 5m`, and `limits:` with one limit instead of a
-//! list.
+//! The short forms of policies: `retry: 3`, `cache: 5m`, `approval: true`, and `limits:` with one
+//! limit instead of a list.
 
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::sections::{CacheEntry, Retry};
+use super::sections::{ApprovalEntry, CacheEntry, Retry};
 use crate::call::Limit;
 use crate::call::units::HumanDuration;
 
@@ -36,6 +36,20 @@ pub(super) enum CacheForm {
     Map(CacheEntry),
     /// The time for which a result may be served.
     Ttl(HumanDuration),
+}
+
+/// `approval:` as written.
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+#[expect(
+    dead_code,
+    reason = "only its schema is used: `decode_approval` reads both forms"
+)]
+pub(super) enum ApprovalForm {
+    /// All settings.
+    Map(ApprovalEntry),
+    /// Whether every call waits.
+    Flag(bool),
 }
 
 /// `limits:` as written.
@@ -74,6 +88,22 @@ pub(super) fn decode_cache<'de, D: Deserializer<'de>>(
             value
         }
     })
+}
+
+/// Decodes `approval:`.
+pub(super) fn decode_approval<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<ApprovalEntry>, D::Error> {
+    match Option::<Value>::deserialize(from)? {
+        None => Ok(None),
+        Some(Value::Bool(is_on)) => Ok(Some(ApprovalEntry {
+            is_on,
+            ..ApprovalEntry::default()
+        })),
+        Some(value) => serde_json::from_value(value)
+            .map(Some)
+            .map_err(D::Error::custom),
+    }
 }
 
 /// Decodes `limits:`.

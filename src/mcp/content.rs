@@ -179,6 +179,9 @@ fn answer_meta(answer: &Answer) -> JsonObject {
     if !meta.warnings.is_empty() {
         insert("warnings", json!(meta.warnings));
     }
+    if answer.waiting {
+        insert("state", "waiting".into());
+    }
     if answer.replayed {
         insert("replayed", true.into());
     }

@@ -140,6 +140,10 @@ fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
             | CallError::OutcomeUnknown { .. }
             | CallError::StoredFailure { .. }
             | CallError::RepeatedCall { .. }
+            | CallError::DeniedByRule { .. }
+            | CallError::WaitsForApproval { .. }
+            | CallError::ApprovalDenied { .. }
+            | CallError::ApprovalExpired { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

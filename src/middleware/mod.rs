@@ -1,15 +1,17 @@
 //! The layers of a tool's stack; `stack.rs` composes them. A call passes through them in this
 //! order:
 //!
-//! paginate, record, authorize, replay, validate, repeat_guard, cache, page_guard, circuit_breaker,
-//! concurrency, usage_limit, deadline, retry, attempt, run.
+//! paginate, await_decision, record, authorize, replay, validate, repeat_guard, approval, cache,
+//! page_guard, circuit_breaker, concurrency, usage_limit, deadline, retry, attempt, run.
 //!
-//! All layers except the two outermost have the same type of service:
+//! All layers except the three outermost have the same type of service:
 //! `Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError>`. So a layer can be moved or
 //! added without changes to its neighbors. `interceptor.rs` has the common code.
 
+pub mod approval;
 pub mod attempt;
 pub mod authorize;
+pub mod await_decision;
 pub mod cache;
 mod caller_share;
 pub mod circuit_breaker;
@@ -40,7 +42,7 @@ use futures_util::future::BoxFuture;
 
 use crate::call::{CallError, ToolResult};
 
-/// The result of every layer except the two outermost.
+/// The result of every layer except the three outermost.
 pub type Outcome = Result<Arc<ToolResult>, CallError>;
 
 /// The boxed future of one call. A box costs little, compared with a tool call.

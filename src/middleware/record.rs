@@ -21,8 +21,8 @@ use super::Outcome;
 use super::detach_on_drop::DetachOnDrop;
 use super::replay::ReplayCache;
 use crate::call::{
-    Answer, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure,
-    Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy,
+    Answer, ApprovalStage, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect,
+    Failure, Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy,
     RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
@@ -239,7 +239,15 @@ impl RecordState {
         let id = invocation.id;
         let mut running = invocation.clone();
         running.input.arguments = arguments;
-        let mut outcome = run_to_end(inner, running).await;
+        let mut outcome = match invocation.approval.as_deref() {
+            // The call waited for a person and must not run. This writes its row.
+            Some(ApprovalStage::Refused(error)) => Err(error.clone()),
+            _ => run_to_end(inner, running).await,
+        };
+        if let Err(CallError::WaitsForApproval { tool }) = outcome {
+            // The row is written after the decision.
+            return Err(CallError::WaitsForApproval { tool });
+        }
         // The layers below are dropped or have returned, so no other code changes the report from
         // here on. The order of the steps that follow matters:
         // 1. A replay ends here: its row exists since the first call.
@@ -339,6 +347,7 @@ impl RecordState {
             result,
             meta,
             replayed: false,
+            waiting: false,
         });
         // This must precede the commit: from then on, a repetition finds the row and looks for its
         // answer here.
@@ -406,6 +415,7 @@ impl RecordState {
             result,
             meta,
             replayed: true,
+            waiting: false,
         })
     }
 
@@ -543,7 +553,7 @@ impl Observers {
 /// the cancellation again.
 fn claims_key(state: State, effect: Effect) -> bool {
     match state {
-        State::Refused | State::Reserved | State::Running => false,
+        State::Refused | State::Waiting | State::Reserved | State::Running => false,
         State::Cancelled => !effect.may_repeat(),
         State::Succeeded | State::Failed | State::TimedOut | State::Unknown => true,
     }

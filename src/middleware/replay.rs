@@ -14,8 +14,9 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::ledger_wait::wait_until;
 use crate::call::{
-    Answer, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint, Idempotency,
-    Invocation, InvocationId, KEY_RETENTION, Meta, Policy, ReplayedFrom, ToolName, ToolResult,
+    Answer, ApprovalStage, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint,
+    Idempotency, Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, Policy, ReplayedFrom,
+    ToolName, ToolResult,
 };
 use crate::ledger::{self, End, Ledger, Row, State, UnreadableRow};
 
@@ -80,7 +81,7 @@ impl Interceptor for Replay {
         let fingerprint_key = self.fingerprint_key.as_ref();
         let fingerprint = Fingerprint::new(
             &self.definition_hash,
-            &invocation.input.arguments,
+            requested_arguments(&invocation),
             context.as_ref(),
             fingerprint_key,
         );
@@ -153,6 +154,14 @@ impl Replay {
             invocation: id,
             replayed: true,
         })
+    }
+}
+
+/// The arguments of the request, also if a person has changed them.
+fn requested_arguments(invocation: &Invocation) -> &JsonObject {
+    match invocation.approval.as_deref() {
+        Some(ApprovalStage::Approved(approved)) => &approved.requested_arguments,
+        _ => &invocation.input.arguments,
     }
 }
 

@@ -31,6 +31,7 @@ use crate::stack::SharedParts;
 use crate::tools::{Runner, Tool};
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
+use crate::tracking::waiting_calls::WaitingCalls;
 
 #[path = "bound_tests.rs"]
 mod bounds;
@@ -53,6 +54,7 @@ fn registry_over(
         replay_cache: ReplayCache::default(),
         ledger,
         in_flight_calls: InFlightCalls::default(),
+        waiting_calls: WaitingCalls::default(),
         runs: Runs::new(clock.clone()),
         global_permits: Arc::new(Semaphore::new(in_flight)),
         validation_pool: ValidationPool::default(),

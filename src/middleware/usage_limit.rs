@@ -16,8 +16,8 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::ledger_wait::wait_until;
 use crate::call::{
-    CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
-    ToolName,
+    ApprovalStage, CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit,
+    LimitScope, Per, ToolName,
 };
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
@@ -135,7 +135,9 @@ impl Interceptor for UsageLimit {
             .charges_for(&invocation.caller.name, invocation.run.id.as_deref());
         let needs_row = self.effect != Effect::Read
             || invocation.idempotency_key.is_some()
-            || invocation.delivery.responds_async;
+            || invocation.delivery.responds_async
+            // The row proves that an approval was used.
+            || matches!(invocation.approval.as_deref(), Some(ApprovalStage::Approved(_)));
         if needs_row || !charges.is_empty() {
             self.reserve(&invocation, charges, needs_row).await?;
         }

@@ -3,17 +3,23 @@
 //! - `tool_registry.rs` holds the catalog, and starts calls in it.
 //! - `name_allocation.rs` decides which tools get the names that they want.
 //! - `name_taken.rs` checks the names of registered tools.
+//! - `approvals.rs` decides about calls that wait for a person, and starts them.
 //! - `tool_invoker.rs` starts the calls that tools make.
+//! - `waiting_row.rs` shows a waiting call as a row.
 //! - `recorded_calls.rs` and `cached_results.rs` read results that are stored.
 
+mod approvals;
 mod cached_results;
 mod name_allocation;
 mod name_taken;
 pub(crate) mod recorded_calls;
 mod tool_invoker;
 mod tool_registry;
+mod waiting_row;
 
+pub use self::approvals::{DecideError, Decision, Verdict};
 pub(crate) use self::name_allocation::conflict_advice;
 pub use self::name_allocation::{Allocation, Placement, RejectedTool, SkippedTool, SourceTools};
 pub use self::tool_registry::{ChangeError, DesiredState, MAX_REGISTERED, Registry};
+pub(crate) use self::waiting_row::waiting_row;
 pub use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError, UnlistedSource};

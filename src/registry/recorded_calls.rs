@@ -6,6 +6,7 @@ use std::sync::Weak;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
+use super::waiting_row::waiting_row;
 use crate::access::deny_list::DenyList;
 use crate::call::{InvocationId, OwnResult, OwnResultError, OwnResults, ToolContext, ToolName};
 use crate::catalog::Catalog;
@@ -39,7 +40,7 @@ pub(crate) async fn find_call(
             }
         }
         (None, Some(found)) => found,
-        (None, None) => return Ok(None),
+        (None, None) => return find_waiting(shared, id).await,
     };
     found.origin_result = match (found.origin_result.take(), found.row.origin) {
         // The origin call ran when this row was read. It is still in the table, or its row is
@@ -55,6 +56,20 @@ pub(crate) async fn find_call(
         (stored, _) => stored,
     };
     Ok(Some(found))
+}
+
+/// A call that waits for a person, or that was decided and has no row yet.
+async fn find_waiting(
+    shared: &SharedParts,
+    id: InvocationId,
+) -> Result<Option<RecordedCall>, Error> {
+    let found = shared.ledger.find_approval(id).await?;
+    let call = |row| RecordedCall {
+        row: waiting_row(&row),
+        attempts: Vec::new(),
+        origin_result: None,
+    };
+    Ok(found.filter(|row| !row.done).map(call))
 }
 
 /// Reads the results of a caller's own calls. The catalog is weak: tools hold this value and the
@@ -84,7 +99,7 @@ impl OwnResults for RecordedResults {
         if self.is_tool_denied(context, &row.tool) {
             return Err(OwnResultError::Denied);
         }
-        let is_running = matches!(row.state, State::Reserved | State::Running);
+        let is_running = matches!(row.state, State::Waiting | State::Reserved | State::Running);
         match row
             .decode_end(found.origin_result)
             .map_err(|_| OwnResultError::Unavailable)?

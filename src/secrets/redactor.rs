@@ -266,6 +266,10 @@ impl Redactor {
             | CallError::OutcomeUnknown { .. }
             | CallError::StoredFailure { .. }
             | CallError::RepeatedCall { .. }
+            | CallError::DeniedByRule { .. }
+            | CallError::WaitsForApproval { .. }
+            | CallError::ApprovalDenied { .. }
+            | CallError::ApprovalExpired { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
             | CallError::Draining

@@ -2,6 +2,8 @@
 //!
 //! - `in_flight.rs`: the table of running calls
 //! - `runs.rs`: recent calls of each run
+//! - `waiting_calls.rs`: calls that wait for a person
 
 pub mod in_flight;
 pub mod runs;
+pub mod waiting_calls;

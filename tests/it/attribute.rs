@@ -146,7 +146,7 @@ async fn attribute_settings_reach_the_tool() {
                 {"calls": 100, "per": "day", "scope": "caller"}, {"calls": 1000, "per": "month", "scope": "tool"}
             ],
             "cache": {"ttl": "5m", "scope": "shared", "context": ["tenant"], "when": "a function"},
-            "concurrency": {"max": 4, "queue": 8, "wait": "250ms", "per_caller": 2},
+            "approval": null, "deny_when": [], "concurrency": {"max": 4, "queue": 8, "wait": "250ms", "per_caller": 2},
             "on_disconnect": "finish", "idempotency": "off", "capture": "digest", "repeatable": true, "strict": true,
             "paging": "model", "enabled": true,
         })

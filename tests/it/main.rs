@@ -12,6 +12,7 @@
 
 mod support;
 
+mod approvals; // calls that wait for a person, and rules that deny calls
 mod attribute; // functions that become tools by the attribute
 mod breaker;
 mod browsers; // which requests of other sites are allowed, and what browsers may do with answers

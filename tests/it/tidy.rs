@@ -209,7 +209,10 @@ fn report_parts_name_their_writers() {
         ),
     ];
     let parts = [
-        ("entry", &["catalog/new_call.rs"][..]),
+        (
+            "entry",
+            &["catalog/new_call.rs", "middleware/await_decision.rs"][..],
+        ),
         ("replay", &["middleware/replay.rs"]),
         ("fitting", &["middleware/validate.rs"]),
         (
@@ -360,6 +363,8 @@ fn layers_are_documented_in_stack_order() {
     }
     let word = |name: &str| match name {
         "record" => "RecordLayer::new",
+        "await_decision" => "AwaitDecisionLayer::new",
+        "approval" => "Approval::layer",
         "cache" => "Cached::layer",
         "circuit_breaker" => "CircuitBreaker::layer",
         "concurrency" => "ConcurrencyLimit::layer",
@@ -384,5 +389,5 @@ fn layers_are_documented_in_stack_order() {
         places.is_sorted(),
         "middleware/mod.rs lists {names:?}, stack.rs has another order"
     );
-    assert_eq!(names.len(), 15);
+    assert_eq!(names.len(), 17);
 }

@@ -5,8 +5,10 @@ use serde_json::Value;
 use toolcrib_dialect::Dialect;
 
 use super::turn::CompletedTurn;
+use crate::call::{Content, InvocationId};
 use crate::http::problem::Problem;
 use crate::http::wire::InvokeAnswer;
+use crate::ledger::State;
 
 /// The answer of `POST /calls` to a valid message, whether its calls succeeded or not.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -31,8 +33,29 @@ pub(super) struct CallsAnswer<'a> {
 pub(super) enum CallResult<'a> {
     /// The tool ran.
     Answer(InvokeAnswer<'a>),
+    /// The call waits for a person.
+    Waiting(WaitingCall<'a>),
     /// The tool did not run, or failed.
     Problem(CallProblem<'a>),
+}
+
+/// A call that waits for a person.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct WaitingCall<'a> {
+    /// `waiting`.
+    pub(super) state: State,
+    /// The call's id, the key of its row in the ledger.
+    #[schema(value_type = String)]
+    pub(super) invocation_id: InvocationId,
+    /// Name of the tool.
+    pub(super) tool: &'a str,
+    /// The model's id for the call.
+    #[schema(required)]
+    pub(super) tool_use_id: Option<&'a str>,
+    /// False: a call that waits is no error.
+    pub(super) is_error: bool,
+    /// The text for the model.
+    pub(super) content: &'a [Content],
 }
 
 /// Why one call of a message failed.

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use toolcrib_dialect::{Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 
-use super::answer::{CallProblem, CallResult};
+use super::answer::{CallProblem, CallResult, WaitingCall};
 use super::request::CallsRequest;
 use crate::call::json::hash_parts;
 use crate::call::request_fields::{CallOptions, MAX_ID_LEN};
@@ -20,6 +20,7 @@ use crate::catalog::{Catalog, Entry, NewCall};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{api_error_for_call, resolve_tool};
 use crate::http::wire::InvokeAnswer;
+use crate::ledger::State;
 use crate::registry::Registry;
 
 /// Most tools in a reminder.
@@ -373,6 +374,16 @@ impl CompletedCall {
     /// The result of the call, as in the route's answer.
     fn to_result<'a>(&'a self, call: &'a Result<ToolCall, MalformedCall>) -> CallResult<'a> {
         match &self.outcome {
+            CallOutcome::Ran { entry, answer, .. } if answer.waiting => {
+                CallResult::Waiting(WaitingCall {
+                    state: State::Waiting,
+                    invocation_id: answer.invocation,
+                    tool: entry.definition.name.as_str(),
+                    tool_use_id: answer.tool_use_id.as_deref(),
+                    is_error: false,
+                    content: &answer.result.content,
+                })
+            }
             CallOutcome::Ran {
                 entry,
                 answer,

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange,
-    StoredResult, Switch, UsageRow, WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, Error, HeldUntilCommit,
+    Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation,
+    ReserveError, Row, Settings, SharedChange, StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, UnitRequest};
@@ -24,7 +24,7 @@ use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
-use super::{announce, fault, list, open, read, retention, settle, writer};
+use super::{announce, approvals, fault, list, open, read, retention, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long a query may take: longer than the server's own limit, which gives the better message.
@@ -292,6 +292,29 @@ impl Ledger for PostgresLedger {
 
     async fn counter_drift(&self) -> Result<u64, Error> {
         bounded(read::counter_drift(&self.pool)).await
+    }
+
+    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
+        let taken = row.key_query();
+        let stored = bounded(approvals::insert(row).execute(&self.pool)).await?;
+        if stored.rows_affected() > 0 {
+            return Ok(None);
+        }
+        let holder = self.list_approvals(&taken).await?;
+        Ok(holder.first().map(|row| row.invocation))
+    }
+
+    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
+        let changed = bounded(approvals::update(change).execute(&self.pool)).await?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
+        bounded(approvals::find(&self.pool, id)).await
+    }
+
+    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
+        bounded(approvals::list(&self.pool, query)).await
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {

@@ -7,11 +7,13 @@
 //! - `replica.rs` registers this process. `lease.rs` tells how long it may run calls, and `settle.rs`
 //!   settles the calls of processes that have ended.
 //! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
+//! - `approvals.rs` keeps the calls that wait for a person.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
 //! - `fault.rs` classifies errors.
 
 mod address;
 mod announce;
+mod approvals;
 mod batch;
 mod change;
 mod commit;

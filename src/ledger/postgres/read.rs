@@ -256,6 +256,6 @@ pub(super) fn decode_row(row: &PgRow) -> Result<Row> {
     })
 }
 
-fn from_uuid(id: Uuid) -> InvocationId {
+pub(super) fn from_uuid(id: Uuid) -> InvocationId {
     InvocationId::from_bytes(id.into_bytes())
 }

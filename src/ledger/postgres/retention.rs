@@ -39,6 +39,8 @@ const DELETE_CALLS: &str = delete_calls!("invocation");
 const DELETE_OTHER_CALLS: &str = delete_calls!("invocation_other");
 
 /// Deletes what depends on deleted calls, or is too old itself.
+const DELETE_APPROVALS: &str =
+    "delete from approval where id in (select id from approval where id < $1 and done limit $2)";
 const DELETE_REST: [&str; 2] = [
     "delete from attempt where (invocation, attempt) in (select invocation, attempt from attempt where invocation < $1 limit $2)",
     "delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 limit $2)",
@@ -103,6 +105,8 @@ pub(super) async fn prune(
         .bind(before.as_millisecond())
         .bind(limit);
     deleted += runs.execute(&mut *connection).await?.rows_affected();
+    let approvals = sqlx::query(DELETE_APPROVALS).bind(oldest).bind(limit);
+    deleted += approvals.execute(&mut *connection).await?.rows_affected();
     let keys = sqlx::query(DELETE_KEYS).bind(now_ms).bind(limit);
     keys.execute(&mut *connection).await?;
     sqlx::query(DELETE_REPLICAS)

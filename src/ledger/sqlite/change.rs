@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
-use super::super::{RegisteredTool, Switch};
+use super::super::{ApprovalChange, ApprovalRow, RegisteredTool, Switch};
 use super::set_aside::SetAside;
-use super::{commit_marker, prune};
+use super::{approvals, commit_marker, prune};
 
 /// The changes of the ledger's trait.
 pub(super) enum Change {
@@ -22,6 +22,8 @@ pub(super) enum Change {
         now: Timestamp,
         at_most: u32,
     },
+    RequestApproval(Box<ApprovalRow>),
+    Approval(Box<ApprovalChange>),
     Register(RegisteredTool),
     Unregister {
         name: String,
@@ -78,6 +80,8 @@ impl Change {
             )
             .bind(switch.tool)
             .bind(switch.enabled),
+            Self::RequestApproval(row) => approvals::insert(*row),
+            Self::Approval(change) => approvals::update(*change),
             Self::Register(tool) => query(
                 "insert into registered_tool (name, definition, registered_by, registered_at) values (?, ?, ?, ?) \
                  on conflict (name) do update set definition = excluded.definition, \

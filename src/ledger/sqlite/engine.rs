@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    AttemptRow, Durability, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
-    WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, Error, HeldUntilCommit,
+    Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row,
+    Settings, StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
 use super::queue::{Operation, Writer};
 use super::quota::Settlement;
 use super::set_aside::{SetAside, UnitRequest};
-use super::{backup, list, open, read, writer};
+use super::{approvals, backup, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long `close` waits for running queries.
@@ -305,6 +305,38 @@ impl Ledger for SqliteLedger {
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
         let name = name.to_owned();
         Ok(self.commit_change(Change::Unregister { name }).await? > 0)
+    }
+
+    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
+        let taken = row.key_query();
+        if self
+            .commit_change(Change::RequestApproval(Box::new(row)))
+            .await?
+            > 0
+        {
+            return Ok(None);
+        }
+        let holder = self.list_approvals(&taken).await?;
+        Ok(holder.first().map(|row| row.invocation))
+    }
+
+    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
+        let changed = self
+            .commit_change(Change::Approval(Box::new(change)))
+            .await?;
+        Ok(changed > 0)
+    }
+
+    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
+        approvals::find(&self.readers, id)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
+        approvals::list(&self.readers, query)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {

@@ -8,10 +8,12 @@
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
+//! - `approvals.rs` keeps the calls that wait for a person.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
 //! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
 
+mod approvals;
 mod backup;
 mod batch;
 mod batch_counters;

@@ -407,6 +407,11 @@ fn migrations() -> Vec<Migration> {
             "set_aside",
             include_str!("../../../migrations/sqlite/0009_set_aside.sql"),
         ),
+        embed(
+            10,
+            "approval",
+            include_str!("../../../migrations/sqlite/0010_approval.sql"),
+        ),
     ]
 }
 

@@ -30,6 +30,9 @@ const DELETE_ATTEMPTS: &str = "delete from attempt where (invocation, attempt) i
 const DELETE_RUN_COUNTERS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
+const DELETE_APPROVALS: &str =
+    "delete from approval where id in (select id from approval where id < ? and done = 1 limit ?)";
+
 /// Deletes at most `at_most` rows of each type that are older than `before` and hold no key at
 /// `now`. Returns their number. Runs in the caller's transaction.
 pub(super) async fn delete_old_rows(
@@ -52,8 +55,10 @@ pub(super) async fn delete_old_rows(
         .bind(at_most)
         .bind(now);
     deleted += query.execute(&mut *connection).await?.rows_affected();
-    let query = sqlx::query(DELETE_ATTEMPTS).bind(oldest).bind(at_most);
-    deleted += query.execute(&mut *connection).await?.rows_affected();
+    for delete in [DELETE_ATTEMPTS, DELETE_APPROVALS] {
+        let query = sqlx::query(delete).bind(oldest.clone()).bind(at_most);
+        deleted += query.execute(&mut *connection).await?.rows_affected();
+    }
     let query = sqlx::query(DELETE_RUN_COUNTERS)
         .bind(before.as_millisecond())
         .bind(at_most);

@@ -41,7 +41,7 @@ impl<'a> Totals<'a> {
             State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
                 counts.failed += 1;
             }
-            State::Reserved | State::Running => {}
+            State::Waiting | State::Reserved | State::Running => {}
         }
         let stored = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
         counts.cache_hits += u64::from(stored && row.state != State::Refused);

@@ -1,0 +1,200 @@
+//! `toolcrib approvals`: lists the calls that wait for a person, and decides about them.
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+
+use super::Failure;
+use super::client::{ServerArgs, encode_segment};
+use super::durations::format_age;
+use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::server_answer::print_answer;
+use super::table::{Content, Table};
+use crate::call::Clock;
+use crate::environment::Environment;
+use crate::text::sanitize;
+
+/// Decides about calls that wait for a person.
+#[derive(Subcommand)]
+pub(super) enum ApprovalsCommand {
+    /// Print the calls that wait, newest first.
+    List(ListArgs),
+    /// Approve a call. It runs once, with the arguments that `list` shows.
+    Approve(ApproveArgs),
+    /// Deny a call.
+    Deny(DenyArgs),
+}
+
+/// Arguments of `approvals list`.
+#[derive(clap::Args)]
+pub(super) struct ListArgs {
+    /// The state: waiting, approved, denied, expired or withdrawn.
+    #[arg(long, default_value = "waiting")]
+    state: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Arguments of `approvals approve`.
+#[derive(clap::Args)]
+pub(super) struct ApproveArgs {
+    /// The id of the call.
+    id: String,
+    /// The reason, for the record.
+    #[arg(long)]
+    note: Option<String>,
+    /// Arguments as a JSON object, to run the call with these instead.
+    #[arg(long, value_name = "JSON")]
+    arguments: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Arguments of `approvals deny`.
+#[derive(clap::Args)]
+pub(super) struct DenyArgs {
+    /// The id of the call.
+    id: String,
+    /// The reason, for the record and for the model.
+    #[arg(long)]
+    note: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn run(
+    command: ApprovalsCommand,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    match command {
+        ApprovalsCommand::List(args) => list(args, environment).await,
+        ApprovalsCommand::Approve(args) => {
+            let mut body = Map::new();
+            if let Some(arguments) = &args.arguments {
+                let arguments: Map<String, Value> =
+                    serde_json::from_str(arguments).map_err(|error| {
+                        Failure::Usage(format!("--arguments: not a JSON object: {error}"))
+                    })?;
+                body.insert("arguments".into(), arguments.into());
+            }
+            let (id, note) = (&args.id, args.note);
+            decide(
+                (id, "approve"),
+                body,
+                note,
+                &args.server,
+                &args.output,
+                environment,
+            )
+            .await
+        }
+        ApprovalsCommand::Deny(args) => {
+            let (id, note) = (&args.id, args.note);
+            decide(
+                (id, "deny"),
+                Map::new(),
+                note,
+                &args.server,
+                &args.output,
+                environment,
+            )
+            .await
+        }
+    }
+}
+
+async fn list(args: ListArgs, environment: &Environment) -> Result<(), Failure> {
+    let client = args.server.client_or_local(environment)?;
+    let state = encode_segment(&args.state);
+    let answer = client.get(&format!("/approvals?state={state}")).await?;
+    let is_for_people = args.output.is_for_people();
+    print_answer(answer, is_for_people, |answer| match is_for_people {
+        true => print_table(
+            &build_table(answer),
+            "no call is in this state",
+            environment,
+        ),
+        false => print_json(answer),
+    })
+}
+
+fn build_table(answer: &Value) -> Table {
+    let mut table = Table::new(&[
+        ("REQUESTED", Content::Word),
+        ("CALL", Content::Word),
+        ("CALLER", Content::Name),
+        ("TOOL", Content::Name),
+        ("ARGUMENTS", Content::Prose),
+        ("DECIDED BY", Content::Name),
+    ]);
+    let now = Clock::system().now();
+    for row in answer["approvals"].as_array().into_iter().flatten() {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let requested = text("requested_at").parse();
+        let age = requested.map_or_else(|_| String::new(), |at| format_age(at, now));
+        let arguments = match &row["arguments"] {
+            Value::Null => String::new(),
+            arguments => sanitize::escape_invisible(&arguments.to_string()),
+        };
+        table.add_row([
+            age,
+            text("invocation_id"),
+            text("caller"),
+            text("tool"),
+            arguments,
+            text("decided_by"),
+        ]);
+    }
+    table
+}
+
+async fn decide(
+    (id, verdict): (&str, &str),
+    mut body: Map<String, Value>,
+    note: Option<String>,
+    server: &ServerArgs,
+    output: &OutputArgs,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    if let Some(note) = note {
+        body.insert("note".into(), note.into());
+    }
+    let client = server.client_or_local(environment)?;
+    let path = format!("/invocations/{}/{verdict}", encode_segment(id));
+    let answer = client.invoke_tool(&path, &json!(body), None).await?;
+    let is_for_people = output.is_for_people();
+    print_answer(answer, is_for_people, |answer| match is_for_people {
+        true => {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            print_line(&format!(
+                "{}: {}, and the call is {} ({})",
+                text(&answer["tool"]),
+                text(&answer["approval"]["state"]),
+                text(&answer["state"]),
+                text(&answer["invocation_id"])
+            ));
+        }
+        false => print_json(answer),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_calls_are_shown_with_their_arguments() {
+        let answer = json!({"approvals": [{"requested_at": "", "invocation_id": "01", "caller": "agent", "tool": "pay",
+            "arguments": {"amount": 500}, "decided_by": null}]});
+        let shown = build_table(&answer).format(80);
+        assert!(
+            shown.contains("agent") && shown.contains("{\"amount\":500}"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! Denies calls by rule, and stores calls that a person must approve.
+//!
+//! This layer is below validation, so a person sees the arguments that the tool would get. It is
+//! above the cache: no stored or joined result answers a call that is not approved. The layer
+//! `await_decision` waits for the decision, and sends the approved call through the stack again.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Outcome;
+use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::validate::ArgumentRules;
+use crate::call::{
+    ApprovalPolicy, ApprovalStage, CallError, CallFacts, Clock, DenyRule, Effect, Idempotency,
+    Invocation, InvocationId, JsonObject, Policy, StoredCall, ToolName, approval_hash,
+};
+use crate::ledger::{ApprovalQuery, ApprovalRow, ApprovalState, Ledger};
+use crate::secrets::Redactor;
+use crate::tracking::waiting_calls::{KeptCall, WaitingCalls};
+
+/// What a person sees of a call that waits, as the ledger stores it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ApprovalRequest {
+    /// The arguments as the tool would get them, without secrets. `None`: they are not stored.
+    pub arguments: Option<JsonObject>,
+    /// Hash of what is approved, in hexadecimal digits.
+    pub hash: String,
+    /// The operator's message for the person.
+    pub message: Option<Arc<str>>,
+    /// The run that the caller has named.
+    pub run_id: Option<Arc<str>>,
+    /// The model's id for the call.
+    pub tool_use_id: Option<Arc<str>>,
+    /// The call whose tool made this one.
+    pub parent: Option<String>,
+    /// The tool's effect.
+    pub effect: Effect,
+}
+
+impl ApprovalRequest {
+    /// Reads the column of a row; `None` if a newer version wrote it.
+    pub fn from_row(row: &ApprovalRow) -> Option<Self> {
+        serde_json::from_str(&row.request).ok()
+    }
+
+    /// The hash as bytes.
+    pub fn hash(&self) -> Option<[u8; 32]> {
+        hex::decode(&self.hash).ok()?.try_into().ok()
+    }
+}
+
+/// The layer of tools with `approval` or `deny_when`.
+pub struct Approval {
+    tool: ToolName,
+    definition_hash: String,
+    policy: Option<ApprovalPolicy>,
+    deny_when: Vec<DenyRule>,
+    effect: Effect,
+    takes_keys: bool,
+    rules: Arc<ArgumentRules>,
+    /// Whether arguments must not be stored in full.
+    is_memory_only: bool,
+    parts: ApprovalParts,
+}
+
+/// What the layer needs of the service.
+#[derive(Clone)]
+pub struct ApprovalParts {
+    /// Stores the waiting calls.
+    pub ledger: Arc<dyn Ledger>,
+    /// The waiting calls of this process.
+    pub waiting_calls: WaitingCalls,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// Removes secrets from what a person sees.
+    pub redactor: Arc<Redactor>,
+}
+
+impl Approval {
+    /// Makes the layer for one tool; `None` if its policy has no rule for it.
+    pub fn layer(
+        tool: &ToolName,
+        policy: &Policy,
+        definition_hash: &str,
+        rules: &Arc<ArgumentRules>,
+        is_memory_only: bool,
+        parts: ApprovalParts,
+    ) -> Option<InterceptorLayer<Self>> {
+        let has_rules = policy.approval.is_some() || !policy.deny_when.is_empty();
+        has_rules.then(|| {
+            InterceptorLayer::new(Self {
+                tool: tool.clone(),
+                definition_hash: definition_hash.to_owned(),
+                policy: policy.approval.clone(),
+                deny_when: policy.deny_when.clone(),
+                effect: policy.effect,
+                takes_keys: policy.idempotency != Idempotency::Off,
+                rules: rules.clone(),
+                is_memory_only,
+                parts,
+            })
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
+    /// Stores the call. It does not run now.
+    async fn request(
+        &self,
+        policy: &ApprovalPolicy,
+        invocation: &Invocation,
+        raw: &JsonObject,
+    ) -> Result<(), CallError> {
+        let arguments = &*invocation.input.arguments;
+        let hash = approval_hash(&self.definition_hash, arguments);
+        let shown = self.rules.schema.redact_write_only(arguments).into_owned();
+        let shown = self.parts.redactor.redact_arguments(&shown);
+        let shown: JsonObject = serde_json::from_str(&shown).unwrap_or_default();
+        let id = invocation.id;
+        let request = ApprovalRequest {
+            arguments: (!self.is_memory_only).then(|| shown.clone()),
+            // A hash of arguments that must not be stored could be guessed from them.
+            hash: if self.is_memory_only {
+                String::new()
+            } else {
+                hex::encode(hash)
+            },
+            message: policy.message.clone(),
+            run_id: invocation.run.id.clone(),
+            tool_use_id: invocation.correlation.tool_use_id.clone(),
+            parent: invocation.call_chain.parent.map(|id| id.to_string()),
+            effect: self.effect,
+        };
+        let stored = (!self.is_memory_only).then(|| StoredCall::new(invocation, raw));
+        let now = self.now();
+        let waiting = &self.parts.waiting_calls;
+        let row = ApprovalRow {
+            invocation: id,
+            tool: self.tool.to_arc(),
+            caller: invocation.caller.name.clone(),
+            state: ApprovalState::Waiting,
+            idempotency_key: invocation.idempotency_key.as_ref().map(|key| key.to_arc()),
+            approvers: ApprovalRow::join_approvers(policy.by.iter().map(|name| &**name)),
+            request: to_json(&request),
+            call: stored.map(|call| to_json(&call)),
+            requested_at: now,
+            expires_at: now
+                .checked_add(policy.expires)
+                .unwrap_or(crate::ledger::Row::FOREVER),
+            decided_at: None,
+            decided_by: None,
+            note: None,
+            changed_arguments: None,
+            runner: waiting.process(&*self.parts.ledger),
+            done: false,
+        };
+        if self.is_memory_only {
+            let mut kept = Box::new(invocation.clone());
+            kept.input.arguments = Arc::new(raw.clone());
+            let kept = KeptCall {
+                invocation: kept,
+                shown,
+                hash,
+            };
+            if !waiting.keep(id, kept) {
+                return Err(CallError::Overloaded {
+                    retry_after: std::time::Duration::from_secs(60),
+                    per_caller: None,
+                });
+            }
+        }
+        let stored = self.parts.ledger.request_approval(row).await;
+        if !matches!(stored, Ok(None)) {
+            waiting.forget(id);
+        }
+        match stored {
+            Ok(None) => {
+                tracing::info!(%id, tool = %self.tool, "the call waits for approval");
+                Ok(())
+            }
+            Ok(Some(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
+            Err(error) => Err(CallError::LedgerUnavailable {
+                reason: error.to_string(),
+                started: false,
+            }),
+        }
+    }
+
+    /// Refuses a call whose key belongs to a call that waits.
+    async fn check_key(&self, invocation: &Invocation) -> Result<(), CallError> {
+        let Some(key) = invocation
+            .idempotency_key
+            .as_ref()
+            .filter(|_| self.takes_keys)
+        else {
+            return Ok(());
+        };
+        let query = ApprovalQuery {
+            tool: Some(self.tool.to_string()),
+            visible_to: Some(invocation.caller.name.to_string()),
+            idempotency_key: Some(key.to_arc().to_string()),
+            limit: 8,
+            ..ApprovalQuery::default()
+        };
+        let held = self.parts.ledger.list_approvals(&query).await;
+        let held = held.map_err(|error| CallError::LedgerUnavailable {
+            reason: error.to_string(),
+            started: false,
+        })?;
+        let is_own = |row: &&ApprovalRow| row.caller == invocation.caller.name;
+        let other: Option<InvocationId> = held.iter().find(is_own).map(|row| row.invocation);
+        other.map_or(Ok(()), |invocation| {
+            Err(CallError::IdempotencyInProgress { invocation })
+        })
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Arc<str> {
+    // Serialization cannot fail: all keys are texts.
+    serde_json::to_string(value).unwrap_or_default().into()
+}
+
+impl Interceptor for Approval {
+    async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
+        let arguments = &*invocation.input.arguments;
+        let facts = CallFacts {
+            arguments,
+            caller: &invocation.caller.name,
+            run: invocation.run.id.as_deref(),
+        };
+        if let Some(rule) = self.deny_when.iter().find(|rule| rule.when.holds(facts)) {
+            return Err(CallError::DeniedByRule {
+                tool: self.tool.to_string(),
+                say: rule.say.to_string(),
+            });
+        }
+        let stage = invocation.approval.clone();
+        let (policy, raw) = match (&self.policy, stage.as_deref()) {
+            (_, Some(ApprovalStage::Approved(approved))) => {
+                if approved.hash != approval_hash(&self.definition_hash, arguments) {
+                    return Err(CallError::ApprovalExpired {
+                        tool: self.tool.to_string(),
+                        reason: "the tool has changed since the approval".into(),
+                    });
+                }
+                return inner.call(invocation).await;
+            }
+            (Some(policy), Some(ApprovalStage::Requested(raw))) => (policy, raw),
+            _ => return inner.call(invocation).await,
+        };
+        if policy.when.as_ref().is_some_and(|when| !when.holds(facts)) {
+            self.check_key(&invocation).await?;
+            return inner.call(invocation).await;
+        }
+        self.request(policy, &invocation, raw).await?;
+        Err(CallError::WaitsForApproval {
+            tool: self.tool.to_string(),
+        })
+    }
+}

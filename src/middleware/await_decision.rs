@@ -1,0 +1,390 @@
+//! Waits until a person has decided about a call, and then sends the call through the stack again.
+//!
+//! The first pass stores the call in the layer `approval` and writes no row. The second pass runs
+//! the approved call, or writes the row of a call that must not run. All layers judge the call
+//! again, so grants and limits hold at the time of the start. A waiting call holds no permit and no
+//! unit, and does not hold up a shutdown.
+//!
+//! This layer is above `record`, which writes one row in the second pass.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, interval_at, sleep};
+use tower::{Layer, Service};
+
+use super::approval::ApprovalParts;
+use crate::call::{
+    Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation, Meta,
+    waiting_result,
+};
+use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalState, End, State};
+use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::waiting_calls::{ActiveGuard, Decided};
+
+/// How often a waiting request looks for a decision of another process.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a request looks for the end of a call that another process runs.
+const END_INTERVAL: Duration = Duration::from_millis(200);
+
+type Outcome = Result<Answer, CallError>;
+
+/// The [`Layer`] of [`AwaitDecision`].
+#[derive(Clone)]
+pub struct AwaitDecisionLayer(Arc<Waiting>);
+
+struct Waiting {
+    tool: String,
+    policy: ApprovalPolicy,
+    parts: ApprovalParts,
+    in_flight_calls: InFlightCalls,
+}
+
+impl AwaitDecisionLayer {
+    /// Makes the layer for a tool; `None` if its calls need no approval.
+    pub fn new(
+        tool: &str,
+        policy: Option<&ApprovalPolicy>,
+        parts: ApprovalParts,
+        in_flight_calls: &InFlightCalls,
+    ) -> Option<Self> {
+        let waiting = Waiting {
+            tool: tool.to_owned(),
+            policy: policy?.clone(),
+            parts,
+            in_flight_calls: in_flight_calls.clone(),
+        };
+        Some(Self(Arc::new(waiting)))
+    }
+}
+
+impl<S> Layer<S> for AwaitDecisionLayer {
+    type Service = AwaitDecision<S>;
+
+    fn layer(&self, inner: S) -> AwaitDecision<S> {
+        AwaitDecision {
+            inner,
+            shared: self.0.clone(),
+        }
+    }
+}
+
+/// The service of this layer. See [`AwaitDecisionLayer`].
+#[derive(Clone)]
+pub struct AwaitDecision<S> {
+    inner: S,
+    shared: Arc<Waiting>,
+}
+
+impl<S> Service<Box<Invocation>> for AwaitDecision<S>
+where
+    S: Service<Box<Invocation>, Response = Answer, Error = CallError>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
+    type Response = Answer;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Outcome>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, invocation: Box<Invocation>) -> Self::Future {
+        let ready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, ready);
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            match invocation.approval {
+                Some(_) => shared.run_decided(inner, invocation).await,
+                None => shared.run_new(inner, invocation).await,
+            }
+        })
+    }
+}
+
+impl Waiting {
+    /// Runs a new call. If it must be approved, waits for the decision.
+    async fn run_new<S>(self: Arc<Self>, mut inner: S, mut invocation: Box<Invocation>) -> Outcome
+    where
+        S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let raw = invocation.input.arguments.clone();
+        invocation.approval = Some(Arc::new(ApprovalStage::Requested(raw)));
+        let again = invocation.clone();
+        // The request waits from here on, so no decision is missed.
+        let mut waiter = self.parts.waiting_calls.wait_for(invocation.id);
+        match inner.call(invocation).await {
+            Err(CallError::WaitsForApproval { .. }) => {}
+            outcome => return outcome,
+        }
+        if let Some(sink) = &again.delivery.progress {
+            sink.send_event("waiting", &self.waiting_event(&again));
+        }
+        let mut withdrawal = Withdrawal {
+            call: (again.idempotency_key.is_none() && !again.delivery.responds_async)
+                .then(|| (self.clone(), inner.clone(), again.clone())),
+        };
+        let decided = tokio::select! {
+            biased;
+            decided = &mut waiter.decided => decided.ok(),
+            seen = self.look_for_decision(&again) => match seen {
+                Seen::Elsewhere => None,
+                Seen::TimeIsOver => {
+                    withdrawal.call = None;
+                    return Ok(waiting_answer(&again));
+                }
+            },
+        };
+        withdrawal.call = None;
+        match decided {
+            Some(Decided { stage, active }) => {
+                let outcome = self.run_again(inner, again, stage).await;
+                drop(active);
+                outcome
+            }
+            None => self.answer_from_ledger(&again).await,
+        }
+    }
+
+    /// The second pass of a call after its decision.
+    async fn run_again<S>(
+        &self,
+        inner: S,
+        mut call: Box<Invocation>,
+        stage: ApprovalStage,
+    ) -> Outcome
+    where
+        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
+    {
+        let budget = call.timing.deadline.map(|_| call.timing.budget());
+        call.timing.started = Instant::now();
+        call.timing.started_at = self.parts.clock.now();
+        call.timing.deadline = None;
+        if let Some(budget) = budget {
+            call.timing.limit_to(budget);
+        }
+        let warnings = std::mem::take(&mut call.report.entry.lock().warnings);
+        call.report = Arc::new(CallReport::default());
+        call.report.entry.lock().warnings = warnings;
+        if let ApprovalStage::Approved(approved) = &stage
+            && let Some(changed) = &approved.changed_arguments
+        {
+            call.input.arguments = changed.clone();
+        }
+        call.approval = Some(Arc::new(stage));
+        self.run_decided(inner, call).await
+    }
+
+    /// Runs an approved call, or writes the row of a refused one. An approval permits one start.
+    async fn run_decided<S>(&self, mut inner: S, invocation: Box<Invocation>) -> Outcome
+    where
+        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
+    {
+        let (id, waiting) = (invocation.id, waiting_answer(&invocation));
+        let process = self.parts.waiting_calls.process(&*self.parts.ledger);
+        let state = match invocation.approval.as_deref() {
+            Some(ApprovalStage::Refused(error)) => refused_state(error),
+            _ => {
+                let (from, to) = (ApprovalState::Approved, ApprovalState::Started);
+                let start = ApprovalChange {
+                    from_runner: Some(process.clone()),
+                    ..ApprovalChange::new(id, from, to, process.clone())
+                };
+                match self.parts.ledger.change_approval(start).await {
+                    Ok(true) => ApprovalState::Started,
+                    Ok(false) => {
+                        let reason = "the approval was used already".into();
+                        let tool = self.tool.clone();
+                        return Err(CallError::ApprovalExpired { tool, reason });
+                    }
+                    // The call stays approved, and starts when the ledger can write.
+                    Err(_) => return Ok(waiting),
+                }
+            }
+        };
+        let outcome = inner.call(invocation).await;
+        if let Err(CallError::LedgerUnavailable { started: false, .. } | CallError::Draining) =
+            outcome
+        {
+            // The tool has not run, and the call has no row. The call starts later.
+            return Ok(waiting);
+        }
+        let done = ApprovalChange {
+            done: true,
+            ..ApprovalChange::new(id, state, state, process)
+        };
+        if let Err(error) = self.parts.ledger.change_approval(done).await {
+            tracing::warn!(%id, %error, "an approval stays open, although its call has ended");
+        }
+        self.parts.waiting_calls.forget(id);
+        outcome
+    }
+
+    /// Returns when the request has waited long enough, or when another process has decided.
+    async fn look_for_decision(&self, call: &Invocation) -> Seen {
+        let mut wait = self.policy.wait;
+        if call.delivery.waits_for_decision {
+            wait = self.policy.expires.saturating_add(LOOK_INTERVAL * 5);
+        } else if let Some(deadline) = call.timing.deadline {
+            wait = wait.min(deadline.saturating_duration_since(Instant::now()));
+        }
+        let mut looks = interval_at(Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
+        let look = async {
+            loop {
+                looks.tick().await;
+                if self.in_flight_calls.is_closed() {
+                    return Seen::TimeIsOver;
+                }
+                let found = self.parts.ledger.find_approval(call.id).await;
+                let process = self.parts.waiting_calls.process(&*self.parts.ledger);
+                if let Ok(Some(row)) = found
+                    && row.state != ApprovalState::Waiting
+                    && row.runner != process
+                {
+                    return Seen::Elsewhere;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            seen = look => seen,
+            () = sleep(wait) => Seen::TimeIsOver,
+        }
+    }
+
+    /// Waits for the end of a call that another process runs, at most as long as for a decision.
+    async fn answer_from_ledger(&self, call: &Invocation) -> Outcome {
+        let until = Instant::now() + self.policy.wait;
+        while Instant::now() < until && !self.in_flight_calls.is_closed() {
+            if let Ok(Some(found)) = self.parts.ledger.get(call.id).await
+                && found.row.state != State::Reserved
+            {
+                let Ok(end) = found.row.decode_end(found.origin_result) else {
+                    return Err(CallError::Internal);
+                };
+                return match end {
+                    End::Answered { result, meta } => Ok(Answer {
+                        result: Arc::new(result),
+                        meta,
+                        waiting: false,
+                        ..waiting_answer(call)
+                    }),
+                    End::Failed(failure) => Err(stored_failure(failure, call)),
+                    End::Open | End::DigestOnly(_) => Ok(waiting_answer(call)),
+                };
+            }
+            sleep(END_INTERVAL).await;
+        }
+        Ok(waiting_answer(call))
+    }
+
+    fn waiting_event(&self, call: &Invocation) -> serde_json::Value {
+        serde_json::json!({
+            "invocation_id": call.id,
+            "tool": self.tool,
+            "tool_use_id": call.correlation.tool_use_id,
+            "state": State::Waiting,
+            "message": self.policy.message,
+        })
+    }
+
+    /// Cancels a call whose caller has left before the decision.
+    async fn withdraw<S>(self: Arc<Self>, inner: S, call: Box<Invocation>)
+    where
+        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
+    {
+        let waiting = &self.parts.waiting_calls;
+        let (id, process) = (call.id, waiting.process(&*self.parts.ledger));
+        // Without a guard, a decision is on its way.
+        let Some(active): Option<ActiveGuard> = waiting.activate(id) else {
+            return;
+        };
+        let (from, to) = (ApprovalState::Waiting, ApprovalState::Withdrawn);
+        let withdraw = ApprovalChange {
+            decision: Some(ApprovalDecision {
+                at: self.parts.clock.now(),
+                by: call.caller.name.clone(),
+                note: Some("the caller disconnected".into()),
+                changed_arguments: None,
+            }),
+            ..ApprovalChange::new(id, from, to, process)
+        };
+        if matches!(self.parts.ledger.change_approval(withdraw).await, Ok(true)) {
+            let stage = ApprovalStage::Refused(CallError::Cancelled { started: false });
+            let _ = self.run_again(inner, call, stage).await;
+        }
+        drop(active);
+    }
+}
+
+/// Why a request stops to wait.
+enum Seen {
+    /// Another process acts on the decision.
+    Elsewhere,
+    /// The request is answered that its call waits.
+    TimeIsOver,
+}
+
+/// Withdraws a call if its caller leaves before it is answered.
+struct Withdrawal<S>
+where
+    S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Send + 'static,
+    S::Future: Send,
+{
+    call: Option<(Arc<Waiting>, S, Box<Invocation>)>,
+}
+
+impl<S> Drop for Withdrawal<S>
+where
+    S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Send + 'static,
+    S::Future: Send,
+{
+    fn drop(&mut self) {
+        let Some((waiting, inner, call)) = self.call.take() else {
+            return;
+        };
+        // At a shutdown the call stays stored, and waits on.
+        if waiting.in_flight_calls.is_closed() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(waiting.withdraw(inner, call));
+        }
+    }
+}
+
+/// The answer for a call that waits.
+fn waiting_answer(call: &Invocation) -> Answer {
+    Answer {
+        invocation: call.id,
+        tool_use_id: call.correlation.tool_use_id.clone(),
+        result: Arc::new(waiting_result(call.tool.as_str(), call.id)),
+        meta: Meta::default(),
+        replayed: false,
+        waiting: true,
+    }
+}
+
+fn stored_failure(failure: Failure, call: &Invocation) -> CallError {
+    CallError::StoredFailure {
+        failure: Box::new(failure),
+        invocation: call.id,
+        replayed: false,
+    }
+}
+
+/// The state of an approval whose call was refused with this failure.
+fn refused_state(error: &CallError) -> ApprovalState {
+    match error {
+        CallError::ApprovalDenied { .. } => ApprovalState::Denied,
+        CallError::Cancelled { .. } => ApprovalState::Withdrawn,
+        _ => ApprovalState::Expired,
+    }
+}

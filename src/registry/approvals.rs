@@ -1,0 +1,454 @@
+//! Decides about calls that wait for a person, and starts the approved ones.
+//!
+//! The decision is one change in the ledger, so it is made once. The process that has made it acts
+//! on it: the request that still waits runs the call, or else a task that reads the stored call.
+//! A sweep finds decisions whose process has ended, and calls that have expired.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Registry;
+use super::waiting_row::waiting_row;
+use crate::call::{
+    ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId, JsonObject,
+    StoredCall, ToolName, approval_hash,
+};
+use crate::ledger::{
+    self, ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState, State,
+};
+use crate::middleware::approval::ApprovalRequest;
+use crate::tracking::waiting_calls::{ActiveGuard, Decided};
+
+/// How often the sweep looks.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// After this many looks, the sweep looks for calls whose process has ended.
+const LOST_CALLS_TICKS: u64 = 30;
+/// Maximum number of approvals that one sweep handles.
+const SWEEP_SIZE: u32 = 200;
+/// The author of decisions that no person made.
+const SERVICE: &str = "toolcrib";
+
+/// What a person decides.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// The call runs. With arguments, it runs with these instead of its own.
+    Approve(Option<JsonObject>),
+    /// The call does not run.
+    Deny,
+    /// The call is cancelled.
+    Withdraw,
+}
+
+/// A decision about one call.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// What is decided.
+    pub verdict: Verdict,
+    /// The caller that decides.
+    pub by: Arc<str>,
+    /// The reason.
+    pub note: Option<Arc<str>>,
+}
+
+/// Why a decision has no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum DecideError {
+    /// No call with this id needs an approval.
+    #[error("there is no such approval")]
+    NotFound,
+    /// The call is decided already, or has expired.
+    #[error("the call is decided already: it is `{}`", .0.as_str())]
+    Decided(ApprovalState),
+    /// Only the memory of another process has the call.
+    #[error("the arguments of this call are only in the memory of process `{0}`: decide there")]
+    Elsewhere(Arc<str>),
+    /// The changed arguments cannot be used.
+    #[error(transparent)]
+    Invalid(CallError),
+    /// The ledger could not be read or written.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+}
+
+impl Registry {
+    /// Decides about a call that waits. When this returns, the decision is committed, and the call
+    /// runs or ends in a task of its own.
+    ///
+    /// # Errors
+    /// [`DecideError`]: nothing has changed.
+    pub async fn decide(
+        self: &Arc<Self>,
+        id: InvocationId,
+        decision: Decision,
+    ) -> Result<(), DecideError> {
+        let shared = self.shared();
+        let row = shared.ledger.find_approval(id).await?;
+        let row = row.ok_or(DecideError::NotFound)?;
+        if row.state != ApprovalState::Waiting {
+            return Err(DecideError::Decided(row.state));
+        }
+        let waiting = &shared.waiting_calls;
+        if row.call.is_none() && waiting.kept(id).is_none() {
+            return Err(DecideError::Elsewhere(row.runner));
+        }
+        let stage = self.stage_for(&row, &decision).await?;
+        let to = state_of(&stage);
+        let active = waiting
+            .activate(id)
+            .ok_or(DecideError::Decided(ApprovalState::Approved))?;
+        // Arguments of a call that is not stored must not be stored either.
+        let changed = match &stage {
+            ApprovalStage::Approved(approved) if row.call.is_some() => {
+                let changed = approved.changed_arguments.as_deref();
+                changed.and_then(|changed| Some(serde_json::to_string(changed).ok()?.into()))
+            }
+            _ => None,
+        };
+        let now = shared.clock.now();
+        let change = ApprovalChange {
+            unexpired_at: Some(now),
+            decision: Some(ApprovalDecision {
+                at: now,
+                by: decision.by,
+                note: decision.note,
+                changed_arguments: changed,
+            }),
+            ..ApprovalChange::new(id, ApprovalState::Waiting, to, self.process())
+        };
+        if !shared.ledger.change_approval(change).await? {
+            let row = shared.ledger.find_approval(id).await?;
+            return Err(match row.map(|row| row.state) {
+                None => DecideError::NotFound,
+                Some(ApprovalState::Waiting) => DecideError::Decided(ApprovalState::Expired),
+                Some(state) => DecideError::Decided(state),
+            });
+        }
+        self.act(row, Decided { stage, active });
+        Ok(())
+    }
+
+    /// Expires calls, and acts on decisions of processes that have ended, as long as the service
+    /// runs.
+    pub(crate) async fn sweep_approvals(self: Arc<Self>) {
+        let mut ticks = interval(SWEEP_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for tick in 0_u64.. {
+            ticks.tick().await;
+            if self.shared().in_flight_calls.is_closed() {
+                return;
+            }
+            if tick % LOST_CALLS_TICKS == 0
+                && let Err(error) = self.expire_lost_calls().await
+            {
+                tracing::debug!(%error, "waiting calls cannot be read");
+            }
+            if let Err(error) = self.sweep_once().await {
+                tracing::debug!(%error, "waiting calls cannot be read");
+            }
+        }
+    }
+
+    async fn sweep_once(self: &Arc<Self>) -> Result<(), ledger::Error> {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let due = ApprovalQuery {
+            due_at: Some(now),
+            limit: SWEEP_SIZE,
+            ..ApprovalQuery::default()
+        };
+        let found = shared.ledger.list_approvals(&due).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let replicas = shared.ledger.replicas().await?;
+        let alive: HashSet<Arc<str>> = replicas.into_iter().map(|one| one.replica).collect();
+        for row in found {
+            let Some(active) = shared.waiting_calls.activate(row.invocation) else {
+                continue;
+            };
+            if row.state == ApprovalState::Waiting {
+                self.expire(row, active, now).await?;
+            } else if row.runner == self.process() || !alive.contains(&row.runner) {
+                self.take_over(row, active).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Expires calls that only the memory of an ended process had.
+    async fn expire_lost_calls(self: &Arc<Self>) -> Result<(), ledger::Error> {
+        let shared = self.shared();
+        let waiting = ApprovalQuery {
+            state: Some(ApprovalState::Waiting),
+            limit: SWEEP_SIZE,
+            ..ApprovalQuery::default()
+        };
+        let found = shared.ledger.list_approvals(&waiting).await?;
+        let replicas = shared.ledger.replicas().await?;
+        let is_lost = |row: &ApprovalRow| {
+            row.call.is_none()
+                && row.runner != self.process()
+                && !replicas.iter().any(|one| one.replica == row.runner)
+        };
+        for row in found.into_iter().filter(is_lost) {
+            if let Some(active) = shared.waiting_calls.activate(row.invocation) {
+                self.expire(row, active, shared.clock.now()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire(
+        self: &Arc<Self>,
+        row: ApprovalRow,
+        active: ActiveGuard,
+        now: Timestamp,
+    ) -> Result<(), ledger::Error> {
+        let change = ApprovalChange {
+            decision: Some(ApprovalDecision {
+                at: now,
+                by: SERVICE.into(),
+                note: None,
+                changed_arguments: None,
+            }),
+            ..ApprovalChange::new(
+                row.invocation,
+                ApprovalState::Waiting,
+                ApprovalState::Expired,
+                self.process(),
+            )
+        };
+        if self.shared().ledger.change_approval(change).await? {
+            let stage = ApprovalStage::Refused(expired(&row));
+            self.act(row, Decided { stage, active });
+        }
+        Ok(())
+    }
+
+    /// Acts on a decision that nobody acts on.
+    async fn take_over(
+        self: &Arc<Self>,
+        row: ApprovalRow,
+        active: ActiveGuard,
+    ) -> Result<(), ledger::Error> {
+        let ledger = &self.shared().ledger;
+        let id = row.invocation;
+        let has_row = ledger.get(id).await?.is_some();
+        // An approval that was used without a row did not start the tool, because the row precedes
+        // the tool. So it can be used again.
+        let to = match row.state {
+            ApprovalState::Started if !has_row => ApprovalState::Approved,
+            state => state,
+        };
+        let take = ApprovalChange {
+            from_runner: Some(row.runner.clone()),
+            done: has_row,
+            ..ApprovalChange::new(id, row.state, to, self.process())
+        };
+        if !ledger.change_approval(take).await? || has_row {
+            return Ok(());
+        }
+        let stage = match to {
+            ApprovalState::Denied => {
+                let by = row.decided_by.as_deref().unwrap_or(SERVICE);
+                ApprovalStage::Refused(denied(&row, by, row.note.as_deref()))
+            }
+            ApprovalState::Withdrawn => {
+                ApprovalStage::Refused(CallError::Cancelled { started: false })
+            }
+            ApprovalState::Approved => self.stored_approval(&row),
+            _ => ApprovalStage::Refused(expired(&row)),
+        };
+        self.act(row, Decided { stage, active });
+        Ok(())
+    }
+
+    /// Hands the decision to the request that waits, or runs the stored call in a task.
+    fn act(self: &Arc<Self>, row: ApprovalRow, decided: Decided) {
+        if let Err(decided) = self.shared().waiting_calls.hand_over(decided) {
+            let registry = self.clone();
+            tokio::spawn(async move { registry.run_stored(row, decided).await });
+        }
+    }
+
+    async fn run_stored(&self, row: ApprovalRow, Decided { stage, active }: Decided) {
+        let id = row.invocation;
+        let (Some(mut call), Some(entry)) = (self.stored_call(&row), self.get(&row.tool)) else {
+            if let Err(error) = self.end_without_tool(&row, &stage).await {
+                tracing::error!(%id, %error, "the end of a waiting call could not be written");
+            }
+            return;
+        };
+        if let ApprovalStage::Approved(approved) = &stage
+            && let Some(changed) = &approved.changed_arguments
+        {
+            call.input.arguments = changed.clone();
+        }
+        call.approval = Some(Arc::new(stage));
+        if let Err(error) = self.invoke(&entry, call).await {
+            tracing::debug!(%id, %error, "a call that waited for approval has ended");
+        }
+        drop(active);
+    }
+
+    /// The stored call, as one that starts now. `None`: it is not stored, or a newer version stored
+    /// it.
+    fn stored_call(&self, row: &ApprovalRow) -> Option<Box<Invocation>> {
+        let now = self.shared().clock.now();
+        if let Some(kept) = self.shared().waiting_calls.kept(row.invocation) {
+            let stored = StoredCall::new(&kept.invocation, &kept.invocation.input.arguments);
+            let Invocation { tool, caller, .. } = *kept.invocation;
+            return Some(stored.to_invocation(row.invocation, tool, caller, now));
+        }
+        let stored: StoredCall = serde_json::from_str(row.call.as_deref()?).ok()?;
+        let tool = ToolName::parse(&row.tool).ok()?;
+        Some(stored.to_invocation(row.invocation, tool, self.caller_named(&row.caller), now))
+    }
+
+    /// The caller with its present rights. A caller that no longer exists has none.
+    fn caller_named(&self, name: &str) -> Arc<Caller> {
+        let catalog = self.catalog();
+        let callers = catalog.callers();
+        if callers.is_empty() {
+            return Arc::new(Caller::anonymous());
+        }
+        let known = callers.iter().find(|caller| &*caller.name == name);
+        Arc::new(known.cloned().unwrap_or_else(|| Caller::new(name, false)))
+    }
+
+    async fn stage_for(
+        &self,
+        row: &ApprovalRow,
+        decision: &Decision,
+    ) -> Result<ApprovalStage, DecideError> {
+        let changed = match &decision.verdict {
+            Verdict::Deny => {
+                let error = denied(row, &decision.by, decision.note.as_deref());
+                return Ok(ApprovalStage::Refused(error));
+            }
+            Verdict::Withdraw => {
+                return Ok(ApprovalStage::Refused(CallError::Cancelled {
+                    started: false,
+                }));
+            }
+            Verdict::Approve(None) => return Ok(self.stored_approval(row)),
+            Verdict::Approve(Some(changed)) => changed,
+        };
+        let call = self.stored_call(row).ok_or(DecideError::NotFound)?;
+        let entry = self.get(&row.tool).ok_or(DecideError::NotFound)?;
+        let fitted = entry
+            .rules
+            .fit_model_arguments(changed.clone(), &call.input.context, None)
+            .await
+            .map_err(DecideError::Invalid)?;
+        Ok(ApprovalStage::Approved(Approved {
+            hash: approval_hash(&entry.definition_hash, &fitted.arguments),
+            changed_arguments: Some(Arc::new(fitted.arguments)),
+            requested_arguments: call.input.arguments,
+        }))
+    }
+
+    /// The approval of the arguments that are stored.
+    fn stored_approval(&self, row: &ApprovalRow) -> ApprovalStage {
+        let parse = || {
+            let requested = self.stored_call(row)?.input.arguments;
+            let kept = self.shared().waiting_calls.kept(row.invocation);
+            let changed: Option<JsonObject> = match row.changed_arguments.as_deref() {
+                Some(changed) => Some(serde_json::from_str(changed).ok()?),
+                None => None,
+            };
+            let hash = match (&changed, kept) {
+                (_, Some(kept)) => kept.hash,
+                // The stored hash is that of the arguments that were shown first.
+                (Some(changed), None) => {
+                    approval_hash(&self.get(&row.tool)?.definition_hash, changed)
+                }
+                (None, None) => ApprovalRequest::from_row(row)?.hash()?,
+            };
+            Some(ApprovalStage::Approved(Approved {
+                hash,
+                changed_arguments: changed.map(Arc::new),
+                requested_arguments: requested,
+            }))
+        };
+        parse().unwrap_or_else(|| ApprovalStage::Refused(expired(row)))
+    }
+
+    /// Writes the row of a call whose tool or stored form is gone.
+    async fn end_without_tool(
+        &self,
+        row: &ApprovalRow,
+        stage: &ApprovalStage,
+    ) -> Result<(), ledger::Error> {
+        let shared = self.shared();
+        let error = match stage {
+            ApprovalStage::Refused(error) => error.clone(),
+            _ => expired(row),
+        };
+        let failure = Failure::from(&error);
+        let mut ended = waiting_row(row);
+        ended.state = match error {
+            CallError::Cancelled { .. } => State::Cancelled,
+            _ => State::Refused,
+        };
+        (ended.kind, ended.detail) = (Some(failure.kind), Some(error.summary().into()));
+        ended.duration_us = Some(0);
+        ended.result = serde_json::to_string(&failure).ok().map(Into::into);
+        shared.ledger.record(Arc::new(ended)).await?;
+        let state = match stage {
+            ApprovalStage::Refused(_) => state_of(stage),
+            _ => ApprovalState::Expired,
+        };
+        let from = if matches!(stage, ApprovalStage::Refused(_)) {
+            state
+        } else {
+            ApprovalState::Approved
+        };
+        let done = ApprovalChange {
+            done: true,
+            ..ApprovalChange::new(row.invocation, from, state, self.process())
+        };
+        shared.ledger.change_approval(done).await?;
+        shared.waiting_calls.forget(row.invocation);
+        Ok(())
+    }
+
+    fn process(&self) -> Arc<str> {
+        let shared = self.shared();
+        shared.waiting_calls.process(&*shared.ledger)
+    }
+}
+
+/// The state of an approval with this decision.
+fn state_of(stage: &ApprovalStage) -> ApprovalState {
+    match stage {
+        ApprovalStage::Refused(CallError::ApprovalDenied { .. }) => ApprovalState::Denied,
+        ApprovalStage::Refused(CallError::Cancelled { .. }) => ApprovalState::Withdrawn,
+        ApprovalStage::Refused(_) => ApprovalState::Expired,
+        _ => ApprovalState::Approved,
+    }
+}
+
+fn denied(row: &ApprovalRow, by: &str, note: Option<&str>) -> CallError {
+    CallError::ApprovalDenied {
+        tool: row.tool.to_string(),
+        by: by.to_owned(),
+        note: note.map(str::to_owned),
+    }
+}
+
+fn expired(row: &ApprovalRow) -> CallError {
+    let wait = row.expires_at.duration_since(row.requested_at);
+    let reason = match row.decided_at {
+        Some(_) => "the approved call is no longer available".to_owned(),
+        None => format!("no person decided within {wait:#}"),
+    };
+    CallError::ApprovalExpired {
+        tool: row.tool.to_string(),
+        reason,
+    }
+}

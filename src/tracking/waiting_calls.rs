@@ -1,0 +1,146 @@
+//! The calls of this process that wait for a person: the requests that wait for a decision, and the
+//! calls that may be in memory only.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::call::{ApprovalStage, Invocation, InvocationId, JsonObject};
+use crate::ledger::Ledger;
+
+/// Maximum number of calls that wait in memory only.
+const MAX_KEPT: usize = 1000;
+
+/// The table of waiting calls. Clones share it.
+#[derive(Clone)]
+pub struct WaitingCalls(Arc<Shared>);
+
+struct Shared {
+    process: Arc<str>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    waiters: HashMap<InvocationId, oneshot::Sender<Decided>>,
+    kept: HashMap<InvocationId, KeptCall>,
+    /// Decided calls on which this process acts.
+    active: HashSet<InvocationId>,
+}
+
+/// A call whose arguments must not be stored.
+#[derive(Clone)]
+pub struct KeptCall {
+    /// The call as received.
+    pub invocation: Box<Invocation>,
+    /// The arguments for the person that decides.
+    pub shown: JsonObject,
+    /// Hash of what is approved.
+    pub hash: [u8; 32],
+}
+
+/// A decided call, for the task that runs it or writes its row.
+pub struct Decided {
+    /// The decision.
+    pub stage: ApprovalStage,
+    /// Tells that this process acts on the decision.
+    pub active: ActiveGuard,
+}
+
+/// Tells that this process acts on a decision, until it is dropped.
+pub struct ActiveGuard {
+    id: InvocationId,
+    table: WaitingCalls,
+}
+
+/// A request that waits for the decision about its call, until it is dropped.
+pub struct Waiter {
+    id: InvocationId,
+    table: WaitingCalls,
+    /// Receives the decision, if this process is to act on it.
+    pub decided: oneshot::Receiver<Decided>,
+}
+
+impl Default for WaitingCalls {
+    fn default() -> Self {
+        let process = format!("process-{}", InvocationId::new());
+        Self(Arc::new(Shared {
+            process: process.into(),
+            tables: Mutex::default(),
+        }))
+    }
+}
+
+impl WaitingCalls {
+    /// The name of this process among those that act on approvals.
+    pub fn process(&self, ledger: &dyn Ledger) -> Arc<str> {
+        ledger.replica().unwrap_or_else(|| self.0.process.clone())
+    }
+
+    /// Enters a request that waits for a decision.
+    pub fn wait_for(&self, id: InvocationId) -> Waiter {
+        let (sender, decided) = oneshot::channel();
+        self.0.tables.lock().waiters.insert(id, sender);
+        Waiter {
+            id,
+            table: self.clone(),
+            decided,
+        }
+    }
+
+    /// Keeps a call in memory until its decision. False: too many calls are kept.
+    #[must_use]
+    pub fn keep(&self, id: InvocationId, call: KeptCall) -> bool {
+        let kept = &mut self.0.tables.lock().kept;
+        let has_room = kept.len() < MAX_KEPT;
+        if has_room {
+            kept.insert(id, call);
+        }
+        has_room
+    }
+
+    /// A call that waits in the memory of this process.
+    pub fn kept(&self, id: InvocationId) -> Option<KeptCall> {
+        self.0.tables.lock().kept.get(&id).cloned()
+    }
+
+    /// Forgets a call that waited in memory.
+    pub fn forget(&self, id: InvocationId) {
+        self.0.tables.lock().kept.remove(&id);
+    }
+
+    /// Marks a call as one on which this process acts; `None` if it does already.
+    pub fn activate(&self, id: InvocationId) -> Option<ActiveGuard> {
+        let is_new = self.0.tables.lock().active.insert(id);
+        is_new.then(|| ActiveGuard {
+            id,
+            table: self.clone(),
+        })
+    }
+
+    /// Hands a decision to the request that waits for it.
+    ///
+    /// # Errors
+    /// The decision, if no request of this process waits.
+    pub fn hand_over(&self, decided: Decided) -> Result<(), Decided> {
+        let waiter = self.0.tables.lock().waiters.remove(&decided.active.id);
+        match waiter {
+            Some(waiter) => waiter.send(decided),
+            None => Err(decided),
+        }
+    }
+}
+
+impl Drop for ActiveGuard {
+    fn drop(&mut self) {
+        self.table.0.tables.lock().active.remove(&self.id);
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.table.0.tables.lock().waiters.remove(&self.id);
+    }
+}
