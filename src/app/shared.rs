@@ -27,7 +27,7 @@ pub(super) fn build_shared(
     call_log: Option<CallLog>,
     metrics: Metrics,
 ) -> Result<SharedParts, Error> {
-    let in_flight_calls = InFlightCalls::default();
+    let in_flight_calls = InFlightCalls::new(clock.clone());
     let counted = in_flight_calls.clone();
     metrics
         .commit_metrics()

@@ -18,7 +18,7 @@ use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
 use super::policy::Effect;
-use super::progress::{ProgressSink, Reporter};
+use super::progress::{Progress, ProgressObserver, ProgressSink, Reporter};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
@@ -59,6 +59,8 @@ pub struct ToolSettings {
     pub effect: Effect,
     /// Which fields of the caller's `context` reach the tool.
     pub context: ContextFields,
+    /// Learns of the progress of all calls, beside the client that listens to one call.
+    pub progress_observer: Option<Arc<dyn ProgressObserver>>,
 }
 
 /// What a tool gets with every attempt, beside the arguments.
@@ -297,12 +299,20 @@ impl ToolContext {
     /// Reports progress, with the number of events that the tool itself has left out since the last
     /// one.
     pub(crate) fn progress_with_missed(&self, missed: u64, data: impl Into<Value>) {
-        if let Some(reporter) = self
-            .reporter
-            .as_ref()
-            .filter(|reporter| reporter.has_listener())
-        {
-            reporter.report(data.into(), missed);
+        let reporter = self.reporter.as_ref().filter(|one| one.has_listener());
+        let observer = self.listening_observer();
+        let progress = match (reporter, observer, &self.redactor) {
+            (Some(reporter), ..) => reporter.report(data.into(), missed),
+            (None, Some(_), Some(redactor)) => {
+                let mut data = data.into();
+                redactor.redact_progress(&mut data);
+                let call = (self.invocation_id, self.tool.clone());
+                Progress::new(call, self.tool_use_id.clone(), data, missed)
+            }
+            (None, ..) => return,
+        };
+        if let Some(observer) = observer {
+            observer.observe_progress(&self.caller.name, progress);
         }
     }
 
@@ -310,6 +320,12 @@ impl ToolContext {
     /// progress data.
     pub fn has_listener(&self) -> bool {
         self.reporter.as_ref().is_some_and(Reporter::has_listener)
+            || self.listening_observer().is_some()
+    }
+
+    fn listening_observer(&self) -> Option<&dyn ProgressObserver> {
+        let observer = self.settings.progress_observer.as_deref();
+        observer.filter(|observer| observer.is_listening())
     }
 
     /// Patterns of tools that the request denies, as the request wrote them.

@@ -81,7 +81,7 @@ pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, Policy, RetryPolicy,
 };
-pub use progress::{Event, Listener, Progress, ProgressSink, RedactFn, Reporter};
+pub use progress::{Event, Listener, Progress, ProgressObserver, ProgressSink, RedactFn, Reporter};
 pub(crate) use queued_attempt::QueuedAttempt;
 pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;

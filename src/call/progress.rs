@@ -123,6 +123,15 @@ impl Listener {
     }
 }
 
+/// Learns of the progress of all calls.
+pub trait ProgressObserver: Send + Sync {
+    /// Whether it wants to know of progress now.
+    fn is_listening(&self) -> bool;
+
+    /// Takes the progress of a call of this caller. It must not wait.
+    fn observe_progress(&self, caller: &Arc<str>, progress: Progress);
+}
+
 /// Removes secrets from progress data.
 pub type RedactFn = Box<dyn Fn(&mut Value) + Send + Sync>;
 
@@ -159,8 +168,9 @@ impl Reporter {
         self.0.sink.has_listener()
     }
 
-    /// Sends an event. `missed` is the number of events that the tool itself has left out before.
-    pub(super) fn report(&self, mut data: Value, mut missed: u64) {
+    /// Sends an event, and returns it. `missed` is the number of events that the tool itself has
+    /// left out before.
+    pub(super) fn report(&self, mut data: Value, missed: u64) -> Progress {
         let Inner {
             sink,
             invocation_id,
@@ -170,6 +180,22 @@ impl Reporter {
         } = &*self.0;
         // The order matters: cutting first could leave half a secret, which is no longer found.
         clean(&mut data);
+        let call = (*invocation_id, tool.clone());
+        let progress = Progress::new(call, tool_use_id.clone(), data, missed);
+        sink.send(Event::Progress(progress.clone()));
+        progress
+    }
+}
+
+impl Progress {
+    /// An event with this data, which holds no secrets any more. Long texts are cut, and data that
+    /// is still too large is left out.
+    pub(super) fn new(
+        (invocation_id, tool): (InvocationId, ToolName),
+        tool_use_id: Option<Arc<str>>,
+        mut data: Value,
+        mut missed: u64,
+    ) -> Self {
         shorten_texts(&mut data);
         let data = to_raw_value(&data).unwrap_or_default();
         let data = if data.get().len() <= MAX_DATA_BYTES {
@@ -178,13 +204,13 @@ impl Reporter {
             missed += 1;
             Box::default()
         };
-        sink.send(Event::Progress(Progress {
-            invocation_id: *invocation_id,
-            tool_use_id: tool_use_id.clone(),
-            tool: tool.clone(),
+        Self {
+            invocation_id,
+            tool_use_id,
+            tool,
             data: data.into(),
             missed,
-        }));
+        }
     }
 }
 

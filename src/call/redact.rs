@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 use super::units::OmissionNote;
 
 /// Which ends of a text are cuts. A secret that a cut has divided is not found as a whole.
@@ -56,6 +58,9 @@ pub trait Redact: Send + Sync {
     /// Where a text that will grow may be divided: at `end` or before it, so that no secret lies
     /// across the position, whatever follows.
     fn safe_split(&self, text: &str, end: usize) -> usize;
+
+    /// Removes secrets from progress data.
+    fn redact_progress(&self, data: &mut Value);
 }
 
 /// Decodes bytes of a text. A character that a cut has divided is left out; other invalid UTF-8 is

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::definition_hash::{definition_fields, hash_fields};
 use super::{Catalog, Entry};
 use crate::call::json::hash_parts;
-use crate::call::{Policy, Services};
+use crate::call::{Policy, Services, ToolSettings};
 use crate::middleware::concurrency::ToolPermits;
 use crate::middleware::usage_limit::ChargeRules;
 use crate::middleware::validate::ArgumentRules;
@@ -125,7 +125,10 @@ impl Catalog {
             rules: rules.clone(),
             output_schema: output.map(Arc::new),
             paging: definition.paging,
-            settings: Arc::new(settings.to_tool_settings(env.services, policy.effect, context)),
+            settings: Arc::new(ToolSettings {
+                progress_observer: Some(Arc::new(env.shared.in_flight_calls.events().clone())),
+                ..settings.to_tool_settings(env.services, policy.effect, context)
+            }),
             grants: grants.clone(),
             enabled: enabled.clone(),
             quarantined,

@@ -24,10 +24,10 @@ use crate::call::{Event, Listener};
 
 /// A comment is sent after this much silence, so that no proxy on the way treats the connection as
 /// dead.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// With this header, nginx forwards each event at once, instead of when a buffer is full.
-const NO_BUFFERING: (HeaderName, HeaderValue) = (
+pub(super) const NO_BUFFERING: (HeaderName, HeaderValue) = (
     HeaderName::from_static("x-accel-buffering"),
     HeaderValue::from_static("no"),
 );

@@ -11,6 +11,7 @@ mod docs;
 mod docs_files;
 mod documented;
 mod etag;
+mod event_feed;
 mod events;
 mod examples;
 mod guard;

@@ -5,8 +5,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::state::AppState;
 use super::{
-    approvals, calls, docs, health, invocations, mcp, metrics, registration, replicas, results,
-    sources, tools, usage,
+    approvals, calls, docs, event_feed, health, invocations, mcp, metrics, registration, replicas,
+    results, sources, tools, usage,
 };
 
 /// Every documented route.
@@ -35,6 +35,7 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
         .routes(routes!(approvals::approve_invocation))
         .routes(routes!(approvals::deny_invocation))
         .routes(routes!(usage::get_usage))
+        .routes(routes!(event_feed::get_events))
         .routes(routes!(replicas::list_replicas))
         .routes(routes!(sources::list_sources))
         .routes(routes!(sources::restart_source))

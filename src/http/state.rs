@@ -7,6 +7,7 @@ use axum::extract::FromRef;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::event_feed::EventStreams;
 use super::mcp::McpService;
 use super::memory::MemoryBudget;
 use crate::call::InvocationId;
@@ -27,6 +28,8 @@ pub(super) struct Handles {
     pub live: Arc<LiveTools>,
     /// The MCP server.
     pub mcp: McpService,
+    /// The streams of `GET /events`.
+    pub event_streams: EventStreams,
     /// Largest request body, in bytes.
     pub max_body: usize,
     /// Memory for the values of all requests.
@@ -42,7 +45,7 @@ pub(super) struct ProcessId {
 }
 
 impl AppState {
-    /// Makes the state. `shutdown` ends the MCP streams that clients keep open without a call.
+    /// Makes the state. `shutdown` ends the streams that clients keep open without a call.
     pub(super) fn new(
         live: Arc<LiveTools>,
         settings: &ServerSettings,
@@ -51,6 +54,7 @@ impl AppState {
         let max_body = settings.max_body;
         let registry = live.registry().clone();
         let mcp = McpService::new(registry.clone(), settings, shutdown);
+        let event_streams = EventStreams::new(settings.max_connections, shutdown);
         let memory = MemoryBudget::new(max_body);
         let process = ProcessId {
             id: InvocationId::new().to_string().into(),
@@ -60,6 +64,7 @@ impl AppState {
             registry,
             live,
             mcp,
+            event_streams,
             max_body,
             memory,
             process,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Error, Query, RecordedCall,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, EndedQuery, Error, Query, RecordedCall,
     RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
     UsageRow,
 };
@@ -71,6 +71,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// Matching calls, newest first, without their results. Arguments over
     /// [`LISTED_ARGUMENTS`](super::LISTED_ARGUMENTS) are `null`.
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error>;
+
+    /// Matching calls that have ended, without their results, the last started first.
+    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error>;
 
     /// Totals per tool and caller. With `caller`, only the totals of that caller.
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;

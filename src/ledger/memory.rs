@@ -264,6 +264,30 @@ impl Ledger for MemoryLedger {
         Ok(matching.take(query.limit as usize).cloned().collect())
     }
 
+    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
+        let tables = self.tables();
+        let matches = |row: &&Row| {
+            row.state != State::Reserved
+                && row.ended_at().is_none_or(|at| at >= query.ended_since)
+                && query
+                    .caller
+                    .as_deref()
+                    .is_none_or(|name| name == &*row.caller)
+        };
+        let newest = tables.rows.range(query.from..).rev().map(|(_, row)| row);
+        let short = |row: &Row| Row {
+            arguments: match row.arguments.len() <= query.max_arguments as usize {
+                true => row.arguments.clone(),
+                false => "null".into(),
+            },
+            result: None,
+            meta: None,
+            ..row.clone()
+        };
+        let found = newest.filter(matches).take(query.limit as usize).map(short);
+        Ok(found.collect())
+    }
+
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         let tables = self.tables();
         let matching = tables

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -297,6 +297,31 @@ impl Query {
             && self.state.is_none_or(|state| state == row.state)
             && self.since.is_none_or(|since| row.started_at >= since)
             && self.before.is_none_or(|before| row.id < before)
+    }
+}
+
+/// Selects calls that ended lately.
+#[derive(Debug, Clone)]
+pub struct EndedQuery {
+    /// Calls of this caller.
+    pub caller: Option<String>,
+    /// Calls with this id or a larger one.
+    pub from: InvocationId,
+    /// Calls that ended at this time or later. Calls without a known end match.
+    pub ended_since: Timestamp,
+    /// No calls of this replica.
+    pub not_of_replica: Option<Arc<str>>,
+    /// Longest arguments, in bytes of JSON. Longer ones are null.
+    pub max_arguments: u32,
+    /// Maximum number of calls: those that started last.
+    pub limit: u32,
+}
+
+impl Row {
+    /// When the call ended, if that is known.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        let took = SignedDuration::from_micros(self.duration_us?);
+        self.started_at.checked_add(took).ok()
     }
 }
 

@@ -270,8 +270,11 @@ impl RecordState {
         let replay = mem::take(&mut *invocation.report.replay.lock());
         if let Some(replayed_from) = replay.replayed_from {
             // The earlier call has written the row. A replay gets no row of its own.
-            drop(guard);
             let duration_us = i64::try_from(duration.as_micros()).ok();
+            guard.end_replay(replayed_from.invocation, || {
+                let attempts = replayed_from.meta.attempts;
+                self.replay_row(&invocation, &outcome, attempts, duration_us)
+            });
             return self.replay_answer(&invocation, outcome, replayed_from, duration_us);
         }
         // `run` has cleaned the output of the tool. A refusal or a warning may quote what the
@@ -337,7 +340,7 @@ impl RecordState {
             row = row.with_claim(replay.fingerprint.as_ref(), keeps_key.then_some(end));
         }
         let row = Arc::new(row);
-        guard.set_ended(row.clone());
+        guard.set_ended(&row);
         self.observers.observe_end(&invocation, &row);
         let refunds = if tool_ran { Vec::new() } else { charge.charged };
         let tool_use_id = invocation.correlation.tool_use_id.clone();
@@ -397,15 +400,9 @@ impl RecordState {
             tool_use_id,
             meta,
         } = replayed_from;
-        let state = final_state(&outcome, self.effect, meta.attempts);
-        let kind = outcome.as_ref().err().map(CallError::kind);
-        let detail = outcome.as_ref().err().map(|error| error.summary().into());
         let row = Row {
             id,
-            kind,
-            duration_us,
-            detail,
-            ..Row::from_invocation(invocation, self.effect, state)
+            ..self.replay_row(invocation, &outcome, meta.attempts, duration_us)
         };
         self.observers.log.log_replayed(invocation, &row);
         self.observers.metrics.record_replay();
@@ -417,6 +414,24 @@ impl RecordState {
             replayed: true,
             waiting: false,
         })
+    }
+
+    /// A row about a replay, for the log and for subscribers of events. The ledger does not get it.
+    fn replay_row(
+        &self,
+        invocation: &Invocation,
+        outcome: &Outcome,
+        attempts: u32,
+        duration_us: Option<i64>,
+    ) -> Row {
+        let state = final_state(outcome, self.effect, attempts);
+        let error = outcome.as_ref().err();
+        Row {
+            kind: error.map(CallError::kind),
+            duration_us,
+            detail: error.map(|error| error.summary().into()),
+            ..Row::from_invocation(invocation, self.effect, state)
+        }
     }
 
     /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an

@@ -283,6 +283,10 @@ impl Redactor {
 }
 
 impl Redact for Redactor {
+    fn redact_progress(&self, data: &mut Value) {
+        self.redact_json(data);
+    }
+
     fn excerpt<'t>(&self, text: &'t str, cut: CutEnds) -> Cow<'t, str> {
         self.excerpt_between("", text, "", cut)
     }

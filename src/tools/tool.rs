@@ -553,6 +553,7 @@ impl DeclaredSettings {
             workdir: self.workdir.clone(),
             env: self.env.clone(),
             services: services.clone(),
+            progress_observer: None,
         }
     }
 }

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::call::{Effect, Invocation, InvocationId};
+use super::events::EventFeed;
+use crate::call::{Clock, Effect, Invocation, InvocationId};
 use crate::ledger::{Row, State};
 
 /// The table of running calls. Clones share it.
@@ -21,6 +22,8 @@ use crate::ledger::{Row, State};
 pub struct InFlightCalls {
     calls: Arc<Mutex<Calls>>,
     tasks: TaskTracker,
+    /// Tells subscribers which calls start and end.
+    events: EventFeed,
     /// Memory for rows that wait for their commit after their answers left, in KiB.
     uncommitted_memory: Arc<Semaphore>,
 }
@@ -33,12 +36,7 @@ const MAX_UNCOMMITTED_KIB: usize = 32 << 10;
 
 impl Default for InFlightCalls {
     fn default() -> Self {
-        let uncommitted_memory = Arc::new(Semaphore::new(MAX_UNCOMMITTED_KIB));
-        Self {
-            calls: Arc::default(),
-            tasks: TaskTracker::new(),
-            uncommitted_memory,
-        }
+        Self::new(Clock::system())
     }
 }
 
@@ -86,6 +84,24 @@ impl CallStage {
 }
 
 impl InFlightCalls {
+    /// Makes an empty table. The events of its calls have times of this clock.
+    pub fn new(clock: Clock) -> Self {
+        let calls = Arc::<Mutex<Calls>>::default();
+        let listed = calls.clone();
+        let oldest = move || listed.lock().by_id.keys().min().copied();
+        Self {
+            calls,
+            tasks: TaskTracker::new(),
+            events: EventFeed::new(clock, oldest),
+            uncommitted_memory: Arc::new(Semaphore::new(MAX_UNCOMMITTED_KIB)),
+        }
+    }
+
+    /// The events of calls and approvals.
+    pub fn events(&self) -> &EventFeed {
+        &self.events
+    }
+
     /// Enters a call; `None` once the service is stopping.
     pub fn start_call(&self, invocation: &Invocation, effect: Effect) -> Option<InFlightGuard> {
         let mut calls = self.lock();
@@ -103,10 +119,16 @@ impl InFlightCalls {
         );
         // The token is taken under the lock that `close` takes, too. So a call either sees
         // `closed`, or `wait_until_empty` waits for it.
+        let task = self.tasks.token();
+        drop(calls);
+        if self.events.has_subscribers() {
+            self.events
+                .publish_started(&running_row(invocation, effect));
+        }
         Some(InFlightGuard {
             id: invocation.id,
             table: self.clone(),
-            _task: self.tasks.token(),
+            _task: task,
         })
     }
 
@@ -263,13 +285,26 @@ pub struct InFlightGuard {
 
 impl InFlightGuard {
     /// Replaces the running call by its row.
-    pub fn set_ended(&self, row: Arc<Row>) {
+    pub fn set_ended(&self, row: &Arc<Row>) {
         let mut calls = self.table.lock();
         let call = calls.by_id.get_mut(&self.id);
-        let before = call.map(|call| std::mem::replace(&mut call.stage, CallStage::Ended(row)));
+        let stage = CallStage::Ended(row.clone());
+        let before = call.map(|call| std::mem::replace(&mut call.stage, stage));
         drop(calls);
         // Dropping long arguments takes a while, so it happens without the lock.
         drop(before);
+        if self.table.events.has_subscribers() {
+            self.table.events.publish_ended(row, None);
+        }
+    }
+
+    /// Removes a call that repeats the answer of an earlier call, and gets no row. `row` makes the
+    /// row for the subscribers of events.
+    pub fn end_replay(self, replayed_from: InvocationId, row: impl FnOnce() -> Row) {
+        if self.table.events.has_subscribers() {
+            let row = row();
+            self.table.events.publish_ended(&row, Some(replayed_from));
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! What the service remembers about calls while it runs.
 //!
+//! - `events/`: events of calls for the subscribers of `GET /events`
 //! - `in_flight.rs`: the table of running calls
 //! - `runs.rs`: recent calls of each run
 //! - `waiting_calls.rs`: calls that wait for a person
 
+pub mod events;
 pub mod in_flight;
 pub mod runs;
 pub mod waiting_calls;

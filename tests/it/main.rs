@@ -24,6 +24,7 @@ mod capture; // what the ledger keeps of arguments and results
 mod context; // declared fields of a request's context, for each kind
 mod credentials; // credentials of callers, in nested calls and shared results
 mod details; // why a call failed, in lists of calls
+mod events; // GET /events
 mod examples; // every example manifest loads, and is called
 mod formats; // schemas in the formats of model APIs
 mod grants; // allow and deny lists

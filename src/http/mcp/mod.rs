@@ -14,7 +14,7 @@ mod message;
 mod routes;
 mod sessions;
 mod stateless;
-mod streams;
+pub(super) mod streams;
 mod strip_event_ids;
 
 use std::sync::Arc;

@@ -161,7 +161,7 @@ impl Sessions {
             (all + 1, own + usize::from(is_own(owner)))
         });
         let room = check_room(
-            "sessions",
+            "MCP sessions",
             (all, self.0.max_total),
             (own, self.0.max_per_caller),
             caller,

@@ -1,5 +1,5 @@
-//! Bounds streams that stay open without a call: a session's listening stream (GET), and
-//! `subscriptions/listen`.
+//! Bounds streams that stay open without a call: a session's listening stream (GET),
+//! `subscriptions/listen`, and `GET /events`.
 //!
 //! Nothing else bounds them. They run no tool, and a connection with a request in flight is never
 //! closed for another one.
@@ -25,30 +25,42 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The open streams without a call. Clones share them.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Inner>);
+pub(in crate::http) struct Streams(Arc<Inner>);
 
 struct Inner {
     /// Number of open streams of each caller.
     open: Mutex<HashMap<Arc<str>, usize>>,
+    what: &'static str,
     max_total: usize,
     max_per_caller: usize,
 }
 
 /// The slot of a stream. Dropping it frees the slot.
-pub(super) struct StreamSlot {
+pub(in crate::http) struct StreamSlot {
     streams: Streams,
     caller: Arc<str>,
 }
 
 impl Streams {
     /// Bounds the streams of a service with this many connections.
-    pub(super) fn new(max_connections: usize) -> Self {
-        Self::with_limit((possible_connections(max_connections) / SHARE_DIVISOR).max(1))
+    pub(in crate::http) fn new(max_connections: usize) -> Self {
+        Self::bounded("MCP streams without a call", max_connections, usize::MAX)
     }
 
-    fn with_limit(max_total: usize) -> Self {
+    /// Bounds the streams of another kind: also to `at_most` in all.
+    pub(in crate::http) fn bounded(
+        what: &'static str,
+        max_connections: usize,
+        at_most: usize,
+    ) -> Self {
+        let share = possible_connections(max_connections) / SHARE_DIVISOR;
+        Self::with_limit(what, share.min(at_most).max(1))
+    }
+
+    fn with_limit(what: &'static str, max_total: usize) -> Self {
         Self(Arc::new(Inner {
             open: Mutex::default(),
+            what,
             max_total,
             max_per_caller: (max_total / SHARE_DIVISOR).max(1),
         }))
@@ -58,14 +70,14 @@ impl Streams {
     ///
     /// # Errors
     /// 503, if there are too many streams in all, or too many of this caller.
-    pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
+    pub(in crate::http) fn reserve_slot(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
         let mut open = self.lock_open();
         let (all, own) = (
             open.values().sum(),
             open.get(&caller.name).copied().unwrap_or_default(),
         );
         check_room(
-            "streams without a call",
+            self.0.what,
             (all, self.0.max_total),
             (own, self.0.max_per_caller),
             caller,
@@ -98,7 +110,11 @@ impl Drop for StreamSlot {
 ///
 /// Changed grants do not end a stream: its client is notified that its list of tools has changed.
 /// The loop holds no catalog while it waits, so old tools can end.
-pub(super) async fn key_revoked(registry: Arc<Registry>, headers: HeaderMap, caller: Arc<Caller>) {
+pub(in crate::http) async fn key_revoked(
+    registry: Arc<Registry>,
+    headers: HeaderMap,
+    caller: Arc<Caller>,
+) {
     let mut changes = registry.watch_changes();
     while authenticate_caller(registry.catalog().callers(), &headers)
         .is_ok_and(|known| known == caller)
@@ -114,7 +130,7 @@ pub(super) async fn key_revoked(registry: Arc<Registry>, headers: HeaderMap, cal
 ///
 /// # Errors
 /// 503, if a bound is reached.
-pub(super) fn check_room(
+pub(in crate::http) fn check_room(
     what: &str,
     (all, max_total): (usize, usize),
     (own, max_own): (usize, usize),
@@ -122,13 +138,11 @@ pub(super) fn check_room(
 ) -> Result<(), ApiError> {
     let detail = match &*caller.name {
         _ if all >= max_total => {
-            format!("{max_total} {what} are open over MCP, which is the maximum")
+            format!("{max_total} {what} are open, which is the maximum")
         }
         Caller::ANONYMOUS => return Ok(()),
         name if own >= max_own => {
-            format!(
-                "{max_own} {what} of `{name}` are open over MCP, which is the maximum for one caller"
-            )
+            format!("{max_own} {what} of `{name}` are open, which is the maximum for one caller")
         }
         _ => return Ok(()),
     };
@@ -155,7 +169,7 @@ mod tests {
 
     #[test]
     fn stream_share_is_per_caller() {
-        let streams = Streams::with_limit(8);
+        let streams = Streams::with_limit("streams", 8);
         let (ann, bob) = (caller("ann"), caller("bob"));
         let mut held: Vec<_> = (0..2)
             .map(|_| streams.reserve_slot(&ann).unwrap())
@@ -171,7 +185,7 @@ mod tests {
 
     #[test]
     fn anonymous_caller_may_open_all_streams() {
-        let streams = Streams::with_limit(8);
+        let streams = Streams::with_limit("streams", 8);
         let held: Vec<_> = (0..8)
             .map(|_| streams.reserve_slot(&Caller::anonymous()).unwrap())
             .collect();

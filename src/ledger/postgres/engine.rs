@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, Error, HeldUntilCommit,
-    Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation,
-    ReserveError, Row, Settings, SharedChange, StoredResult, Switch, UsageRow, WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, EndedQuery, Error,
+    HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow,
+    Reservation, ReserveError, Row, Settings, SharedChange, StoredResult, Switch, UsageRow,
+    WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, UnitRequest};
@@ -225,6 +226,10 @@ impl Ledger for PostgresLedger {
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
         bounded(list::list_calls(&self.pool, query)).await
+    }
+
+    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
+        bounded(list::list_ended(&self.pool, query)).await
     }
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {

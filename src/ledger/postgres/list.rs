@@ -2,8 +2,9 @@
 //! newest partitions.
 
 use sqlx::{PgPool, Postgres, QueryBuilder};
+use uuid::Uuid;
 
-use super::super::{LISTED_ARGUMENTS, Query, Row, State};
+use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::commit::{storable, to_uuid};
 use super::read::{Result, decode_row, first_columns};
 use crate::call::InvocationId;
@@ -43,6 +44,38 @@ pub(super) async fn list_calls(pool: &PgPool, filter: &Query) -> Result<Vec<Row>
     }
     if let Some(before) = &filter.before {
         query.push(" and id < ").push_bind(to_uuid(before));
+    }
+    query
+        .push(" order by id desc limit ")
+        .push_bind(i64::from(filter.limit));
+    let rows = query.build().fetch_all(pool).await?;
+    rows.iter().map(decode_row).collect()
+}
+
+/// Calls that ended lately, of all replicas or of the others.
+pub(super) async fn list_ended(pool: &PgPool, filter: &EndedQuery) -> Result<Vec<Row>> {
+    let mut query = QueryBuilder::<Postgres>::new(LIST[0]);
+    query
+        .push_bind(i64::from(filter.max_arguments))
+        .push(LIST[1]);
+    query
+        .push(" and state != 'reserved' and id >= ")
+        .push_bind(to_uuid(&filter.from));
+    query
+        .push(" and (duration_us is null or started_at + duration_us / 1000 >= ")
+        .push_bind(filter.ended_since.as_millisecond())
+        .push(")");
+    if let Some(caller) = &filter.caller {
+        query
+            .push(" and caller = ")
+            .push_bind(storable(caller).into_owned());
+    }
+    if let Some(replica) = filter
+        .not_of_replica
+        .as_deref()
+        .and_then(|id| id.parse::<Uuid>().ok())
+    {
+        query.push(" and replica != ").push_bind(replica);
     }
     query
         .push(" order by id desc limit ")

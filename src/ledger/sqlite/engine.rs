@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, Error, HeldUntilCommit,
-    Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, Reservation, ReserveError, Row,
-    Settings, StoredResult, Switch, UsageRow, WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, EndedQuery, Error,
+    HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, Reservation,
+    ReserveError, Row, Settings, StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
@@ -210,6 +210,12 @@ impl Ledger for SqliteLedger {
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
         list::list_calls(&self.readers, query)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
+        list::list_ended(&self.readers, query)
             .await
             .map_err(|error| self.handle_read_error(&error))
     }

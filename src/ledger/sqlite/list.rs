@@ -9,16 +9,16 @@
 
 use sqlx::{QueryBuilder, Sqlite, SqlitePool};
 
-use super::super::{LISTED_ARGUMENTS, Query, Row, State};
+use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::read::{Result, decode_row};
 use crate::call::InvocationId;
 
 /// A list has no results, and only short arguments: a page of whole calls could be gigabytes.
-const LIST_SQL: [&str; 2] = [
+const LIST_SQL: [&str; 3] = [
     "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, duration_us, \
      case when length(arguments) <= ",
-    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count, detail from invocation where id in (select id from page) \
-     order by id desc limit ",
+    " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count, detail from invocation where ",
+    "id in (select id from page) order by id desc limit ",
 ];
 
 /// The states of calls that have ended.
@@ -66,6 +66,31 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
         .push(LIST_SQL[0])
         .push_bind(LISTED_ARGUMENTS as i64)
         .push(LIST_SQL[1])
+        .push(LIST_SQL[2])
+        .push_bind(filter.limit);
+    query
+        .build()
+        .fetch_all(pool)
+        .await?
+        .iter()
+        .map(decode_row)
+        .collect()
+}
+
+/// Calls that ended lately: a range of ids, of which the index has the newest first.
+pub(super) async fn list_ended(pool: &SqlitePool, filter: &EndedQuery) -> Result<Vec<Row>> {
+    let mut query = QueryBuilder::<Sqlite>::new(LIST_SQL[0]);
+    query.push_bind(i64::from(filter.max_arguments));
+    query.push(LIST_SQL[1]).push("id >= ");
+    query.push_bind(filter.from.as_bytes().to_vec());
+    query.push(
+        " and state != 'reserved' and (duration_us is null or started_at + duration_us / 1000 >= ",
+    );
+    query.push_bind(filter.ended_since.as_millisecond());
+    query.push(")");
+    push_condition(&mut query, "caller", filter.caller.as_deref());
+    query
+        .push(" order by id desc limit ")
         .push_bind(filter.limit);
     query
         .build()

@@ -1,0 +1,120 @@
+//! Ends of calls of other replicas. They are read from the shared ledger while anybody subscribes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::call::InvocationId;
+use crate::ledger::EndedQuery;
+use crate::stack::SharedParts;
+use crate::tracking::events::MAX_ARGUMENTS;
+
+/// How often the ledger is read.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Most calls that one read finds. Beyond it, subscribers are told that calls are missing.
+const MAX_CALLS: u32 = 1000;
+/// Every read finds calls that started this long ago.
+const SHORT_CALLS: SignedDuration = SignedDuration::from_secs(30);
+/// One in `LONG_EVERY` reads finds calls that started this long ago. Such reads cost more.
+const LONG_CALLS: SignedDuration = SignedDuration::from_hours(1);
+/// How many reads there are for each read of long calls.
+const LONG_EVERY: u32 = 15;
+/// Rows are committed later than their calls end, and the clocks of replicas differ.
+const MARGIN: SignedDuration = SignedDuration::from_secs(10);
+/// The same for reads of long calls: the time between two of them comes on top.
+const LONG_MARGIN: SignedDuration = SignedDuration::from_secs(30);
+/// How long a call that was published is remembered. It is longer than a call can be found again.
+const MEMORY: Duration = Duration::from_secs(120);
+
+/// The task that reads the ledger. All streams share it.
+#[derive(Default)]
+pub(super) struct ReplicaPolls(Mutex<Weak<AbortOnDropHandle<()>>>);
+
+impl ReplicaPolls {
+    /// Starts the task, unless it runs. It ends when the last handle is dropped. `None` if the
+    /// ledger has no replicas.
+    pub(super) fn begin(&self, shared: &SharedParts) -> Option<Arc<AbortOnDropHandle<()>>> {
+        shared.ledger.replica()?;
+        let mut running = self.0.lock();
+        if let Some(task) = running.upgrade() {
+            return Some(task);
+        }
+        let poll = Poll::new(shared.clone());
+        let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(poll.run())));
+        *running = Arc::downgrade(&task);
+        Some(task)
+    }
+}
+
+struct Poll {
+    shared: SharedParts,
+    /// Calls that were published, and when.
+    published: HashMap<InvocationId, Instant>,
+    began: Timestamp,
+}
+
+impl Poll {
+    fn new(shared: SharedParts) -> Self {
+        let began = shared.clock.now();
+        Self {
+            shared,
+            published: HashMap::new(),
+            began,
+        }
+    }
+
+    async fn run(mut self) {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for number in 0_u32.. {
+            ticks.tick().await;
+            let is_long = number % LONG_EVERY == LONG_EVERY - 1;
+            let (started, ended) = match is_long {
+                true => (LONG_CALLS, LONG_MARGIN),
+                false => (SHORT_CALLS, MARGIN),
+            };
+            if let Err(error) = self.read(started, ended).await {
+                tracing::debug!(%error, "calls of other replicas cannot be read for the events");
+            }
+        }
+    }
+
+    /// Publishes the calls that ended within `ended`, of those that started within `started`.
+    async fn read(
+        &mut self,
+        started: SignedDuration,
+        ended: SignedDuration,
+    ) -> Result<(), crate::ledger::Error> {
+        let now = self.shared.clock.now();
+        let earlier = |by: SignedDuration| now.checked_sub(by).unwrap_or(now);
+        let query = EndedQuery {
+            caller: None,
+            from: InvocationId::lower_bound(earlier(started)),
+            ended_since: earlier(ended).max(self.began),
+            not_of_replica: self.shared.ledger.replica(),
+            max_arguments: u32::try_from(MAX_ARGUMENTS).unwrap_or(u32::MAX),
+            limit: MAX_CALLS,
+        };
+        let rows = self.shared.ledger.list_ended(&query).await?;
+        let feed = self.shared.in_flight_calls.events();
+        let is_new = |id| !self.published.contains_key(&id);
+        // If all found calls are new, older ones may have been left out.
+        if rows.len() >= MAX_CALLS as usize && rows.last().is_some_and(|row| is_new(row.id)) {
+            feed.publish_gap(query.ended_since);
+        }
+        let read_at = Instant::now();
+        self.published
+            .retain(|_, at| read_at.duration_since(*at) < MEMORY);
+        for row in rows.iter().rev() {
+            if self.published.insert(row.id, read_at).is_none() {
+                feed.publish_ended_elsewhere(row);
+            }
+        }
+        Ok(())
+    }
+}
