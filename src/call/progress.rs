@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn missed_count_waits_for_progress_events() {
         let (reporter, mut listener) = reporter();
-        (0..CHANNEL_CAPACITY).for_each(|n| reporter.report(json!(n), 0));
+        (0..CHANNEL_CAPACITY).for_each(|n| drop(reporter.report(json!(n), 0)));
         (0..CHANNEL_CAPACITY).for_each(|n| reporter.0.sink.send_event("call_result", &n));
         reporter.report(json!("last"), 0);
         assert_eq!(next(&mut listener), json!({"call_result": 1}));

@@ -43,6 +43,7 @@ mod sources;
 mod state;
 mod tools;
 mod usage;
+mod usage_buckets;
 mod wire;
 
 use std::sync::Arc;

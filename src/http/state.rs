@@ -7,13 +7,15 @@ use axum::extract::FromRef;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::event_feed::EventStreams;
+use super::event_feed::shared::EventStreams;
 use super::mcp::McpService;
+use super::mcp::streams::Streams;
 use super::memory::MemoryBudget;
 use crate::call::InvocationId;
 use crate::live::LiveTools;
 use crate::manifest::ServerSettings;
 use crate::registry::Registry;
+use crate::tracking::events::MAX_SUBSCRIBERS;
 
 /// Shared by all handlers. The router clones it several times for each request, so it is one
 /// pointer.
@@ -30,6 +32,8 @@ pub(super) struct Handles {
     pub mcp: McpService,
     /// The streams of `GET /events`.
     pub event_streams: EventStreams,
+    /// How many of them may be open.
+    pub event_slots: Streams,
     /// Largest request body, in bytes.
     pub max_body: usize,
     /// Memory for the values of all requests.
@@ -54,7 +58,9 @@ impl AppState {
         let max_body = settings.max_body;
         let registry = live.registry().clone();
         let mcp = McpService::new(registry.clone(), settings, shutdown);
-        let event_streams = EventStreams::new(settings.max_connections, shutdown);
+        let event_streams = EventStreams::new(shutdown);
+        let event_slots =
+            Streams::bounded("event streams", settings.max_connections, MAX_SUBSCRIBERS);
         let memory = MemoryBudget::new(max_body);
         let process = ProcessId {
             id: InvocationId::new().to_string().into(),
@@ -65,6 +71,7 @@ impl AppState {
             live,
             mcp,
             event_streams,
+            event_slots,
             max_body,
             memory,
             process,

@@ -1,4 +1,4 @@
-//! `GET /usage`: calls and limits of each tool and caller.
+//! `GET /usage`: calls and limits of each tool and caller. `usage_buckets.rs` counts by time.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::auth::Principal;
 use super::problem::ApiError;
 use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
+use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;
 use crate::registry::Registry;
@@ -81,14 +82,31 @@ pub(super) struct Usage {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParameters {}
 
-/// Usage per tool and caller: a caller sees its own, an admin all.
-#[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", responses(
-    (status = 200, description = "Totals", body = Usage), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
+/// Totals, or counts by time.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(super) enum UsageAnswer {
+    /// Without `bucket`.
+    Totals(Usage),
+    /// With `bucket`.
+    Buckets(UsageBuckets),
+}
+
+/// Usage: a caller sees its own, an admin all.
+///
+/// Without parameters: totals of each tool and caller since the ledger began, and limits. With
+/// `bucket`: the recorded calls by the time of their start.
+#[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", params(UsageParams), responses(
+    (status = 200, description = "Totals, or counts by time", body = UsageAnswer), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
 pub(super) async fn get_usage(
     State(registry): State<Arc<Registry>>,
     Principal(caller): Principal,
-    QueryParams(NoParameters {}): QueryParams<NoParameters>,
-) -> Result<Json<Usage>, ApiError> {
+    QueryParams(params): QueryParams<UsageParams>,
+) -> Result<Json<UsageAnswer>, ApiError> {
+    if let Some(bucket) = params.bucket()? {
+        let buckets = count_by_time(&registry, &caller, &params, bucket).await?;
+        return Ok(Json(UsageAnswer::Buckets(buckets)));
+    }
     let own = (!caller.admin).then(|| caller.name.to_string());
     let ledger = &registry.shared().ledger;
     ledger.flush().await?;
@@ -110,5 +128,5 @@ pub(super) async fn get_usage(
             ..ToolUsage::from(row)
         });
     }
-    Ok(Json(Usage { tools }))
+    Ok(Json(UsageAnswer::Totals(Usage { tools })))
 }

@@ -899,6 +899,185 @@ async fn closed_ledger_refuses_writes(ledger: &dyn Ledger) {
     );
 }
 
+/// A call that starts now, and has ended after `took`.
+fn call_of(tool: &str, caller: &str, run: Option<&str>, state: State, took: i64) -> Arc<Row> {
+    let at = Timestamp::from_millisecond(Timestamp::now().as_millisecond()).unwrap();
+    let run_id = run.map(Into::into);
+    let row = Row {
+        run_id,
+        ..row(tool, caller, at)
+    };
+    Arc::new(Row {
+        duration_us: Some(took),
+        ..(*ended_row(&row, state)).clone()
+    })
+}
+
+async fn ended_calls_are_found_by_their_end(ledger: &dyn Ledger) {
+    let long = call_of("t", "a", None, State::Succeeded, 60_000_000);
+    let short = call_of("t", "b", None, State::Failed, 1000);
+    let arguments = format!("[{}]", "1,".repeat(100) + "1").into();
+    let wordy = Arc::new(Row {
+        arguments,
+        ..(*call_of("t", "a", None, State::Refused, 1000)).clone()
+    });
+    let running = row("t", "a", Timestamp::now());
+    for row in [&long, &short, &wordy] {
+        ledger.record(row.clone()).await.unwrap();
+    }
+    ledger.reserve(running, vec![]).await.unwrap();
+    let all = EndedQuery {
+        caller: None,
+        from: long.id,
+        ended_since: Timestamp::now() - 1.minute(),
+        not_of_replica: None,
+        max_arguments: 100,
+        limit: 10,
+    };
+    let find = async |query: EndedQuery| {
+        let rows = ledger.list_ended(&query).await.unwrap();
+        rows.iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(find(all.clone()).await, [wordy.id, short.id, long.id]);
+    let rows = ledger.list_ended(&all).await.unwrap();
+    assert_eq!(&*rows[0].arguments, "null");
+    assert_eq!(
+        (&rows[1].arguments, &rows[1].result),
+        (&short.arguments, &None)
+    );
+    let newest = EndedQuery {
+        limit: 1,
+        ..all.clone()
+    };
+    assert_eq!(find(newest).await, [wordy.id]);
+    let later = EndedQuery {
+        ended_since: Timestamp::now() + 10.seconds(),
+        ..all.clone()
+    };
+    assert_eq!(find(later).await, [long.id], "it began first and ends last");
+    let own = EndedQuery {
+        caller: Some("a".into()),
+        ..all.clone()
+    };
+    assert_eq!(find(own).await, [wordy.id, long.id]);
+    let after = EndedQuery {
+        from: short.id,
+        ..all.clone()
+    };
+    assert_eq!(find(after).await, [wordy.id, short.id]);
+    if ledger.replica().is_some() {
+        let of_others = EndedQuery {
+            not_of_replica: ledger.replica(),
+            ..all
+        };
+        assert_eq!(find(of_others).await, []);
+    }
+}
+
+async fn calls_are_counted_by_time(ledger: &dyn Ledger) {
+    let hit = Arc::new(Row {
+        cache: CacheStatus::Hit,
+        ..(*call_of("t", "a", Some("r1"), State::Succeeded, 1000)).clone()
+    });
+    let rows = [
+        hit,
+        call_of("t", "a", Some("r2"), State::Failed, 3000),
+        call_of("t", "a", None, State::Refused, 9_000_000),
+        call_of("t", "b", None, State::Unknown, 5000),
+        call_of("u", "b", None, State::Succeeded, 7000),
+    ];
+    for row in &rows {
+        ledger.record(row.clone()).await.unwrap();
+    }
+    ledger
+        .reserve(row("u", "b", Timestamp::now()), vec![])
+        .await
+        .unwrap();
+    // The bucket is longer than the test, whenever it runs.
+    let all = BucketQuery {
+        since: Timestamp::now() - 1.hour(),
+        until: Timestamp::now() + 1.hour(),
+        width_ms: i64::MAX / 2,
+        by: None,
+        caller: None,
+        limit: 10,
+    };
+    let count = async |query: BucketQuery| ledger.usage_buckets(&query).await.unwrap();
+    let counted = count(all.clone()).await;
+    let [ta, tb, ub] = counted.as_slice() else {
+        panic!("{counted:?}")
+    };
+    let UsageRow {
+        calls,
+        succeeded,
+        failed,
+        refused,
+        cache_hits,
+        ..
+    } = ta.counts;
+    assert_eq!((calls, succeeded, failed), (3, 1, 1));
+    assert_eq!((refused, cache_hits, ta.start_ms), (1, 1, 0));
+    assert_eq!((&*tb.counts.tool, &*tb.counts.caller), ("t", "b"));
+    assert_eq!((ub.counts.calls, ub.counts.succeeded), (2, 1), "one runs");
+    let p99 = ta.counts.p99_ms.unwrap();
+    assert!((p99 - 3.0).abs() <= 0.07, "without the refused call: {p99}");
+    let by = |by| BucketQuery {
+        by: Some(by),
+        ..all.clone()
+    };
+    let tools = count(by(UsageBy::Tool)).await;
+    let shown = |row: &BucketRow| {
+        let UsageRow {
+            tool,
+            caller,
+            calls,
+            ..
+        } = &row.counts;
+        (tool.clone(), caller.clone(), row.run_id.clone(), *calls)
+    };
+    let shown = |rows: &[BucketRow]| rows.iter().map(shown).collect::<Vec<_>>();
+    let of = |tool: &str, caller: &str, run: Option<&str>, calls| {
+        (
+            tool.to_owned(),
+            caller.to_owned(),
+            run.map(str::to_owned),
+            calls,
+        )
+    };
+    assert_eq!(shown(&tools), [of("t", "", None, 4), of("u", "", None, 2)]);
+    let callers = count(by(UsageBy::Caller)).await;
+    assert_eq!(
+        shown(&callers),
+        [of("", "a", None, 3), of("", "b", None, 3)]
+    );
+    let runs = BucketQuery {
+        caller: Some("a".into()),
+        ..by(UsageBy::Run)
+    };
+    let runs = count(runs).await;
+    assert_eq!(
+        shown(&runs),
+        [
+            of("", "a", None, 1),
+            of("", "a", Some("r1"), 1),
+            of("", "a", Some("r2"), 1)
+        ]
+    );
+    let past = BucketQuery {
+        until: Timestamp::now() - 1.minute(),
+        ..all.clone()
+    };
+    assert_eq!(count(past).await, []);
+    let narrow = BucketQuery {
+        width_ms: 1,
+        limit: 1,
+        ..all
+    };
+    let first = count(narrow).await;
+    assert_eq!(first[0].start_ms, rows[0].started_at.as_millisecond());
+    assert_eq!(first.len(), 1);
+}
+
 /// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to
 /// delete). `None`: the engine is not installed here.
 fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
@@ -1099,7 +1278,7 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
 
 macro_rules! contract {
     ($open:expr) => {
-        contract!(@ $open, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
+        contract!(@ $open, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
             refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,

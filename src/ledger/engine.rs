@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, EndedQuery, Error, Query, RecordedCall,
-    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
-    UsageRow,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, EndedQuery,
+    Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError, Row,
+    SharedChange, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -77,6 +77,10 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Totals per tool and caller. With `caller`, only the totals of that caller.
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;
+
+    /// Counts of recorded calls by the time of their start, the oldest first. Rows that retention
+    /// has deleted are not counted. Running calls have neither outcome nor duration.
+    async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error>;
 
     /// How many units the counters of these charges have in the window of `now`.
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;

@@ -31,6 +31,14 @@ fn bucket_midpoint(bucket: i64) -> f64 {
 #[serde(transparent)]
 pub(super) struct Latencies(BTreeMap<i64, u64>);
 
+impl FromIterator<i64> for Latencies {
+    fn from_iter<I: IntoIterator<Item = i64>>(durations: I) -> Self {
+        let mut all = Self::default();
+        durations.into_iter().for_each(|us| all.add(us));
+        all
+    }
+}
+
 impl Latencies {
     /// Counts a duration, in microseconds.
     pub(super) fn add(&mut self, us: i64) {

@@ -41,7 +41,7 @@ pub use open::{
 #[cfg(test)]
 pub(crate) use postgres::test_server;
 pub use record::{
-    AttemptRow, EndedQuery, LISTED_ARGUMENTS, Query, RecordedCall, RegisteredTool, Reservation,
-    ReserveError, Row, State, StoredResult, Switch, UsageRow,
+    AttemptRow, BucketQuery, BucketRow, EndedQuery, LISTED_ARGUMENTS, Query, RecordedCall,
+    RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageBy, UsageRow,
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};

@@ -325,6 +325,60 @@ impl Row {
     }
 }
 
+/// By what calls are counted, beside the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageBy {
+    /// Each tool, over all callers.
+    Tool,
+    /// Each caller, over all tools.
+    Caller,
+    /// Each caller and run, over all tools.
+    Run,
+}
+
+/// Selects the calls of [`Ledger::usage_buckets`](super::Ledger::usage_buckets).
+#[derive(Debug, Clone)]
+pub struct BucketQuery {
+    /// Calls that started at this time or later.
+    pub since: Timestamp,
+    /// Calls that started before this time.
+    pub until: Timestamp,
+    /// Length of a bucket in milliseconds. Each bucket starts at a multiple of it.
+    pub width_ms: i64,
+    /// `None`: each tool and caller.
+    pub by: Option<UsageBy>,
+    /// Calls of this caller.
+    pub caller: Option<String>,
+    /// Maximum number of rows.
+    pub limit: u32,
+}
+
+impl BucketQuery {
+    /// The ids of the calls in the time range, and of some beside it. A call gets its id a moment
+    /// after its start.
+    pub(super) fn id_range(&self) -> (InvocationId, InvocationId) {
+        let margin = SignedDuration::from_secs(60);
+        let first = self.since.checked_sub(margin).unwrap_or(self.since);
+        let end = self.until.checked_add(margin).unwrap_or(self.until);
+        (
+            InvocationId::lower_bound(first),
+            InvocationId::lower_bound(end),
+        )
+    }
+}
+
+/// The calls of one bucket, of one tool, caller or run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BucketRow {
+    /// Start of the bucket, in Unix milliseconds.
+    pub start_ms: i64,
+    /// The run; `None` for calls without a run, and unless it is asked for.
+    pub run_id: Option<String>,
+    /// The counts. The tool or the caller is empty if the row is over all of them.
+    pub counts: UsageRow,
+}
+
 /// Totals of one tool and caller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UsageRow {

@@ -271,11 +271,7 @@ impl RecordState {
         if let Some(replayed_from) = replay.replayed_from {
             // The earlier call has written the row. A replay gets no row of its own.
             let duration_us = i64::try_from(duration.as_micros()).ok();
-            guard.end_replay(replayed_from.invocation, || {
-                let attempts = replayed_from.meta.attempts;
-                self.replay_row(&invocation, &outcome, attempts, duration_us)
-            });
-            return self.replay_answer(&invocation, outcome, replayed_from, duration_us);
+            return self.replay_answer(&invocation, outcome, replayed_from, (guard, duration_us));
         }
         // `run` has cleaned the output of the tool. A refusal or a warning may quote what the
         // caller sent.
@@ -393,17 +389,23 @@ impl RecordState {
         invocation: &Invocation,
         outcome: Outcome,
         replayed_from: ReplayedFrom,
-        duration_us: Option<i64>,
+        (guard, duration_us): (InFlightGuard, Option<i64>),
     ) -> Result<Answer, CallError> {
         let ReplayedFrom {
             invocation: id,
             tool_use_id,
             meta,
         } = replayed_from;
+        let state = final_state(&outcome, self.effect, meta.attempts);
+        let error = outcome.as_ref().err();
         let row = Row {
-            id,
-            ..self.replay_row(invocation, &outcome, meta.attempts, duration_us)
+            kind: error.map(CallError::kind),
+            duration_us,
+            detail: error.map(|error| error.summary().into()),
+            ..Row::from_invocation(invocation, self.effect, state)
         };
+        guard.end_replay(id, &row);
+        let row = Row { id, ..row };
         self.observers.log.log_replayed(invocation, &row);
         self.observers.metrics.record_replay();
         outcome.map(|result| Answer {
@@ -414,24 +416,6 @@ impl RecordState {
             replayed: true,
             waiting: false,
         })
-    }
-
-    /// A row about a replay, for the log and for subscribers of events. The ledger does not get it.
-    fn replay_row(
-        &self,
-        invocation: &Invocation,
-        outcome: &Outcome,
-        attempts: u32,
-        duration_us: Option<i64>,
-    ) -> Row {
-        let state = final_state(outcome, self.effect, attempts);
-        let error = outcome.as_ref().err();
-        Row {
-            kind: error.map(CallError::kind),
-            duration_us,
-            detail: error.map(|error| error.summary().into()),
-            ..Row::from_invocation(invocation, self.effect, state)
-        }
     }
 
     /// Writes the row of an attempt that a deadline or a cancellation dropped, because such an

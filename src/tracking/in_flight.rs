@@ -298,12 +298,11 @@ impl InFlightGuard {
         }
     }
 
-    /// Removes a call that repeats the answer of an earlier call, and gets no row. `row` makes the
-    /// row for the subscribers of events.
-    pub fn end_replay(self, replayed_from: InvocationId, row: impl FnOnce() -> Row) {
+    /// Removes a call that repeats the answer of an earlier call. The ledger gets no such row; it is
+    /// for the subscribers of events.
+    pub fn end_replay(self, replayed_from: InvocationId, row: &Row) {
         if self.table.events.has_subscribers() {
-            let row = row();
-            self.table.events.publish_ended(&row, Some(replayed_from));
+            self.table.events.publish_ended(row, Some(replayed_from));
         }
     }
 }

@@ -44,7 +44,7 @@ impl Events {
                     found.map(str::to_owned)
                 };
                 let found = line("event: ").zip(line("data: "));
-                self.id = line("id: ").expect("every block has an id");
+                self.id = line("id: ").unwrap();
                 self.text = rest.to_owned();
                 if let Some((event, data)) = found {
                     return Some((event, serde_json::from_str(&data).unwrap()));

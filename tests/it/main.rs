@@ -60,4 +60,5 @@ mod sources; // tools of sources, which may be slow, unavailable or changed
 mod subcalls; // calls that tools make of other tools
 mod tidy; // the invariants of docs/dev/architecture.md
 mod trace; // propagation of trace context
+mod usage; // GET /usage by time
 mod variables; // environment variables that tools and sources declare

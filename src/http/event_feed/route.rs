@@ -51,7 +51,7 @@ pub(in crate::http) async fn get_events(
     });
     let cursor = cursor.transpose()?;
     let streams = &state.event_streams;
-    let slot = streams.slots.reserve_slot(&caller)?;
+    let slot = state.event_slots.reserve_slot(&caller)?;
     let shared = state.registry.shared();
     // One subscriber for each slot, so there is room.
     let subscription = shared.in_flight_calls.events().subscribe();

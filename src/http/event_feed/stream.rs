@@ -126,7 +126,7 @@ impl EventStream {
             }
             tokio::select! {
                 received = self.subscription.next() => {
-                    if let Some(event) = self.to_event(received) {
+                    if let Some(event) = self.take_event(received) {
                         break event;
                     }
                 }
@@ -153,7 +153,7 @@ impl EventStream {
         })
     }
 
-    fn to_event(&mut self, received: Received) -> Option<sse::Event> {
+    fn take_event(&mut self, received: Received) -> Option<sse::Event> {
         let published = match received {
             Received::Event(published) => published,
             Received::Missed(events) => {
@@ -195,7 +195,7 @@ impl EventStream {
         if matches!(received, Received::Nothing) {
             self.cursor = cursor;
         }
-        self.to_event(received)
+        self.take_event(received)
             .unwrap_or_else(|| self.comment("heartbeat"))
     }
 

@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, EndedQuery, Error,
-    HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow,
-    Reservation, ReserveError, Row, Settings, SharedChange, StoredResult, Switch, UsageRow,
-    WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, Durability,
+    EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange,
+    StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, UnitRequest};
@@ -25,7 +25,7 @@ use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
-use super::{announce, approvals, fault, list, open, read, retention, settle, writer};
+use super::{announce, approvals, buckets, fault, list, open, read, retention, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long a query may take: longer than the server's own limit, which gives the better message.
@@ -234,6 +234,10 @@ impl Ledger for PostgresLedger {
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         bounded(read::usage_totals(&self.pool, caller)).await
+    }
+
+    async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
+        bounded(buckets::usage_buckets(&self.pool, query)).await
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {

@@ -15,6 +15,7 @@ mod address;
 mod announce;
 mod approvals;
 mod batch;
+mod buckets;
 mod change;
 mod commit;
 mod engine;

@@ -13,16 +13,17 @@ use tokio::sync::oneshot;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, Durability, EndedQuery, Error,
-    HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall, RegisteredTool, Reservation,
-    ReserveError, Row, Settings, StoredResult, Switch, UsageRow, WhenDown,
+    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, Durability,
+    EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
+    WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
 use super::queue::{Operation, Writer};
 use super::quota::Settlement;
 use super::set_aside::{SetAside, UnitRequest};
-use super::{approvals, backup, list, open, read, writer};
+use super::{approvals, backup, buckets, list, open, read, writer};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// How long `close` waits for running queries.
@@ -222,6 +223,12 @@ impl Ledger for SqliteLedger {
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         read::usage_totals(&self.readers, caller)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
+        buckets::usage_buckets(&self.readers, query)
             .await
             .map_err(|error| self.handle_read_error(&error))
     }

@@ -17,6 +17,7 @@ mod approvals;
 mod backup;
 mod batch;
 mod batch_counters;
+mod buckets;
 mod change;
 mod checksum;
 mod commit_marker;
