@@ -36,7 +36,7 @@ use crate::formats::Format;
         (name = "operator", description = "For admins. Without callers in the manifest, every client is an admin."),
         (name = "health", description = "For probes."),
     ),
-    components(schemas(Problem, Format, Duration)),
+    components(schemas(super::usage_buckets::BucketLength, crate::ledger::UsageBy, Problem, Format, Duration)),
     modifiers(&CallerKeySchemes, &ProblemResponses),
 )]
 pub(super) struct BaseDocument;
