@@ -20,6 +20,7 @@ COPY Cargo.toml Cargo.lock build.rs ./
 COPY crates crates
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
     && cargo build --release --locked --target "$(rustc --print host-tuple)" --bin toolcrib
+COPY console/dist console/dist
 COPY migrations migrations
 COPY src src
 # Cargo goes by file times, and these may be older than the empty program's.

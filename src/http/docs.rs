@@ -13,6 +13,7 @@ use utoipa::openapi::security::{
 use utoipa::{Modify, OpenApi};
 
 use super::auth::OptionalAuth;
+use super::console;
 use super::docs_files::serve_file;
 use super::documented::Duration;
 use super::etag::TaggedBody;
@@ -102,8 +103,7 @@ pub(super) fn routes(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Router
         )
 }
 
-/// Where to go from `/`: a browser goes to the page of the API, another client gets a short list of
-/// routes.
+/// `/`: a browser gets the console, another client gets a short list of routes.
 async fn show_index(headers: HeaderMap) -> Response {
     let accepts_html = |value: &HeaderValue| {
         value
@@ -111,8 +111,7 @@ async fn show_index(headers: HeaderMap) -> Response {
             .is_ok_and(|value| value.contains("text/html"))
     };
     let mut response = match headers.get_all(ACCEPT).iter().any(accepts_html) {
-        // Not a permanent redirect: browsers keep those, and `/` may get a page of its own.
-        true => Redirect::temporary("/docs").into_response(),
+        true => console::page(&headers),
         false => Json(Index {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
@@ -126,7 +125,7 @@ async fn show_index(headers: HeaderMap) -> Response {
     };
     response
         .headers_mut()
-        .insert(VARY, HeaderValue::from_static("accept"));
+        .append(VARY, HeaderValue::from_static("accept"));
     response
 }
 

@@ -6,6 +6,7 @@ mod approvals;
 mod auth;
 mod body;
 mod calls;
+mod console;
 mod cors;
 mod docs;
 mod docs_files;
@@ -41,6 +42,7 @@ mod server;
 mod single_header;
 mod sources;
 mod state;
+mod static_files;
 mod tools;
 mod usage;
 mod usage_buckets;
@@ -100,6 +102,7 @@ pub fn router(
         .option_layer(cors::layer_for(&settings.allowed_origins));
     routes
         .merge(docs::routes(openapi))
+        .merge(console::routes())
         .fallback(|| async {
             ApiError::NotFound("there is no such route; /docs lists the routes".into())
         })

@@ -400,20 +400,50 @@ async fn others_get_no_cors_headers() {
     );
 }
 
+/// The page and its files need no key, and may load nothing from elsewhere.
 #[tokio::test]
-async fn root_leads_browsers_to_the_page() {
-    let app = TestApp::new([word_tool()]).await;
+async fn root_is_the_console_for_browsers() {
+    let manifest = "callers: [{name: ann, key: ann-key-0123456789abcdef}]\ntools: {}\n";
+    let app = TestApp::with_manifest(manifest, []).await;
     let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
-    let response = app
+    let root = app
         .respond(with_headers(request("GET", "/", None, None), &html))
         .await;
-    assert_eq!(
-        (
-            response.status().as_u16(),
-            response.headers()["location"].to_str().unwrap()
-        ),
-        (307, "/docs")
+    assert_eq!(root.headers()["vary"], "accept-encoding");
+    assert!(
+        root.headers()
+            .get_all("vary")
+            .iter()
+            .any(|value| value == "accept")
     );
+    let mut answers = vec![("text/html; charset=utf-8", root)];
+    for (file, kind) in [
+        ("console.js", "text/javascript"),
+        ("console.css", "text/css"),
+        ("icon.svg", "image/svg+xml"),
+    ] {
+        let path = format!("/console/{file}");
+        answers.push((kind, app.respond(request("GET", &path, None, None)).await));
+    }
+    for (kind, response) in &answers {
+        let header = |name: &str| response.headers()[name].to_str().unwrap();
+        assert_eq!(
+            (response.status().as_u16(), header("content-type")),
+            (200, *kind)
+        );
+        let policy = header("content-security-policy");
+        assert!(policy.contains("script-src 'self';") && policy.contains("style-src 'self';"));
+        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"));
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert!(header("etag").starts_with("W/\""));
+    }
+    assert_eq!(app.get("/console/package.json").await.0, 404);
+}
+
+#[tokio::test]
+async fn root_is_a_list_of_routes_for_programs() {
+    let app = TestApp::new([word_tool()]).await;
     let (status, index) = app.get("/").await;
     assert_eq!(
         (status.as_u16(), &index["tools"], &index["docs"]),
@@ -424,4 +454,35 @@ async fn root_leads_browsers_to_the_page() {
         404,
         "the page of the library is not served"
     );
+}
+
+/// The console asks for a key only if there are callers.
+#[tokio::test]
+async fn session_says_whose_key_it_is() {
+    let open = TestApp::new([word_tool()]).await;
+    let session = open.get("/console/session").await.1;
+    assert_eq!(
+        (&session["needs_key"], &session["caller"], &session["admin"]),
+        (&json!(false), &json!("anonymous"), &json!(true))
+    );
+    let manifest = "callers: [{name: ann, key: ann-key-0123456789abcdef}]\ntools: {}\n";
+    let app = TestApp::with_manifest(manifest, []).await;
+    let session = app.get("/console/session").await.1;
+    assert_eq!(
+        (&session["needs_key"], &session["caller"], &session["admin"]),
+        (&json!(true), &json!(null), &json!(false))
+    );
+    let with_key = |key: &'static str| {
+        let header = [("x-api-key", key)];
+        app.send(with_headers(
+            request("GET", "/console/session", None, None),
+            &header,
+        ))
+    };
+    let (_, session) = with_key("ann-key-0123456789abcdef").await;
+    assert_eq!(
+        (&session["needs_key"], &session["caller"], &session["admin"]),
+        (&json!(true), &json!("ann"), &json!(false))
+    );
+    assert_eq!(with_key("another-key-0123456789").await.0, 401);
 }

@@ -1,0 +1,71 @@
+// Loads data for a view, and loads it again when there is news.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get } from "./api";
+import { news, type Topic } from "./live";
+
+export interface Loaded<T> { data: T | null; error: ApiError | null; reload: () => void; path: string | null }
+
+/** `path` is null while there is nothing to load. The data of one path stays until there is newer data. */
+export function useData<T>(path: string | null, topics: Topic[] = [], every = 0): Loaded<T> {
+  const [state, setState] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({ path, data: null, error: null });
+  const [turn, setTurn] = useState(0);
+  const revision = topics.reduce((sum, topic) => sum + news[topic].value, 0);
+  const busy = useRef(false);
+  const again = useRef(false);
+  const latest = useRef(path);
+  latest.current = path;
+
+  useEffect(() => {
+    if (path === null) return;
+    if (busy.current) {
+      again.current = true;
+      return;
+    }
+    busy.current = true;
+    get<T>(path)
+      .then(
+        (data) => latest.current === path && setState({ path, data, error: null }),
+        (error: unknown) => {
+          const failure = error instanceof ApiError ? error : new ApiError(0, null, String(error));
+          if (latest.current === path) setState((old) => ({ path, data: old.path === path ? old.data : null, error: failure }));
+        },
+      )
+      .finally(() => {
+        busy.current = false;
+        if (again.current) {
+          again.current = false;
+          setTurn((value) => value + 1);
+        }
+      });
+  }, [path, revision, turn]);
+
+  useEffect(() => {
+    if (!every || path === null) return;
+    const timer = setInterval(() => document.hidden || setTurn((value) => value + 1), every);
+    return () => clearInterval(timer);
+  }, [every, path]);
+
+  const fits = state.path === path;
+  return { data: fits ? state.data : null, error: fits ? state.error : null, reload: () => setTurn((value) => value + 1), path };
+}
+
+/** The time, once a second or slower. */
+export function useNow(every = 1000): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+/** A value that follows another after a pause, for text that is being typed. */
+export function useSettled<T>(value: T, pause = 250): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(() => value), pause);
+    return () => clearTimeout(timer);
+  }, [value, pause]);
+  return settled;
+}

@@ -1,0 +1,129 @@
+// Who calls what, over which time, and which limits will run out.
+
+import { useMemo } from "preact/hooks";
+import { withQuery } from "../api";
+import { limitWords, milliseconds, moment, number, percent, span } from "../format";
+import { useData, useNow } from "../query";
+import { filter, link, place } from "../router";
+import type { Bucket, Limit, Usage } from "../types";
+import { Chart } from "../ui/chart";
+import { Chip, Empty, Failure, Loading, Meter, Panel, Segments } from "../ui/parts";
+
+type By = "tool" | "caller" | "run";
+const LENGTHS: Record<string, { ms: number; bucket: string; step: number; text: string }> = {
+  "1h": { ms: 3600e3, bucket: "1m", step: 60e3, text: "1 hour" },
+  "24h": { ms: 86400e3, bucket: "1h", step: 3600e3, text: "24 hours" },
+  "30d": { ms: 30 * 86400e3, bucket: "1d", step: 86400e3, text: "30 days" },
+};
+const PER: Record<string, number> = { minute: 60e3, hour: 3600e3, day: 86400e3 };
+
+interface Row { name: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null }
+
+function summed(rows: (Usage | Bucket)[], name: (row: Usage | Bucket) => string): Row[] {
+  const found = new Map<string, Row>();
+  for (const row of rows) {
+    const key = name(row);
+    const old = found.get(key) ?? { name: key, calls: 0, succeeded: 0, failed: 0, refused: 0, cache_hits: 0, p50_ms: null, p99_ms: null };
+    // Medians of parts cannot be added. The median of one part stays; of more parts only the worst p99 is told.
+    found.set(key, {
+      name: key, calls: old.calls + row.calls, succeeded: old.succeeded + row.succeeded, failed: old.failed + row.failed, refused: old.refused + row.refused,
+      cache_hits: old.cache_hits + row.cache_hits, p50_ms: old.calls ? null : row.p50_ms, p99_ms: Math.max(old.p99_ms ?? 0, row.p99_ms ?? 0) || null,
+    });
+  }
+  return [...found.values()].sort((a, b) => b.calls - a.calls);
+}
+
+/** When a limit runs out, if its window goes on as it began. */
+export function runsOut(limit: Limit, now: number): number | null {
+  const length = PER[limit.per];
+  if (!length || !limit.resets_at || limit.used === 0 || limit.remaining === 0) return null;
+  const end = Date.parse(limit.resets_at), gone = Math.max(1, now - (end - length));
+  const left = (limit.remaining * gone) / limit.used;
+  return now + left < end ? left : null;
+}
+
+function Limits({ rows }: { rows: Usage[] }) {
+  const now = useNow(10_000);
+  const seen = new Set<string>();
+  const all = rows.flatMap((row) => row.limits.map((limit) => ({ row, limit, out: runsOut(limit, now) })))
+    .filter(({ row, limit }) => {
+      const key = limit.scope === "tool" ? `${row.tool} ${limitWords(limit)}` : "";
+      return !key || (!seen.has(key) && !!seen.add(key));
+    })
+    .filter(({ limit, out }) => out !== null || limit.used / limit.limit >= 0.8)
+    .sort((a, b) => (a.limit.remaining === 0 ? -1 : (a.out ?? Infinity)) - (b.limit.remaining === 0 ? -1 : (b.out ?? Infinity)));
+  return (
+    <Panel title="Limits that run out">
+      {all.length === 0 ? <p class="dim">At the present pace no limit runs out before its window ends.</p> : all.slice(0, 20).map(({ row, limit, out }) => (
+        <div class="limit" key={`${row.tool} ${row.caller} ${limitWords(limit)}`}>
+          <div><a href={link("tools", row.tool)}>{row.tool}</a> <span class="dim">{limit.scope === "tool" ? "all callers" : row.caller}</span> {limit.remaining === 0 ? <Chip tone="bad">used up</Chip> : out !== null && <Chip tone="warn">in about {span(out)}</Chip>}</div>
+          <Meter limit={limit} now={now} />
+        </div>
+      ))}
+    </Panel>
+  );
+}
+
+export function UsageView() {
+  const { filters } = place.value;
+  const by = (["tool", "caller", "run"].includes(filters.by ?? "") ? filters.by : "tool") as By;
+  const length = filters.within && filters.within in LENGTHS ? filters.within : "24h";
+  const { ms, bucket, step } = LENGTHS[length]!;
+  const since = useMemo(() => new Date(Math.floor((Date.now() - ms) / step) * step).toISOString(), [length]);
+  const timed = useData<{ buckets?: Bucket[]; tools?: Usage[] }>(withQuery("/usage", { since, bucket, by }), [], 15_000);
+  const totals = useData<{ tools: Usage[] }>("/usage", ["calls"], 15_000);
+  const buckets = timed.data?.buckets ?? null;
+  const nameOf = (row: Usage | Bucket) => (by === "caller" ? row.caller : by === "run" ? ((row as Bucket).run_id ?? (row as Bucket & { run?: string }).run ?? "without a run") : row.tool) ?? "";
+  const rows = useMemo(() => summed(buckets ?? (by === "run" ? [] : (totals.data?.tools ?? [])), nameOf), [buckets, totals.data, by]);
+  const drawn = useMemo(() => {
+    if (!buckets) return null;
+    const end = Math.floor(Date.now() / step) * step, count = Math.round(ms / step) + 1;
+    const times = Array.from({ length: count }, (_, index) => (end - (count - 1 - index) * step) / 1000);
+    const all = new Map<number, Bucket[]>();
+    for (const part of buckets) {
+      const time = (Math.floor(Date.parse(part.start) / step) * step) / 1000;
+      all.set(time, [...(all.get(time) ?? []), part]);
+    }
+    const sum = (time: number, of: (part: Bucket) => number) => (all.get(time) ?? []).reduce((total, part) => total + of(part), 0);
+    return { times, lines: [
+      { label: "calls", values: times.map((time) => sum(time, (part) => part.calls)), tone: "accent" as const },
+      { label: "failed", values: times.map((time) => sum(time, (part) => part.failed)), tone: "bad" as const },
+      { label: "refused", values: times.map((time) => sum(time, (part) => part.refused)), tone: "warn" as const },
+    ] };
+  }, [buckets]);
+  const target = (name: string) => (by === "run" ? (name === "without a run" ? null : link("runs", name)) : by === "caller" ? link("calls", null, { caller: name }) : link("tools", name));
+  return (
+    <div class="view">
+      <h1>Usage</h1>
+      <div class="actions">
+        <Segments<By> label="Group by" options={[["tool", "By tool"], ["caller", "By caller"], ["run", "By run"]]} value={by} choose={(next) => filter({ by: next })} />
+        {buckets && <Segments label="Time" options={Object.entries(LENGTHS).map(([key, entry]) => [key, entry.text])} value={length} choose={(next) => filter({ within: next })} />}
+      </div>
+      {totals.error && <Failure error={totals.error} retry={totals.reload} />}
+      {drawn && <Panel title={`Calls since ${moment(since)}`}><Chart times={drawn.times} lines={drawn.lines} label={`Calls since ${since}`} height={180} /></Panel>}
+      <div class="detail">
+        <div>
+          <Panel title={buckets ? `By ${by}, since ${moment(since)}` : `By ${by}, all calls of the ledger`} flush>
+            {!totals.data && !totals.error ? <Loading /> : rows.length === 0 ? <Empty>{by === "run" && !buckets ? <>This service does not count by run. <a href={link("runs")}>Runs</a> has the latest.</> : "No call in this time."}</Empty> : (
+              <div class="scroll" tabIndex={0} role="region" aria-label={`Usage by ${by}`}>
+                <table class="list">
+                  <thead><tr><th scope="col">{by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"}</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Cache</th><th scope="col" class="num">p50</th><th scope="col" class="num">worst p99</th></tr></thead>
+                  <tbody>
+                    {rows.slice(0, 300).map((row) => (
+                      <tr key={row.name}>
+                        <td class="name">{target(row.name) ? <a href={target(row.name)!}>{row.name}</a> : row.name}</td>
+                        <td class="num">{number(row.calls)}</td><td class="num">{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num">{number(row.refused)}</td>
+                        <td class="num">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap">{milliseconds(row.p50_ms)}</td><td class="num nowrap">{milliseconds(row.p99_ms)}</td>
+                      </tr>
+                    ))}
+                  </tbody>
+                </table>
+              </div>
+            )}
+          </Panel>
+        </div>
+        <aside aria-label="Limits"><Limits rows={totals.data?.tools ?? []} /></aside>
+      </div>
+    </div>
+  );
+}
