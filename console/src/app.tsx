@@ -43,11 +43,11 @@ function SignIn() {
 }
 
 function View() {
-  const { view, id } = place.value;
+  const { view, id, turn } = place.value;
   switch (view) {
-    case "calls": return id ? <CallPage key={id} id={id} /> : <Calls />;
+    case "calls": return id ? <CallPage key={id} id={id} /> : <Calls key={turn} />;
     case "runs": return id !== null ? <RunPage key={id} id={id} /> : <Runs />;
-    case "tools": return id ? <ToolPage key={id} name={id} /> : <Tools />;
+    case "tools": return id ? <ToolPage key={id} name={id} /> : <Tools key={turn} />;
     case "approvals": return <Approvals />;
     case "usage": return <UsageView />;
     default: return <Now />;

@@ -4,6 +4,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "./api";
 import { news, type Topic } from "./live";
 
+/** Routes that an older service does not have. They are asked once. */
+const absent = new Map<string, ApiError>();
+const optional = (path: string) => (path.startsWith("/approvals?") ? "/approvals" : path.startsWith("/usage?") ? "/usage?" : null);
+
 export interface Loaded<T> { data: T | null; error: ApiError | null; reload: () => void; path: string | null }
 
 /** `path` is null while there is nothing to load. The data of one path stays until there is newer data. */
@@ -18,6 +22,11 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
 
   useEffect(() => {
     if (path === null) return;
+    const missing = absent.get(optional(path) ?? "");
+    if (missing) {
+      setState({ path, data: null, error: missing });
+      return;
+    }
     if (busy.current) {
       again.current = true;
       return;
@@ -28,6 +37,8 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
         (data) => latest.current === path && setState({ path, data, error: null }),
         (error: unknown) => {
           const failure = error instanceof ApiError ? error : new ApiError(0, null, String(error));
+          const route = optional(path);
+          if (route && (failure.status === 404 || failure.status === 400)) absent.set(route, failure);
           if (latest.current === path) setState((old) => ({ path, data: old.path === path ? old.data : null, error: failure }));
         },
       )

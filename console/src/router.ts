@@ -2,12 +2,15 @@
 
 import { signal } from "@preact/signals";
 
-export interface Place { view: string; id: string | null; filters: Record<string, string> }
+export interface Place { view: string; id: string | null; filters: Record<string, string>; turn: number }
+
+/** Grows with each step in the history, so that a view begins anew. */
+let turn = 0;
 
 function parse(hash: string): Place {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2) as [string, string?];
   const [view = "", ...rest] = path.split("/");
-  return { view: view || "now", id: rest.length ? decode(rest.join("/")) : null, filters: Object.fromEntries(new URLSearchParams(query)) };
+  return { view: view || "now", id: rest.length ? decode(rest.join("/")) : null, filters: Object.fromEntries(new URLSearchParams(query)), turn };
 }
 
 function decode(text: string): string {
@@ -20,7 +23,10 @@ function decode(text: string): string {
 
 export const place = signal<Place>(parse(location.hash));
 
-addEventListener("hashchange", () => (place.value = parse(location.hash)));
+addEventListener("hashchange", () => {
+  turn += 1;
+  place.value = parse(location.hash);
+});
 
 export function link(view: string, id: string | null = null, filters: Record<string, string | null | undefined> = {}): string {
   const query = new URLSearchParams();

@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(response.headers()[ETAG], tag);
         }
         let body = async |response: Response| response.into_body().collect().await.unwrap();
-        assert_eq!(body(zipped).await.to_bytes(), &*file.compressed);
+        assert_eq!(body(zipped).await.to_bytes(), file.compressed);
         assert_eq!(body(plain).await.to_bytes(), &b"words"[..]);
         let mut known = HeaderMap::new();
         known.insert(IF_NONE_MATCH, tag);

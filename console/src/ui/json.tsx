@@ -29,7 +29,7 @@ export function JsonText({ value, label }: { value: unknown; label: string }) {
   return (
     <div class="code">
       <IconButton icon="copy" label={`Copy ${label}`} onClick={() => void copy(text)} />
-      <pre tabIndex={0} role="region" aria-label={label}>{parts}</pre>
+      <pre tabIndex={0} role="group" aria-label={label}>{parts}</pre>
       {!whole && text.length > SHOWN && <button type="button" class="quiet" onClick={() => setWhole(true)}>Show all {bytes(text.length)}</button>}
     </div>
   );
@@ -60,7 +60,7 @@ export function Value({ value, label }: { value: Json; label: string }) {
   const rows = value as Obj[];
   return (
     <>
-      <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      <div class="scroll" tabIndex={0} role="group" aria-label={label}>
         <table class="grid">
           <thead>
             <tr>{columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr>
@@ -143,7 +143,7 @@ function TextBlock({ text, title }: { text: string; title?: string }) {
   return (
     <div class="code">
       <IconButton icon="copy" label="Copy text" onClick={() => void copy(text)} />
-      <pre class="wrap" tabIndex={0} role="region" aria-label={title ?? "Text"}>{whole ? text : text.slice(0, SHOWN)}</pre>
+      <pre class="wrap" tabIndex={0} role="group" aria-label={title ?? "Text"}>{whole ? text : text.slice(0, SHOWN)}</pre>
       {!whole && text.length > SHOWN && <button type="button" class="quiet" onClick={() => setWhole(true)}>Show all {bytes(text.length)}</button>}
     </div>
   );
@@ -163,7 +163,7 @@ export function Diff({ before, after, labels }: { before: Json; after: Json; lab
   if (found.length === 0) return <p class="dim">The arguments are the same as in {labels[0]}.</p>;
   const text = (value: Json | undefined) => (value === undefined ? <span class="dim">absent</span> : <code>{JSON.stringify(value)}</code>);
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Difference of the arguments">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Difference of the arguments">
       <table class="grid diff">
         <thead>
           <tr><th scope="col">Field</th><th scope="col">{labels[0]}</th><th scope="col">{labels[1]}</th></tr>

@@ -43,7 +43,7 @@ function Copies({ call }: { call: CallDetail }) {
   const text = recipes(call)[form];
   return (
     <Panel title="Use it elsewhere" action={<Segments label="Form" options={[["curl", "curl"], ["python", "Python"], ["test", "manifest test"]]} value={form} choose={setForm} />}>
-      <div class="code"><pre tabIndex={0} role="region" aria-label={`The call for ${form}`}>{text}</pre></div>
+      <div class="code"><pre tabIndex={0} role="group" aria-label={`The call for ${form}`}>{text}</pre></div>
       <button type="button" onClick={() => void copy(text)}><Icon name="copy" /> Copy as {form === "curl" ? "curl" : form === "python" ? "Python" : "manifest test"}</button>
     </Panel>
   );
@@ -119,7 +119,7 @@ export function CallPage({ id }: { id: string }) {
           <Panel title={runs ? "Progress" : "Result"}><Outcome call={call} /></Panel>
           <Panel title="Arguments">
             {call.arguments ? <JsonText value={call.arguments} label="Arguments" />
-              : call.arguments_truncated ? <><p class="dim small">The beginning of {bytes(call.arguments_truncated.bytes)}:</p><div class="code"><pre class="wrap" tabIndex={0} role="region" aria-label="Arguments">{call.arguments_truncated.beginning}</pre></div></>
+              : call.arguments_truncated ? <><p class="dim small">The beginning of {bytes(call.arguments_truncated.bytes)}:</p><div class="code"><pre class="wrap" tabIndex={0} role="group" aria-label="Arguments">{call.arguments_truncated.beginning}</pre></div></>
                 : <p class="dim">{call.arguments_digest ? `Only a digest is kept (${bytes(call.arguments_digest.bytes)}).` : "None are kept."}</p>}
             {answer?.meta.coercions.map((change) => <p class="small dim" key={change.pointer}><code>{change.pointer}</code> was converted from {change.from} to {change.to}.</p>)}
             {call.approval?.original_arguments && <Diff before={call.approval.original_arguments} after={call.arguments} labels={["The caller's", "Approved"]} />}

@@ -76,7 +76,7 @@ export function Now() {
         <Tile name="From the cache" value={at ? percent(at.hits, at.total) : "–"} note={totals ? `${percent(totals.hits, totals.calls)} of all ${number(totals.calls)}` : ""} />
         <Tile name="In flight" value={running.data ? String(inFlight.length) : "–"} note={inFlight.length ? `longest ${span(now - Math.min(...inFlight.map((call) => Date.parse(call.started_at))))}` : "idle"} />
       </div>
-      <Panel title="Running calls" flush><div class="scroll" tabIndex={0} role="region" aria-label="Running calls"><Running calls={inFlight} now={now} /></div></Panel>
+      <Panel title="Running calls" flush><div class="scroll" tabIndex={0} role="group" aria-label="Running calls"><Running calls={inFlight} now={now} /></div></Panel>
       <RateChart />
       <div class="columns">
         <Panel title="Last failures" action={<a href={link("calls", null, { state: "failed" })}>All</a>} flush>

@@ -40,7 +40,7 @@ export function Waterfall({ calls, root }: { calls: Call[]; root?: string }) {
   const ended = (call: Call) => started(call) + (call.duration_ms ?? (["running", "reserved", "waiting"].includes(call.state) ? now - started(call) : 0));
   const begin = Math.min(...calls.map(started)), length = Math.max(1, Math.max(...calls.map(ended)) - begin);
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Time line">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Time line">
       <table class="list waterfall">
         <thead><tr><th scope="col">Call</th><th scope="col">State</th><th scope="col" class="line">0 <span class="right">{milliseconds(length)}</span></th><th scope="col" class="num">Took</th></tr></thead>
         <tbody>
@@ -116,7 +116,7 @@ export function Runs() {
       </form>
       {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
       {!loaded.data ? <Loading /> : runs.length === 0 ? <Empty>None of the latest calls carries a <code>run_id</code>.</Empty> : (
-        <div class="panel panel-flush scroll" tabIndex={0} role="region" aria-label="Runs">
+        <div class="panel panel-flush scroll" tabIndex={0} role="group" aria-label="Runs">
           <table class="list">
             <thead><tr><th scope="col">Last call</th><th scope="col">Run</th><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Without success</th><th scope="col">Tools</th></tr></thead>
             <tbody>

@@ -105,7 +105,7 @@ export function UsageView() {
         <div>
           <Panel title={buckets ? `By ${by}, since ${moment(since)}` : `By ${by}, all calls of the ledger`} flush>
             {!totals.data && !totals.error ? <Loading /> : rows.length === 0 ? <Empty>{by === "run" && !buckets ? <>This service does not count by run. <a href={link("runs")}>Runs</a> has the latest.</> : "No call in this time."}</Empty> : (
-              <div class="scroll" tabIndex={0} role="region" aria-label={`Usage by ${by}`}>
+              <div class="scroll" tabIndex={0} role="group" aria-label={`Usage by ${by}`}>
                 <table class="list">
                   <thead><tr><th scope="col">{by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"}</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Cache</th><th scope="col" class="num">p50</th><th scope="col" class="num">worst p99</th></tr></thead>
                   <tbody>
