@@ -12,7 +12,7 @@ export function StateMark({ state, kind }: { state: string; kind?: string | null
   return (
     <span class={`state state-${state}`}>
       <span class="dot" aria-hidden="true" />
-      {stateWord(state)}
+      {stateWord(state.replace(/^(source|service|approval)-/, ""))}
       {kind && <span class="state-kind"> {words(kind)}</span>}
     </span>
   );

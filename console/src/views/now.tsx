@@ -57,7 +57,7 @@ export function Now() {
   const admin = session.value!.admin;
   const sources = useData<{ sources: Source[] }>(admin ? "/sources" : null, ["sources"], 10000);
   const replicas = useData<{ replicas: Replica[] }>(admin ? "/replicas" : null, [], 10000);
-  const ready = useData<Ready>("/readyz", ["calls"], 10000);
+  const ready = useData<Ready>("/readyz?verbose", ["calls"], 10000);
   const usage = useData<{ tools: Usage[] }>("/usage", ["calls"], 15000);
   const calls = recent.data?.invocations;
   const at = useMemo(() => (calls ? figures(calls, Date.now()) : null), [calls]);
