@@ -39,6 +39,8 @@ const TOPICS: Record<string, Topic[]> = {
   "approval.decided": ["approvals", "calls"],
   "source.changed": ["sources", "tools"],
   "tools.changed": ["tools"],
+  // The service had no place for more events: everything may be different.
+  missed: ["calls", "approvals", "sources", "tools"],
 };
 
 function take(name: string, data: string) {
