@@ -105,6 +105,24 @@ def test_running_call_is_shown_and_cancelled(page, start, tmp_path, screenshot):
     assert crib.rows("tool=stock_report")[0]["state"] == "cancelled"
 
 
+def has_route(crib, path):
+    return path in crib.get("/openapi.json").json["paths"]
+
+
+def test_news_arrive_as_events(page, start, tmp_path):
+    crib = open_shop(start, tmp_path)
+    if not has_route(crib, "/events"):
+        pytest.skip("this service has no /events")
+    visit(page, crib)
+    page.locator(".link-live").wait_for()
+    answer = harness.in_background(lambda: crib.invoke("stock_report", {"warehouses": 400}))
+    running = page.get_by_role("region", name="Running calls")
+    running.get_by_text('"of":400').wait_for()
+    running.get_by_role("button", name="Cancel").click()
+    running.get_by_text("No call runs.").wait_for()
+    assert answer().json["kind"] == "cancelled"
+
+
 def test_calls_are_filtered_by_the_address(page, start, tmp_path, screenshot):
     crib = open_shop(start, tmp_path)
     fill(crib)
@@ -357,6 +375,49 @@ def test_approvals_without_any(page, start, tmp_path):
     crib = open_shop(start, tmp_path)
     visit(page, crib, "approvals")
     page.get_by_text(re.compile("No call waits|This service has no approvals")).wait_for()
+
+
+def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screenshot):
+    folder = tmp_path / "probe"
+    if not has_route(start({"tools": {"calculator": {"kind": "native"}}}, folder=folder), "/approvals"):
+        pytest.skip("this service has no /approvals")
+    shutil.copytree(HERE / "shop", tmp_path / "shop")
+    manifest = (HERE / "shop/toolcrib.yaml").read_text(encoding="utf-8")
+    manifest = manifest.replace("refund_payment: {effect: write,", "refund_payment: {effect: write, approval: {wait: 60s, message: 'Pays money back'},")
+    crib = start(CALLERS + manifest, folder=tmp_path / "shop")
+    harness.poll(lambda: crib.get("/tools/refund_payment", key=KEYS["operator"]).status == 200, what="the shop's tools")
+    sign_in(page, crib)
+
+    def ask(order, amount):
+        return harness.in_background(lambda: crib.invoke("refund_payment", {"order": order, "amount": amount, "reason": "late"}, key=KEYS["support-agent"]))
+
+    def card():
+        visit(page, crib, "approvals")
+        found = page.get_by_role("article")
+        found.wait_for()
+        return found
+
+    first = ask("A-1001", 20)
+    page.locator(".badge").wait_for()
+    card().get_by_role("button", name="Approve").click()
+    assert first().json["structured_content"]["amount"] == 20
+    page.get_by_text("No call waits").wait_for()
+    second = ask("A-1002", 900)
+    waiting = card()
+    waiting.get_by_role("row", name="amount 20 900").wait_for()
+    assert axe(page) == []
+    screenshot(page, "console-approvals.png")
+    waiting.get_by_label("Note").fill("too much")
+    waiting.get_by_role("button", name="Deny").click()
+    assert second().json["kind"] == "approval_denied"
+    third = ask("A-1003", 500)
+    waiting = card()
+    waiting.get_by_role("button", name="Change the arguments").click()
+    waiting.get_by_label("amount").fill("50")
+    waiting.get_by_role("button", name="Approve the change").click()
+    assert third().json["structured_content"]["amount"] == 50
+    page.get_by_role("button", name="Denied").click()
+    page.get_by_text("Note: too much").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -57,7 +57,7 @@ export function Now() {
   const admin = session.value!.admin;
   const sources = useData<{ sources: Source[] }>(admin ? "/sources" : null, ["sources"], 10000);
   const replicas = useData<{ replicas: Replica[] }>(admin ? "/replicas" : null, [], 10000);
-  const ready = useData<Ready>("/readyz?verbose", ["calls"], 10000);
+  const ready = useData<Ready>(admin ? "/readyz?verbose" : "/readyz", ["calls"], 10000);
   const usage = useData<{ tools: Usage[] }>("/usage", ["calls"], 15000);
   const calls = recent.data?.invocations;
   const at = useMemo(() => (calls ? figures(calls, Date.now()) : null), [calls]);
@@ -109,9 +109,9 @@ export function Now() {
         <Panel title="Service">
           <Facts rows={[
             ["State", ready.data ? <StateMark state={`service-${ready.data.status}`} /> : ready.error ? ready.error.message : null],
-            ["Ledger", ready.data ? (ready.data.ledger ?? "writable") : null],
+            ["Ledger", ready.data?.ledger],
             ["Manifest", ready.data?.manifest],
-            ["Circuit breakers", breakers.length ? breakers.map((breaker) => <div key={breaker.tool}><a href={link("tools", breaker.tool)}>{breaker.tool}</a> <Chip tone="bad">{words(breaker.state)}</Chip></div>) : ready.data ? "all closed" : null],
+            ["Circuit breakers", !admin ? null : breakers.length ? breakers.map((breaker) => <div key={breaker.tool}><a href={link("tools", breaker.tool)}>{breaker.tool}</a> <Chip tone="bad">{words(breaker.state)}</Chip></div>) : ready.data ? "all closed" : null],
             ["Replicas", replicas.data ? replicas.data.replicas.map((replica) => <div key={replica.replica}>{replica.self ? "this one" : replica.replica.slice(-8)} <span class="dim">{replica.version}, {replica.running} running, seen {moment(replica.seen_at)}</span></div>) : null],
             ["Version", session.value!.version],
           ]} />
