@@ -2,7 +2,7 @@
 
 import { get, withQuery } from "../api";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { milliseconds, moment, span } from "../format";
+import { milliseconds, moment } from "../format";
 import { news } from "../live";
 import { useData, useNow } from "../query";
 import { link, place, filter } from "../router";
@@ -46,7 +46,7 @@ export function Waterfall({ calls, root }: { calls: Call[]; root?: string }) {
         <tbody>
           {rows.map(({ call, depth }) => (
             <tr key={call.invocation_id}>
-              <td class="name" style={{ paddingLeft: `${12 + 16 * Math.min(depth, 8)}px` }}>{depth > 0 && <span class="dim" aria-hidden="true">└ </span>}<a href={link("calls", call.invocation_id)}>{call.tool}</a></td>
+              <td class="name" style={{ paddingLeft: `${14 + 16 * Math.min(depth, 8)}px` }}>{depth > 0 && <span class="dim" aria-hidden="true">└ </span>}<a href={link("calls", call.invocation_id)}>{call.tool}</a></td>
               <td class="nowrap"><StateMark state={call.state} kind={call.kind} /></td>
               <td class="line">
                 <svg viewBox="0 0 1000 10" preserveAspectRatio="none" class={`span state-${call.state}`} role="img" aria-label={`starts after ${milliseconds(started(call) - begin)}`}>
@@ -91,7 +91,7 @@ export function RunPage({ id }: { id: string }) {
       </div>
       {error && <div class="note note-bad" role="alert">{error.message}</div>}
       {!calls ? !error && <Loading /> : calls.length === 0 ? <Empty>There is no call of this run.</Empty> : (
-        <Panel title={`${calls.length} calls by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${span(last - first)}, ${failed ? `${failed} without success` : "all well"}`} flush><Waterfall calls={calls} /></Panel>
+        <Panel title={`${calls.length} calls by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${milliseconds(last - first)}, ${failed ? `${failed} without success` : "all well"}`} flush><Waterfall calls={calls} /></Panel>
       )}
     </div>
   );
