@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import harness
-from conftest import CONSOLE, HERE
 
+HERE = Path(__file__).parent
+CONSOLE = HERE.parent.parent / "console"
 KEYS = {"support-agent": "support-key-0123456789abcdef", "billing-agent": "billing-key-0123456789abcdef", "operator": "operator-key-0123456789abcdef"}
 CALLERS = f"""
 callers:
