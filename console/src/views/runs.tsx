@@ -14,11 +14,11 @@ interface Page { invocations: Call[]; next_cursor: string | null }
 const PAGE = 500;
 const MOST = 5000;
 
-/** Calls in the order of the tree, each with its depth. */
+/** Calls in the order of the tree, each with its depth. Ids sort by start. */
 function ordered(calls: Call[], root?: string): { call: Call; depth: number }[] {
   const known = new Set(calls.map((call) => call.invocation_id));
   const below = new Map<string, Call[]>();
-  for (const call of [...calls].sort((a, b) => a.started_at.localeCompare(b.started_at))) {
+  for (const call of [...calls].sort((a, b) => (a.invocation_id < b.invocation_id ? -1 : 1))) {
     const parent = call.parent && known.has(call.parent) && call.invocation_id !== root ? call.parent : "";
     below.set(parent, [...(below.get(parent) ?? []), call]);
   }
