@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import harness
+import postgres
 
 HERE = Path(__file__).parent
 CONSOLE = HERE.parent.parent / "console"
@@ -439,6 +440,29 @@ def test_every_view_is_accessible_and_fits(new_page, start, tmp_path, axe, schem
             assert fits(page), (where, size)
             if size["width"] != 3840:
                 assert axe(page) == [], (where, scheme, size)
+
+
+def test_views_on_postgresql(page, start, tmp_path):
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    server = postgres.Postgres(tmp_path / "postgres")
+    try:
+        crib = open_shop(start, tmp_path, ledger=server.url())
+        found = fill(crib)
+        visit(page, crib, "calls?state=failed")
+        until(page, "document.querySelectorAll('table.calls tbody tr').length === 2")
+        visit(page, crib, f"calls/{found['failed']}")
+        page.get_by_role("region", name="Attempts").wait_for()
+        visit(page, crib, "runs/chat-81")
+        page.locator("table.waterfall tbody tr").nth(3).wait_for()
+        visit(page, crib, "usage")
+        page.get_by_role("region", name="Limits that run out").get_by_text("used up").wait_for()
+        visit(page, crib)
+        page.get_by_role("region", name="Last failures").get_by_role("link", name="flaky_upstream").wait_for()
+        page.goto("about:blank")
+        crib.stop()
+    finally:
+        server.stop()
 
 
 def test_colours_are_switched_and_kept(page, start, tmp_path, screenshot):
