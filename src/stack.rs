@@ -172,6 +172,7 @@ pub fn build_stack(
         waiting_calls: shared.waiting_calls.clone(),
         clock: clock.clone(),
         redactor: redactor.clone(),
+        in_flight_calls: in_flight_calls.clone(),
     };
     let cache = if is_memory_only {
         &cache.memory_only()
@@ -203,7 +204,6 @@ pub fn build_stack(
             name.as_str(),
             policy.approval.as_ref(),
             approval_parts.clone(),
-            in_flight_calls,
         ))
         // Writes the row of each call, also of a refused one.
         .layer(RecordLayer::new(

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::call::{Caller, InvocationId, JsonObject};
 use crate::ledger::{ApprovalRow, ApprovalState};
-use crate::middleware::approval::ApprovalRequest;
+use crate::middleware::approval_request::ApprovalRequest;
 use crate::registry::Registry;
 
 /// How long an answer waits until the decided call has a row.

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Outcome;
+use super::approval_notice::publish_approval;
+use super::approval_request::ApprovalRequest;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::validate::ArgumentRules;
 use crate::call::{
@@ -18,38 +20,8 @@ use crate::call::{
 };
 use crate::ledger::{ApprovalQuery, ApprovalRow, ApprovalState, Ledger};
 use crate::secrets::Redactor;
+use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::waiting_calls::{KeptCall, WaitingCalls};
-
-/// What a person sees of a call that waits, as the ledger stores it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ApprovalRequest {
-    /// The arguments as the tool would get them, without secrets. `None`: they are not stored.
-    pub arguments: Option<JsonObject>,
-    /// Hash of what is approved, in hexadecimal digits.
-    pub hash: String,
-    /// The operator's message for the person.
-    pub message: Option<Arc<str>>,
-    /// The run that the caller has named.
-    pub run_id: Option<Arc<str>>,
-    /// The model's id for the call.
-    pub tool_use_id: Option<Arc<str>>,
-    /// The call whose tool made this one.
-    pub parent: Option<String>,
-    /// The tool's effect.
-    pub effect: Effect,
-}
-
-impl ApprovalRequest {
-    /// Reads the column of a row; `None` if a newer version wrote it.
-    pub fn from_row(row: &ApprovalRow) -> Option<Self> {
-        serde_json::from_str(&row.request).ok()
-    }
-
-    /// The hash as bytes.
-    pub fn hash(&self) -> Option<[u8; 32]> {
-        hex::decode(&self.hash).ok()?.try_into().ok()
-    }
-}
 
 /// The layer of tools with `approval` or `deny_when`.
 pub struct Approval {
@@ -76,6 +48,8 @@ pub struct ApprovalParts {
     pub clock: Clock,
     /// Removes secrets from what a person sees.
     pub redactor: Arc<Redactor>,
+    /// The running calls, and the events of the service.
+    pub in_flight_calls: InFlightCalls,
 }
 
 impl Approval {
@@ -180,6 +154,8 @@ impl Approval {
         match stored {
             Ok(None) => {
                 tracing::info!(%id, tool = %self.tool, "the call waits for approval");
+                let feed = self.parts.in_flight_calls.events();
+                publish_approval(feed, &*self.parts.ledger, id).await;
                 Ok(())
             }
             Ok(Some(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),

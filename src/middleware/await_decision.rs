@@ -16,12 +16,12 @@ use tokio::time::{Instant, interval_at, sleep};
 use tower::{Layer, Service};
 
 use super::approval::ApprovalParts;
+use super::approval_notice::publish_approval;
 use crate::call::{
     Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation, Meta,
     waiting_result,
 };
 use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalState, End, State};
-use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 
 /// How often a waiting request looks for a decision of another process.
@@ -39,22 +39,15 @@ struct Waiting {
     tool: String,
     policy: ApprovalPolicy,
     parts: ApprovalParts,
-    in_flight_calls: InFlightCalls,
 }
 
 impl AwaitDecisionLayer {
     /// Makes the layer for a tool; `None` if its calls need no approval.
-    pub fn new(
-        tool: &str,
-        policy: Option<&ApprovalPolicy>,
-        parts: ApprovalParts,
-        in_flight_calls: &InFlightCalls,
-    ) -> Option<Self> {
+    pub fn new(tool: &str, policy: Option<&ApprovalPolicy>, parts: ApprovalParts) -> Option<Self> {
         let waiting = Waiting {
             tool: tool.to_owned(),
             policy: policy?.clone(),
             parts,
-            in_flight_calls: in_flight_calls.clone(),
         };
         Some(Self(Arc::new(waiting)))
     }
@@ -239,7 +232,7 @@ impl Waiting {
         let look = async {
             loop {
                 looks.tick().await;
-                if self.in_flight_calls.is_closed() {
+                if self.parts.in_flight_calls.is_closed() {
                     return Seen::TimeIsOver;
                 }
                 let found = self.parts.ledger.find_approval(call.id).await;
@@ -262,7 +255,7 @@ impl Waiting {
     /// Waits for the end of a call that another process runs, at most as long as for a decision.
     async fn answer_from_ledger(&self, call: &Invocation) -> Outcome {
         let until = Instant::now() + self.policy.wait;
-        while Instant::now() < until && !self.in_flight_calls.is_closed() {
+        while Instant::now() < until && !self.parts.in_flight_calls.is_closed() {
             if let Ok(Some(found)) = self.parts.ledger.get(call.id).await
                 && found.row.state != State::Reserved
             {
@@ -317,6 +310,8 @@ impl Waiting {
             ..ApprovalChange::new(id, from, to, process)
         };
         if matches!(self.parts.ledger.change_approval(withdraw).await, Ok(true)) {
+            let feed = self.parts.in_flight_calls.events();
+            publish_approval(feed, &*self.parts.ledger, id).await;
             let stage = ApprovalStage::Refused(CallError::Cancelled { started: false });
             let _ = self.run_again(inner, call, stage).await;
         }
@@ -351,7 +346,7 @@ where
             return;
         };
         // At a shutdown the call stays stored, and waits on.
-        if waiting.in_flight_calls.is_closed() {
+        if waiting.parts.in_flight_calls.is_closed() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -9,6 +9,8 @@
 //! added without changes to its neighbors. `interceptor.rs` has the common code.
 
 pub mod approval;
+pub(crate) mod approval_notice;
+pub mod approval_request;
 pub mod attempt;
 pub mod authorize;
 pub mod await_decision;

@@ -20,7 +20,8 @@ use crate::call::{
 use crate::ledger::{
     self, ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState, State,
 };
-use crate::middleware::approval::ApprovalRequest;
+use crate::middleware::approval_notice::publish_approval;
+use crate::middleware::approval_request::ApprovalRequest;
 use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 
 /// How often the sweep looks.
@@ -127,8 +128,15 @@ impl Registry {
                 Some(state) => DecideError::Decided(state),
             });
         }
+        self.publish(id).await;
         self.act(row, Decided { stage, active });
         Ok(())
+    }
+
+    async fn publish(&self, id: InvocationId) {
+        let shared = self.shared();
+        let feed = shared.in_flight_calls.events();
+        publish_approval(feed, &*shared.ledger, id).await;
     }
 
     /// Expires calls, and acts on decisions of processes that have ended, as long as the service
@@ -223,6 +231,7 @@ impl Registry {
             )
         };
         if self.shared().ledger.change_approval(change).await? {
+            self.publish(row.invocation).await;
             let stage = ApprovalStage::Refused(expired(&row));
             self.act(row, Decided { stage, active });
         }

@@ -2,7 +2,7 @@
 
 use crate::call::CacheStatus;
 use crate::ledger::{ApprovalRow, Row, State};
-use crate::middleware::approval::ApprovalRequest;
+use crate::middleware::approval_request::ApprovalRequest;
 
 /// A waiting call as a row, for lists of calls.
 pub(crate) fn waiting_row(row: &ApprovalRow) -> Row {
