@@ -15,7 +15,7 @@ from trial import Skip
 # A replica that is gone is settled after the grace (lock free) or after the lease (lock held), and the next look of another replica.
 GRACE, LEASE, SETTLED_WITHIN = 5, 15, 25
 # Rows and units that no end has settled.
-OPEN_CALLS = ("select (select count(*) from toolcrib.invocation where state = 'reserved') + (select count(*) from toolcrib.unit_holder)")
+OPEN_CALLS = ("select (select count(*) from toolcrib.invocation where state = 'reserved') + (select coalesce(sum(units), 0) from toolcrib.unit_block)")
 
 
 class Database(Postgres):
@@ -116,7 +116,7 @@ class Fleet:
             poll(lambda: self.database.run(OPEN_CALLS) == "0", seconds, "no call is open")
         except AssertionError:
             rows = self.database.records("select id, tool, arguments, replica from toolcrib.invocation where state = 'reserved'")
-            units = self.database.records("select invocation, replica from toolcrib.unit_holder")
+            units = self.database.records("select counter, replica, units from toolcrib.unit_block")
             self.trial.record_fault("unsettled", f"after {seconds} s: rows {rows[:3]}, units {units[:3]}", max(1, len(rows) + len(units)))
 
     def check_drift(self):

@@ -5,16 +5,19 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgListener;
 use sqlx::{PgConnection, PgPool};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::SharedChange;
 use super::fault;
+use super::queue::UnitSignal;
 use super::read::Result;
 
 /// The channel of the notifications.
 const CHANNEL: &str = "toolcrib";
+/// The channel of messages about units that are set aside.
+const UNITS_CHANNEL: &str = "toolcrib_units";
 /// How often a replica looks without a notification.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a failed look.
@@ -60,13 +63,14 @@ pub(super) async fn follow(
     own: Uuid,
     last: i64,
     changes: broadcast::Sender<SharedChange>,
+    signals: mpsc::Sender<UnitSignal>,
 ) {
     let mut last = LastSeen {
         seq: last,
         seen_at: Instant::now(),
     };
     loop {
-        if let Err(error) = follow_connected(&pool, own, &mut last, &changes).await {
+        if let Err(error) = follow_connected(&pool, own, &mut last, &changes, &signals).await {
             tracing::debug!(
                 reason = fault::reason(&error),
                 "changes of other replicas cannot be read"
@@ -81,9 +85,10 @@ async fn follow_connected(
     own: Uuid,
     last: &mut LastSeen,
     changes: &broadcast::Sender<SharedChange>,
+    signals: &mpsc::Sender<UnitSignal>,
 ) -> Result<()> {
     let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen(CHANNEL).await?;
+    listener.listen_all([CHANNEL, UNITS_CHANNEL]).await?;
     if last.seen_at.elapsed() > KEPT / 2 {
         // Some of the changes meanwhile may have been deleted.
         let _ = changes.send(SharedChange::Purged(None));
@@ -105,8 +110,24 @@ async fn follow_connected(
         }
         last.seen_at = Instant::now();
         // The end of the time is a look without a notification.
-        if let Ok(received) = timeout(LOOK_INTERVAL, listener.recv()).await {
-            received?;
+        let waiting = wait_for_change(&mut listener, signals);
+        timeout(LOOK_INTERVAL, waiting).await.unwrap_or(Ok(()))?;
+    }
+}
+
+/// Passes on messages about units, until there is a change to read.
+async fn wait_for_change(
+    listener: &mut PgListener,
+    signals: &mpsc::Sender<UnitSignal>,
+) -> Result<()> {
+    loop {
+        let received = listener.recv().await?;
+        if received.channel() != UNITS_CHANNEL {
+            return Ok(());
+        }
+        // The writer also looks with each heartbeat, so a message may be lost.
+        if let Some(signal) = UnitSignal::parse(received.payload()) {
+            let _ = signals.try_send(signal);
         }
     }
 }

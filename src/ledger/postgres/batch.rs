@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::super::{AttemptRow, Row, StoredResult};
+use super::units::HeldUnit;
 use crate::call::{Charge, InvocationId};
 
 /// The content of one commit.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) reservations: Vec<(Row, Vec<Charge>)>,
+    pub(super) reservations: Vec<StartingCall>,
     pub(super) unit_requests: Vec<UnitRequest>,
     pub(super) ends: Vec<End>,
     /// Calls whose reservation was not acknowledged. The commit undoes those that exist.
@@ -21,11 +23,21 @@ pub(super) struct Batch {
     pub(super) shared_refusals: Vec<SharedRefusal>,
 }
 
+/// A call whose row is committed before its tool runs.
+pub(super) struct StartingCall {
+    pub(super) row: Row,
+    pub(super) charges: Vec<Charge>,
+    /// Since when it waits for free units of other replicas.
+    pub(super) waits_since: Option<Instant>,
+}
+
 /// A request for the units of a call whose row is written with its end.
 pub(super) struct UnitRequest {
     pub(super) invocation: InvocationId,
     pub(super) started_at: Timestamp,
     pub(super) charges: Vec<Charge>,
+    /// Since when it waits for free units of other replicas.
+    pub(super) waits_since: Option<Instant>,
 }
 
 /// The row of an ended call.
@@ -36,6 +48,8 @@ pub(super) struct End {
     pub(super) settles: bool,
     /// Whether the call gives its units back.
     pub(super) refunds: bool,
+    /// Units that were set aside, and that the row takes over.
+    pub(super) held: Vec<HeldUnit>,
 }
 
 /// Refused calls that are counted in an existing row.
@@ -105,7 +119,7 @@ impl Batch {
 
     /// The calls of the batch that got a row or units.
     pub(super) fn started_calls(&self) -> impl Iterator<Item = InvocationId> {
-        let reserved = self.reservations.iter().map(|(row, _)| row.id);
+        let reserved = self.reservations.iter().map(|call| call.row.id);
         reserved.chain(self.unit_requests.iter().map(|request| request.invocation))
     }
 
@@ -184,6 +198,7 @@ mod tests {
             row: ended_row(&started, state),
             settles: true,
             refunds: false,
+            held: Vec::new(),
         };
         let mut batch = Batch {
             ends: vec![end(State::Succeeded), end(State::Failed)],
@@ -200,6 +215,7 @@ mod tests {
             row: ended_row(&row("t", "a", now()), State::Succeeded),
             settles,
             refunds: false,
+            held: Vec::new(),
         };
         let bytes = end(false).row.memory_bytes();
         let backlog = || Batch {

@@ -1,16 +1,23 @@
 //! Rare changes: an admin's decisions. Each is a transaction on a connection of the pool, which also
 //! announces the change to the other replicas.
 
+use std::time::Duration;
+
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgPool, Postgres};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::super::{RegisteredTool, SharedChange, Switch};
 use super::announce::announce;
 use super::commit::storable;
+use super::lease::RECALL_TIME;
 use super::read::Result;
 use crate::call::InvocationId;
+
+/// How often a reset looks whether the free units of its counters are back.
+const RECALL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Makes changes in the name of one process.
 pub(super) struct Changes {
@@ -22,12 +29,20 @@ pub(super) struct Changes {
 impl Changes {
     /// Deletes the counters of a tool, or only those of a caller. See the trait.
     pub(super) async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<u64> {
-        let sql = "delete from quota where id in (select id from quota where (tool = $1 and ($2::text is null or caller = $2)) \
-            or (tool = '' and caller = $2) order by id for update)";
-        let query = sqlx::query(sql)
-            .bind(storable(tool))
-            .bind(caller.map(storable));
-        Ok(query.execute(&self.pool).await?.rows_affected())
+        let counters = async |sql| {
+            sqlx::query_scalar::<_, i64>(sql)
+                .bind(storable(tool))
+                .bind(caller.map(storable))
+                .fetch_one(&self.pool)
+                .await
+        };
+        // A replica that keeps silent must not hand out units that were set aside before.
+        let until = Instant::now() + RECALL_TIME;
+        while counters("select recall_units_1($1, $2)").await? > 0 && Instant::now() < until {
+            sleep(RECALL_INTERVAL).await;
+        }
+        let deleted = counters("select reset_counters_1($1, $2)").await?;
+        Ok(deleted.unsigned_abs())
     }
 
     pub(super) async fn purge_results(&self, tool: Option<&str>) -> Result<u64> {

@@ -1,7 +1,8 @@
 //! Sends a batch to the database: one call of `commit_batch_1`, which is one transaction.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize, Serializer};
 use sqlx::PgConnection;
@@ -10,10 +11,12 @@ use uuid::Uuid;
 use super::super::pending_durations::PendingDurations;
 use super::super::{Reservation, ReserveError, Row};
 use super::batch::{Batch, End};
+use super::lease::RECALL_TIME;
+use super::units::{BlockChanges, CounterKey, counter_key};
 use crate::call::{Charge, Charged, InvocationId};
 
 const COMMIT: &str = "select commit_batch_1($1, $2, $3, $4, $5::jsonb, $6::jsonb, $7::jsonb, $8::jsonb, $9, $10::jsonb, \
-    $11::jsonb, $12::jsonb, $13::jsonb)::text";
+    $11::jsonb, $12::jsonb, $13::jsonb, $14::jsonb, $15, $16)::text";
 
 /// The place of a commit among all commits.
 #[derive(Clone, Copy)]
@@ -29,10 +32,32 @@ pub(super) struct CommitNumber {
 /// What a commit decided, in the order of the batch.
 #[derive(Default)]
 pub(super) struct Decisions {
-    pub(super) reservations: Vec<Result<Reservation, ReserveError>>,
-    pub(super) unit_requests: Vec<Result<Reservation, ReserveError>>,
+    pub(super) reservations: Vec<StartDecision>,
+    pub(super) unit_requests: Vec<StartDecision>,
+    /// The counters of the batch.
+    pub(super) counters: Vec<(CounterKey, CommittedCounter)>,
+    /// Counter and window of blocks that no longer exist.
+    pub(super) gone: Vec<(i64, i64)>,
+    /// Counters whose free units other replicas need.
+    pub(super) recalled: Vec<i64>,
     /// Ended calls that another replica has settled before.
     pub(super) lost: Vec<InvocationId>,
+}
+
+/// The decision on a starting call. `None`: it waits for free units.
+pub(super) type StartDecision = Option<Result<Reservation, ReserveError>>;
+
+/// The state of a counter after a commit.
+pub(super) struct CommittedCounter {
+    pub(super) id: i64,
+    pub(super) window_start: i64,
+    pub(super) used: u64,
+    /// Free units that the commit has set aside.
+    pub(super) added: u64,
+    /// The limit of the calls of the batch.
+    pub(super) limit: Option<u64>,
+    /// Whether calls or this replica may have got units.
+    pub(super) has_units: bool,
 }
 
 /// Commits a batch, or nothing.
@@ -41,22 +66,33 @@ pub(super) async fn commit(
     number: CommitNumber,
     running: u32,
     batch: &Batch,
+    blocks: &BlockChanges,
     durations: Option<&PendingDurations>,
 ) -> Result<Decisions, sqlx::Error> {
-    let counters = Counters::of(batch);
-    let reservations = batch.reservations.iter().map(|(row, charges)| StartedRow {
-        row: RowColumns::of(row),
-        charges: counters.positions(charges, row.started_at),
+    let counters = Counters::of(batch, blocks);
+    let reservations = batch.reservations.iter().map(|call| StartedRow {
+        row: RowColumns::of(&call.row),
+        charges: counters.positions(&call.charges, call.row.started_at),
+        is_final: has_waited(call.waits_since),
     });
     let unit_requests = batch.unit_requests.iter().map(|request| UnitColumns {
         id: request.invocation,
         at: request.started_at.as_millisecond(),
         charges: counters.positions(&request.charges, request.started_at),
+        is_final: has_waited(request.waits_since),
     });
     let ends = batch.ends.iter().map(|end: &End| EndedRow {
         row: RowColumns::of(&end.row),
         settles: end.settles,
         refunds: end.refunds,
+        held: match end.refunds {
+            true => Vec::new(),
+            false => end
+                .held
+                .iter()
+                .filter_map(|unit| unit.block(number.boot))
+                .collect(),
+        },
     });
     let attempts = batch.attempts.iter().map(|attempt| AttemptColumns {
         invocation: attempt.invocation,
@@ -95,7 +131,7 @@ pub(super) async fn commit(
         .bind(number.attachment)
         .bind(number.batch)
         .bind(i32::try_from(running).unwrap_or(i32::MAX))
-        .bind(to_json(counters.names.iter()))
+        .bind(to_json(counters.columns.iter()))
         .bind(to_json(reservations))
         .bind(to_json(unit_requests))
         .bind(to_json(ends))
@@ -104,13 +140,20 @@ pub(super) async fn commit(
         .bind(to_json(results))
         .bind(to_json(refusals))
         .bind(to_json(latencies))
+        .bind(to_json(blocks.kept.iter()))
+        .bind(blocks.is_complete)
+        .bind(batch.is_empty())
         .fetch_one(connection)
         .await?;
     let answer: Answer =
         serde_json::from_str(&answer).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    let reserved = batch.reservations.iter().map(|(_, charges)| charges);
+    let reserved = batch.reservations.iter().map(|call| &call.charges);
     let requested = batch.unit_requests.iter().map(|request| &request.charges);
+    let committed = counters.committed(&answer.counters);
     Ok(Decisions {
+        counters: committed,
+        gone: answer.gone,
+        recalled: answer.recalled,
         reservations: decode(answer.reservations, reserved),
         unit_requests: decode(answer.units, requested),
         lost: answer.lost,
@@ -120,11 +163,16 @@ pub(super) async fn commit(
 fn decode<'a>(
     decisions: Vec<Decision>,
     charges: impl Iterator<Item = &'a Vec<Charge>>,
-) -> Vec<Result<Reservation, ReserveError>> {
+) -> Vec<StartDecision> {
     let decisions = decisions.into_iter().zip(charges);
     decisions
         .map(|(decision, charges)| decision.with(charges))
         .collect()
+}
+
+/// Whether a call has waited long enough for free units.
+fn has_waited(since: Option<Instant>) -> bool {
+    since.is_some_and(|since| since.elapsed() >= RECALL_TIME)
 }
 
 /// The id as the driver binds it.
@@ -143,47 +191,120 @@ fn to_json(rows: impl ExactSizeIterator<Item = impl Serialize>) -> Option<String
     String::from_utf8(json).ok()
 }
 
-/// The counters of a batch, each once, in one order for all replicas: they are locked in this order.
+/// The counters of a commit, each once, in one order for all replicas: they are locked in this order.
 struct Counters<'a> {
-    names: Vec<CounterName<'a>>,
+    columns: Vec<CounterColumns<'a>>,
     positions: HashMap<CounterName<'a>, usize>,
+    calls: Vec<CounterCalls>,
 }
 
 /// Tool, caller, run and window.
 type CounterName<'a> = (Text<'a>, Text<'a>, Text<'a>, &'static str);
 
+/// Name, newest start of a window, wanted free units, limit.
+type CounterColumns<'a> = (Text<'a>, Text<'a>, Text<'a>, &'static str, i64, u64, u64);
+
+/// What a commit needs of a counter.
+struct CounterCalls {
+    key: CounterKey,
+    newest_start: i64,
+    wanted: u64,
+    limit: u64,
+    /// Whether calls of the batch are charged to it.
+    has_calls: bool,
+    /// Whether some of them take units without a row.
+    has_unit_requests: bool,
+}
+
 impl<'a> Counters<'a> {
-    fn of(batch: &'a Batch) -> Self {
-        let reserved = batch.reservations.iter().flat_map(|(_, charges)| charges);
-        let requested = batch
-            .unit_requests
-            .iter()
-            .flat_map(|request| &request.charges);
-        let mut names: Vec<_> = reserved.chain(requested).map(counter_name).collect();
-        names.sort_unstable();
-        names.dedup();
-        let positions = names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (*name, at))
-            .collect();
-        Self { names, positions }
+    fn of(batch: &'a Batch, blocks: &'a BlockChanges) -> Self {
+        let mut counters = BTreeMap::<CounterName<'a>, CounterCalls>::new();
+        let reserved = batch.reservations.iter();
+        let reserved = reserved.map(|call| (&call.charges, call.row.started_at, false));
+        let requested = batch.unit_requests.iter();
+        let requested = requested.map(|request| (&request.charges, request.started_at, true));
+        for (charges, at, is_unit_request) in reserved.chain(requested) {
+            for charge in charges {
+                let name = counter_name(charge);
+                let calls = counters
+                    .entry(name)
+                    .or_insert_with(|| CounterCalls::new(counter_key(charge)));
+                calls.newest_start = calls.newest_start.max(charge.per.window_start(at));
+                calls.limit = calls.limit.min(charge.limit);
+                calls.has_calls = true;
+                calls.has_unit_requests |= is_unit_request;
+            }
+        }
+        for wanted in &blocks.wanted {
+            let (tool, caller, run, per) = &wanted.key;
+            let name = (Text(tool), Text(caller), Text(run), per.as_str());
+            let calls = counters
+                .entry(name)
+                .or_insert_with(|| CounterCalls::new(wanted.key.clone()));
+            calls.newest_start = calls.newest_start.max(wanted.window_start);
+            calls.limit = calls.limit.min(wanted.limit);
+            calls.wanted = wanted.units;
+        }
+        let names = counters.keys().enumerate();
+        let positions = names.map(|(at, name)| (*name, at)).collect();
+        let columns = counters.iter().map(|(&(tool, caller, run, per), calls)| {
+            let (start, wanted, limit) = (calls.newest_start, calls.wanted, calls.limit);
+            (tool, caller, run, per, start, wanted, storable_limit(limit))
+        });
+        Self {
+            columns: columns.collect(),
+            positions,
+            calls: counters.into_values().collect(),
+        }
+    }
+
+    /// The state of the counters, as the commit has returned it.
+    fn committed(self, counters: &[(i64, i64, u64, u64)]) -> Vec<(CounterKey, CommittedCounter)> {
+        let counters = self.calls.into_iter().zip(counters);
+        let committed = |(calls, &(id, window_start, used, added)): (CounterCalls, &_)| {
+            let counter = CommittedCounter {
+                id,
+                window_start,
+                used,
+                added,
+                limit: calls.has_calls.then_some(calls.limit),
+                has_units: added > 0 || calls.has_unit_requests,
+            };
+            (calls.key, counter)
+        };
+        counters.map(committed).collect()
     }
 
     /// The charges with the positions of their counters, the starts of their windows and limits.
     fn positions(&self, charges: &'a [Charge], at: jiff::Timestamp) -> Vec<(usize, i64, u64)> {
         let position = |charge: &'a Charge| {
             let counter = self.positions.get(&counter_name(charge)).copied();
-            // PostgreSQL's integers have a sign.
-            let limit = charge.limit.min(i64::MAX.unsigned_abs());
             (
                 counter.unwrap_or_default(),
                 charge.per.window_start(at),
-                limit,
+                storable_limit(charge.limit),
             )
         };
         charges.iter().map(position).collect()
     }
+}
+
+impl CounterCalls {
+    fn new(key: CounterKey) -> Self {
+        Self {
+            key,
+            newest_start: i64::MIN,
+            wanted: 0,
+            limit: u64::MAX,
+            has_calls: false,
+            has_unit_requests: false,
+        }
+    }
+}
+
+/// PostgreSQL's integers have a sign.
+fn storable_limit(limit: u64) -> u64 {
+    limit.min(i64::MAX.unsigned_abs())
 }
 
 fn counter_name(charge: &Charge) -> CounterName<'_> {
@@ -274,6 +395,8 @@ struct StartedRow<'a> {
     #[serde(flatten)]
     row: RowColumns<'a>,
     charges: Vec<(usize, i64, u64)>,
+    #[serde(rename = "final")]
+    is_final: bool,
 }
 
 #[derive(Serialize)]
@@ -282,6 +405,8 @@ struct EndedRow<'a> {
     row: RowColumns<'a>,
     settles: bool,
     refunds: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held: Vec<(i64, i64)>,
 }
 
 #[derive(Serialize)]
@@ -289,6 +414,8 @@ struct UnitColumns {
     id: InvocationId,
     at: i64,
     charges: Vec<(usize, i64, u64)>,
+    #[serde(rename = "final")]
+    is_final: bool,
 }
 
 #[derive(Serialize)]
@@ -332,6 +459,10 @@ struct Answer {
     reservations: Vec<Decision>,
     units: Vec<Decision>,
     lost: Vec<InvocationId>,
+    /// Id, start of the window, used units and added units, in the order of the counters.
+    counters: Vec<(i64, i64, u64, u64)>,
+    gone: Vec<(i64, i64)>,
+    recalled: Vec<i64>,
 }
 
 /// The decision on one call, as `commit_batch_1` writes it.
@@ -344,16 +475,22 @@ enum Decision {
     Full { full: usize, start: i64, used: u64 },
     /// This call holds the key.
     Claimed { holder: InvocationId },
+    /// Replicas have free units, and were asked for them.
+    Waits {
+        #[serde(rename = "wait")]
+        _wait: bool,
+    },
 }
 
 impl Decision {
-    fn with(self, charges: &[Charge]) -> Result<Reservation, ReserveError> {
+    fn with(self, charges: &[Charge]) -> StartDecision {
         let charged = |charge: &Charge, window_start, used| Charged {
             charge: charge.clone(),
             window_start,
             used,
         };
-        match self {
+        Some(match self {
+            Self::Waits { .. } => return None,
             Self::Admitted(counted) => Ok(Reservation {
                 charged: charges
                     .iter()
@@ -366,6 +503,6 @@ impl Decision {
                 None => super::super::Error::Failed("an unknown limit is reached".into()).into(),
             }),
             Self::Claimed { holder } => Err(ReserveError::KeyClaimed(holder)),
-        }
+        })
     }
 }

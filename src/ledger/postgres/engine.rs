@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
@@ -16,22 +16,29 @@ use super::super::writer_queue::OnCommit;
 use super::super::{
     ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, Durability,
     EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange,
+    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
     StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
-use super::batch::{End, UnitRequest};
+use super::batch::{End, StartingCall, UnitRequest};
 use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
-use super::{announce, approvals, buckets, fault, list, open, read, retention, settle, writer};
+use super::units::SetAside;
+use super::{
+    announce, approvals, buckets, fault, list, open, read, retention, settle, writer,
+    writerannounce,
+};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long a query may take: longer than the server's own limit, which gives the better message.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// How often partitions are added. They are added for several days.
 const PARTITION_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Messages about units that may wait for the writer.
+const UNIT_SIGNALS: usize = 256;
 
 /// A ledger that several replicas share.
 pub(in crate::ledger) struct PostgresLedger {
@@ -40,6 +47,7 @@ pub(in crate::ledger) struct PostgresLedger {
     when_down: WhenDown,
     writer: Writer,
     lease: Arc<Lease>,
+    units: SetAside,
     pool: PgPool,
     changes: Changes,
     /// The current boot id, which changes if another replica settles this one.
@@ -69,15 +77,19 @@ impl PostgresLedger {
         let boot = replica.watch_boot();
         let (shared_changes, _) = broadcast::channel(announce::CAPACITY);
         let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
-        let following = announce::follow(pool.clone(), process, newest, shared_changes.clone());
+        let (signals, unit_signals) = mpsc::channel(UNIT_SIGNALS);
+        let changes = shared_changes.clone();
+        let following = announce::follow(pool.clone(), process, newest, changes, signals);
+        let units = SetAside::default();
         let partitions = tokio::spawn(maintain_partitions(pool.clone()));
         let tasks = [settling, tokio::spawn(following), partitions];
         Ok(Self {
             place: address.place,
             durability: settings.durability,
             when_down: settings.when_down,
-            writer: writer::spawn_writer(replica, observer),
+            writer: writer::spawn_writer(replica, units.clone(), unit_signals, observer),
             lease,
+            units,
             changes: Changes {
                 pool: pool.clone(),
                 process,
@@ -105,6 +117,7 @@ impl PostgresLedger {
             when_down: settings.when_down,
             writer: Writer::new_closed(),
             lease: Arc::new(Lease::new(Instant::now())),
+            units: SetAside::default(),
             changes: Changes {
                 pool: pool.clone(),
                 process,
@@ -147,8 +160,11 @@ async fn maintain_partitions(pool: PgPool) {
 impl Ledger for PostgresLedger {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         self.reserve_with(|reply| Operation::Reserve {
-            row,
-            charges,
+            call: StartingCall {
+                row,
+                charges,
+                waits_since: None,
+            },
             reply,
         })
         .await
@@ -164,7 +180,14 @@ impl Ledger for PostgresLedger {
             invocation,
             started_at,
             charges,
+            waits_since: None,
         };
+        // Without a lease, the units may belong to a replica that was settled.
+        if self.lease.covers(Instant::now())
+            && let Some(reservation) = self.units.take(&request)
+        {
+            return Ok(reservation);
+        }
         self.reserve_with(|reply| Operation::TakeUnits { request, reply })
             .await
     }
@@ -186,10 +209,13 @@ impl Ledger for PostgresLedger {
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
+        let is_refused = row.state == State::Refused;
         let end = End {
+            held: self.units.release(row.id),
             row,
             settles: true,
-            refunds: !refunds.is_empty(),
+            // A refused call uses no unit.
+            refunds: !refunds.is_empty() || is_refused,
         };
         self.writer
             .send_and_wait(|reply| Operation::Settle { end, reply })
@@ -241,7 +267,11 @@ impl Ledger for PostgresLedger {
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        bounded(read::units_used(&self.pool, charges, now)).await
+        let mut used = bounded(read::units_used(&self.pool, charges, now)).await?;
+        for charged in &mut used {
+            charged.used = charged.used.saturating_sub(self.units.free_units(charged));
+        }
+        Ok(used)
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {

@@ -12,6 +12,9 @@ pub(super) const LEASE: Duration = Duration::from_secs(15);
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// A replica without other commits commits this often.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long calls wait for free units of other replicas. A replica that stays silent for longer hands
+/// out none: its lease has ended.
+pub(super) const RECALL_TIME: Duration = GRACE;
 /// The process counts the grace shorter than the others do.
 const MARGIN: Duration = Duration::from_secs(1);
 

@@ -4,6 +4,7 @@
 //! - `queue.rs` leads to `writer.rs`, which groups commits: one batch, one statement, one round trip.
 //!   `batch.rs` is the content of one commit, and `commit.rs` sends it. The function in the database
 //!   decides limits and keys, so the decisions of all replicas are made in one place.
+//! - `units.rs` has the units of limits that this replica has set aside.
 //! - `replica.rs` registers this process. `lease.rs` tells how long it may run calls, and `settle.rs`
 //!   settles the calls of processes that have ended.
 //! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
@@ -32,6 +33,7 @@ mod settle;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
+mod units;
 mod writer;
 
 pub(super) use engine::PostgresLedger;

@@ -6,8 +6,7 @@ use tokio::sync::oneshot;
 
 use super::super::writer_queue::{OnCommit, Reply, WriterOperation, WriterQueue};
 use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
-use super::batch::{End, UnitRequest};
-use crate::call::Charge;
+use super::batch::{End, StartingCall, UnitRequest};
 
 /// The handle of the writer's task.
 pub(super) type Writer = WriterQueue<Operation>;
@@ -15,11 +14,30 @@ pub(super) type Writer = WriterQueue<Operation>;
 /// The reply to a call that asks for units.
 pub(super) type ReserveReply = oneshot::Sender<Result<Reservation, ReserveError>>;
 
+/// What other replicas tell the writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnitSignal {
+    /// Calls need the free units of this counter.
+    Recall(i64),
+    /// Free units were given back.
+    Freed,
+}
+
+impl UnitSignal {
+    /// Reads the text of a notification.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text.split_once(' ')? {
+            ("recall", counter) => counter.parse().ok().map(Self::Recall),
+            ("freed", _) => Some(Self::Freed),
+            _ => None,
+        }
+    }
+}
+
 /// An operation of the writer.
 pub(super) enum Operation {
     Reserve {
-        row: Row,
-        charges: Vec<Charge>,
+        call: StartingCall,
         reply: ReserveReply,
     },
     TakeUnits {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::commit::{self, CommitNumber, Decisions};
 use super::lease::Lease;
+use super::units::BlockChanges;
 use super::{fault, open};
 use crate::call::KEY_RETENTION;
 use crate::ledger::pending_durations::PendingDurations;
@@ -222,6 +223,7 @@ impl Replica {
         &mut self,
         running: u32,
         batch: &Batch,
+        blocks: &BlockChanges,
         durations: Option<&PendingDurations>,
     ) -> Result<Decisions, sqlx::Error> {
         let began = Instant::now();
@@ -233,7 +235,7 @@ impl Replica {
         let Some(connection) = self.connection.as_mut() else {
             return Err(fault::timeout_error());
         };
-        let committing = commit::commit(connection, number, running, batch, durations);
+        let committing = commit::commit(connection, number, running, batch, blocks, durations);
         let committed = bounded(committing).await;
         match &committed {
             Ok(_) => {

@@ -43,7 +43,8 @@ const DELETE_APPROVALS: &str =
     "delete from approval where id in (select id from approval where id < $1 and done limit $2)";
 const DELETE_REST: [&str; 2] = [
     "delete from attempt where (invocation, attempt) in (select invocation, attempt from attempt where invocation < $1 limit $2)",
-    "delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 limit $2)",
+    "with gone as (delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 order by id limit $2) returning id), \
+     blocks as (delete from unit_block where counter in (select id from gone)) select id from gone",
 ];
 const DELETE_KEYS: &str = "delete from key_holder where (idempotency_key, caller, tool) in \
     (select idempotency_key, caller, tool from key_holder where held_until <= $1 limit $2)";

@@ -22,8 +22,9 @@ use super::batch::{Batch, SharedRefusal};
 use super::commit::Decisions;
 use super::fault;
 use super::lease::HEARTBEAT;
-use super::queue::{Operation, ReserveReply, Writer};
-use super::replica::Replica;
+use super::queue::{Operation, ReserveReply, UnitSignal, Writer};
+use super::replica::{Attached, Replica};
+use super::units::{BlockChanges, SetAside};
 use crate::call::InvocationId;
 
 /// A batch ends at about this many bytes of row text.
@@ -37,6 +38,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a transaction is repeated after a deadlock.
 const MAX_REPETITIONS: u32 = 5;
 
+/// How soon a call that waits for free units of other replicas asks again, if they do not answer.
+const RECALL_RETRY: Duration = Duration::from_millis(100);
+
 /// Why the end of a call is not in the ledger.
 const SETTLED_BY_ANOTHER: &str = "this replica did not reach the database in time, and another one has recorded the call as `unknown`";
 
@@ -48,6 +52,10 @@ pub(super) struct WriterTask {
     unanswered: Option<Batch>,
     /// Calls that were reserved for callers that have gone.
     unwanted: Vec<InvocationId>,
+    units: SetAside,
+    signals: mpsc::Receiver<UnitSignal>,
+    /// Starting calls that wait for free units of other replicas.
+    postponed: Postponed,
     durations: PendingDurations,
     refusals: Refusals<()>,
     observer: Arc<dyn LedgerObserver>,
@@ -64,8 +72,23 @@ struct Waiting {
     bytes: usize,
 }
 
+/// Starting calls that wait for free units, and those that wait for them.
+#[derive(Default)]
+struct Postponed {
+    batch: Batch,
+    waiting: Waiting,
+    /// When to ask again.
+    retry_at: Option<Instant>,
+}
+
 /// Starts the writer's task.
-pub(super) fn spawn_writer(replica: Replica, observer: Arc<dyn LedgerObserver>) -> Writer {
+pub(super) fn spawn_writer(
+    replica: Replica,
+    units: SetAside,
+    signals: mpsc::Receiver<UnitSignal>,
+    observer: Arc<dyn LedgerObserver>,
+) -> Writer {
+    units.restart(replica.boot());
     let health = Arc::<WriterHealth>::default();
     let (writer, operations) = Writer::new(health.clone());
     let task = WriterTask {
@@ -74,6 +97,9 @@ pub(super) fn spawn_writer(replica: Replica, observer: Arc<dyn LedgerObserver>) 
         backlog: Batch::default(),
         unanswered: None,
         unwanted: Vec::new(),
+        units,
+        signals,
+        postponed: Postponed::default(),
         durations: PendingDurations::default(),
         refusals: Refusals::default(),
         observer,
@@ -88,10 +114,20 @@ impl WriterTask {
         let mut wake_at = Instant::now() + HEARTBEAT;
         let mut collect_until = Instant::now();
         loop {
+            let retry_at = self.postponed.retry_at.unwrap_or(wake_at);
             // `biased` with the time condition: the heartbeat comes however many operations arrive.
             let received = tokio::select! {
                 biased;
                 received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < wake_at => received,
+                Some(signal) = self.signals.recv(), if Instant::now() < wake_at => {
+                    self.follow_signal(signal);
+                    self.commit_batch(Batch::default(), Waiting::default()).await;
+                    continue;
+                }
+                () = tokio::time::sleep_until(retry_at), if retry_at < wake_at => {
+                    self.commit_batch(Batch::default(), Waiting::default()).await;
+                    continue;
+                }
                 () = tokio::time::sleep_until(wake_at) => {
                     self.beat().await;
                     wake_at = Instant::now() + self.pause();
@@ -134,11 +170,15 @@ impl WriterTask {
     async fn process(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
         let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
         let mut close = None;
+        while let Ok(signal) = self.signals.try_recv() {
+            self.follow_signal(signal);
+        }
         for op in operations.drain(..) {
             match op {
                 Operation::Flush { reply } => {
                     self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
                         .await;
+                    self.units.recall_idle(true);
                     self.beat().await;
                     let _ = reply.send(self.health.check());
                 }
@@ -156,13 +196,9 @@ impl WriterTask {
 
     fn collect(&mut self, op: Operation, batch: &mut Batch, waiting: &mut Waiting) {
         match op {
-            Operation::Reserve {
-                row,
-                charges,
-                reply,
-            } => {
-                waiting.bytes += row.memory_bytes();
-                batch.reservations.push((row, charges));
+            Operation::Reserve { call, reply } => {
+                waiting.bytes += call.row.memory_bytes();
+                batch.reservations.push(call);
                 waiting.reservations.push(reply);
             }
             Operation::TakeUnits { request, reply } => {
@@ -172,12 +208,17 @@ impl WriterTask {
             Operation::Record { row, on_commit } => {
                 waiting.bytes += row.memory_bytes();
                 let id = row.id;
+                if row.state == State::Refused {
+                    // Its caller may not know that it has units.
+                    self.units.cancel(id);
+                }
                 match self.find_shared_row(&row) {
                     Some(share) => batch.add_shared_refusal(share),
                     None => batch.ends.push(super::batch::End {
                         row,
                         settles: false,
                         refunds: false,
+                        held: Vec::new(),
                     }),
                 }
                 match on_commit {
@@ -220,13 +261,24 @@ impl WriterTask {
 
     /// Commits a batch, after the backlog, and sends the replies.
     async fn commit_batch(&mut self, mut batch: Batch, mut waiting: Waiting) {
+        // Without a connection, the callers do not wait for one.
+        let is_sent = self.is_healthy();
+        if !is_sent
+            || self
+                .postponed
+                .retry_at
+                .is_some_and(|at| at <= Instant::now())
+        {
+            self.postponed.resume(&mut batch, &mut waiting);
+        }
         waiting.remove_abandoned(&mut batch);
-        if batch.is_empty() {
+        if is_sent {
+            self.take_units(&mut batch, &mut waiting);
+        }
+        if batch.is_empty() && !(is_sent && self.units.has_changes()) {
             return;
         }
         batch.remove_duplicates();
-        // Without a connection, the callers do not wait for one.
-        let is_sent = self.is_healthy();
         let committed = if is_sent {
             batch.voids.append(&mut self.unwanted);
             self.commit(&batch).await
@@ -239,8 +291,8 @@ impl WriterTask {
                     .ends
                     .iter()
                     .for_each(|end| self.durations.add(&end.row));
-                let unwanted = waiting.send(decisions, batch.started_calls());
-                self.unwanted.extend(unwanted);
+                self.units.end(&batch);
+                self.answer(batch, waiting, decisions);
             }
             Err(error) => {
                 waiting.send_error(&error);
@@ -249,18 +301,120 @@ impl WriterTask {
         }
     }
 
+    /// Sends what the commit decided. Calls that wait for free units stay.
+    fn answer(&mut self, mut batch: Batch, mut waiting: Waiting, decisions: Decisions) {
+        let now = Instant::now();
+        let mut has_own_units = false;
+        let replies = waiting.reservations.drain(..).zip(decisions.reservations);
+        for (mut call, (reply, decision)) in batch.reservations.drain(..).zip(replies) {
+            let Some(mut decision) = decision else {
+                has_own_units |= self.units.recall_charged(&call.charges);
+                call.waits_since.get_or_insert(now.into_std());
+                self.postponed.batch.reservations.push(call);
+                self.postponed.waiting.reservations.push(reply);
+                continue;
+            };
+            if let Ok(reservation) = &mut decision {
+                self.units.hide_free(&mut reservation.charged);
+            }
+            if let Err(Ok(_)) = reply.send(decision) {
+                self.unwanted.push(call.row.id);
+            }
+        }
+        let replies = waiting.unit_requests.drain(..).zip(decisions.unit_requests);
+        for (mut request, (reply, decision)) in batch.unit_requests.drain(..).zip(replies) {
+            let Some(mut decision) = decision else {
+                has_own_units |= self.units.recall_charged(&request.charges);
+                request.waits_since.get_or_insert(now.into_std());
+                self.postponed.batch.unit_requests.push(request);
+                self.postponed.waiting.unit_requests.push(reply);
+                continue;
+            };
+            if let Ok(reservation) = &mut decision {
+                self.units.hold(request.invocation, &reservation.charged);
+                self.units.hide_free(&mut reservation.charged);
+            }
+            if let Err(Ok(_)) = reply.send(decision) {
+                self.units.cancel(request.invocation);
+            }
+        }
+        waiting.answer_ends(&decisions.lost);
+        if !self.postponed.batch.is_empty() {
+            let pause = if has_own_units {
+                Duration::ZERO
+            } else {
+                RECALL_RETRY
+            };
+            self.postponed.retry_at = Some(now + pause);
+        }
+    }
+
+    /// Gives calls the free units that have come meanwhile.
+    fn take_units(&self, batch: &mut Batch, waiting: &mut Waiting) {
+        let all = batch
+            .unit_requests
+            .drain(..)
+            .zip(waiting.unit_requests.drain(..));
+        let (mut requests, mut replies) = (Vec::new(), Vec::new());
+        for (request, reply) in all {
+            match self.units.take(&request) {
+                Some(reservation) => {
+                    if reply.send(Ok(reservation)).is_err() {
+                        self.units.cancel(request.invocation);
+                    }
+                }
+                None => {
+                    requests.push(request);
+                    replies.push(reply);
+                }
+            }
+        }
+        (batch.unit_requests, waiting.unit_requests) = (requests, replies);
+    }
+
+    fn follow_signal(&mut self, signal: UnitSignal) {
+        match signal {
+            UnitSignal::Recall(counter) => self.units.recall(counter),
+            UnitSignal::Freed if self.postponed.batch.is_empty() => {}
+            UnitSignal::Freed => self.postponed.retry_at = Some(Instant::now()),
+        }
+    }
+
+    /// Takes over what a commit has done with units.
+    fn take_over_units(&self, decisions: &mut Decisions) {
+        let counters = std::mem::take(&mut decisions.counters);
+        self.units.update(counters, &decisions.gone);
+        for counter in &decisions.recalled {
+            self.units.recall(*counter);
+        }
+    }
+
+    /// Notes under which id this replica goes on.
+    fn follow_boot(&self, attached: &Attached) {
+        if attached.was_settled {
+            self.units.restart(self.replica.boot());
+            warn_settled(&self.replica);
+        }
+    }
+
     /// Commits a batch. A failed batch is still with the caller, unless its outcome is open.
     async fn commit(&mut self, batch: &Batch) -> Result<Decisions, Error> {
         let mut repetitions = 0;
         let began = Instant::now();
+        let mut blocks = self.units.plan(batch);
         loop {
             // A heartbeat writes all that wait.
             let has_durations =
                 self.durations.is_due() || batch.is_empty() && !self.durations.is_empty();
             let durations = has_durations.then_some(&self.durations);
             let running = self.observer.running_calls();
-            match self.replica.commit(running, batch, durations).await {
-                Ok(decisions) => {
+            match self
+                .replica
+                .commit(running, batch, &blocks, durations)
+                .await
+            {
+                Ok(mut decisions) => {
+                    self.take_over_units(&mut decisions);
                     if has_durations {
                         self.durations.clear();
                     }
@@ -277,9 +431,10 @@ impl WriterTask {
                     // Nothing of this batch is committed, so it can be repeated under a new id.
                     self.replica.disconnect();
                     match self.replica.reattach().await {
-                        Ok(_) => warn_settled(&self.replica),
+                        Ok(attached) => self.follow_boot(&attached),
                         Err(error) => return Err(self.fail(&error)),
                     }
+                    blocks = self.units.plan(batch);
                 }
                 Err(error) => return Err(self.fail(&error)),
             }
@@ -289,6 +444,7 @@ impl WriterTask {
     /// Notes a failure.
     fn fail(&self, error: &sqlx::Error) -> Error {
         let reason = fault::reason(error);
+        self.units.mark_uncertain();
         self.observer.on_commit_failure();
         let before = self.health.failure.swap(Some(Arc::new(reason.clone())));
         if before.is_none() {
@@ -340,9 +496,7 @@ impl WriterTask {
         if !self.replica.is_connected() {
             match self.replica.reattach().await {
                 Ok(attached) => {
-                    if attached.was_settled {
-                        warn_settled(&self.replica);
-                    }
+                    self.follow_boot(&attached);
                     self.resolve_unanswered(attached.open_commit_succeeded);
                 }
                 Err(error) => {
@@ -361,8 +515,12 @@ impl WriterTask {
             }
         }
         self.report_backlog();
+        self.units.recall_idle(false);
         if self.backlog.is_empty() && self.replica.take_lock().await.is_ok() {
             let _ = self.commit(&Batch::default()).await;
+            // The answer may ask for free units.
+            self.commit_batch(Batch::default(), Waiting::default())
+                .await;
         }
     }
 
@@ -374,6 +532,7 @@ impl WriterTask {
         };
         if is_committed == Some(true) {
             self.backlog.voids.extend(batch.started_calls());
+            self.units.end(&batch);
             batch
                 .ends
                 .iter()
@@ -393,8 +552,11 @@ impl WriterTask {
             let mut batch = self.backlog.take_oldest(at_most, MAX_BATCH_BYTES);
             batch.remove_duplicates();
             let running = self.observer.running_calls();
-            match self.replica.commit(running, &batch, None).await {
-                Ok(_) => {
+            let blocks = self.units.plan(&batch);
+            match self.replica.commit(running, &batch, &blocks, None).await {
+                Ok(mut decisions) => {
+                    self.take_over_units(&mut decisions);
+                    self.units.end(&batch);
                     batch
                         .ends
                         .iter()
@@ -402,14 +564,17 @@ impl WriterTask {
                     return true;
                 }
                 Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
+                    self.units.mark_uncertain();
                     self.backlog.put_back(batch);
                     repetitions += 1;
                 }
                 Err(error) if fault::is_row_error(&error) && at_most > 1 => {
+                    self.units.mark_uncertain();
                     self.backlog.put_back(batch);
                     at_most = 1;
                 }
                 Err(error) if fault::is_row_error(&error) => {
+                    self.units.mark_uncertain();
                     let ids: Vec<_> = batch
                         .ends
                         .iter()
@@ -441,12 +606,18 @@ impl WriterTask {
 
     async fn close(mut self, mut operations: mpsc::Receiver<Operation>) {
         operations.close();
+        self.units.recall_idle(true);
         self.beat().await;
         if !self.durations.is_empty() {
             let running = self.observer.running_calls();
             let _ = self
                 .replica
-                .commit(running, &Batch::default(), Some(&self.durations))
+                .commit(
+                    running,
+                    &Batch::default(),
+                    &BlockChanges::default(),
+                    Some(&self.durations),
+                )
                 .await;
         }
         while let Ok(op) = operations.try_recv() {
@@ -476,6 +647,27 @@ fn retain_awaited<T>(requests: &mut Vec<T>, replies: &mut Vec<ReserveReply>) {
     }
 }
 
+impl Postponed {
+    /// Moves the calls to the beginning of a batch.
+    fn resume(&mut self, batch: &mut Batch, waiting: &mut Waiting) {
+        let Self {
+            batch: mut first,
+            waiting: mut first_waiting,
+            ..
+        } = std::mem::take(self);
+        first.reservations.append(&mut batch.reservations);
+        first.unit_requests.append(&mut batch.unit_requests);
+        batch.reservations = first.reservations;
+        batch.unit_requests = first.unit_requests;
+        first_waiting.reservations.append(&mut waiting.reservations);
+        first_waiting
+            .unit_requests
+            .append(&mut waiting.unit_requests);
+        waiting.reservations = first_waiting.reservations;
+        waiting.unit_requests = first_waiting.unit_requests;
+    }
+}
+
 impl Waiting {
     /// Takes out the starting calls whose callers have gone. Such a caller may have recorded a
     /// refusal in the same batch, which could not give back units that this batch takes.
@@ -484,29 +676,15 @@ impl Waiting {
         retain_awaited(&mut batch.unit_requests, &mut self.unit_requests);
     }
 
-    /// Sends what the commit decided. Returns the calls that were reserved for callers that have
-    /// gone.
-    fn send(
-        self,
-        decisions: Decisions,
-        started: impl Iterator<Item = InvocationId>,
-    ) -> Vec<InvocationId> {
-        let reservations = self.reservations.into_iter().zip(decisions.reservations);
-        let unit_requests = self.unit_requests.into_iter().zip(decisions.unit_requests);
-        let mut unwanted = Vec::new();
-        for (call, (reply, decision)) in started.zip(reservations.chain(unit_requests)) {
-            if let Err(Ok(_)) = reply.send(decision) {
-                unwanted.push(call);
-            }
-        }
-        for (call, reply) in self.ended {
-            let _ = reply.send(if decisions.lost.contains(&call) {
+    /// Sends the outcome of ended calls.
+    fn answer_ends(&mut self, lost: &[InvocationId]) {
+        for (call, reply) in self.ended.drain(..) {
+            let _ = reply.send(if lost.contains(&call) {
                 Err(Error::Failed(SETTLED_BY_ANOTHER.into()))
             } else {
                 Ok(())
             });
         }
-        unwanted
     }
 
     /// Sends the error of a commit that failed.

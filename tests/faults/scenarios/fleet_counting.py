@@ -22,7 +22,7 @@ FORGERIES = [
     ("over_limit", "update quota set calls = null, used = used + 1"),
     ("uncharged", f"update invocation set charged = null where {ONE}"),
     ("left_open", f"update invocation set state = 'reserved' where {ONE}"),
-    ("left_open", "insert into unit_holder select gen_random_uuid(), boot, '{}', '{}' from replica limit 1"),
+    ("left_open", "insert into unit_block select boot, 0, 0, 1, false from replica limit 1"),
     ("bad_state", f"alter table invocation drop constraint invocation_state_check; update invocation set state = 'lost' where {ONE}"),
     ("miscounted", "update usage_total set calls = calls + 1"),
     ("doubled", f"insert into invocation (id, {COLUMNS}) select gen_random_uuid(), {COLUMNS} from invocation where {ONE}"),

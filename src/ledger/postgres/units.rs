@@ -1,0 +1,440 @@
+//! Units of limits that this replica has set aside: the database counts them as used already, and
+//! calls take them from memory. So a limited read waits for no commit before its tool runs.
+//!
+//! A block is the units of one counter in one window: free ones, and those of calls whose end is
+//! not committed. Only the writer changes the number of units in a block, with a commit. So a
+//! commit can name the number that stays, and is right even if the answer to an earlier one is lost.
+//! Before a limit refuses a call, the replicas are asked for their free units.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::super::Reservation;
+use super::batch::{Batch, UnitRequest};
+use super::commit::CommittedCounter;
+use crate::call::{Charge, Charged, InvocationId, Per};
+
+/// Free units of a block for each unit in use. More than one, so that most commits change no
+/// counter, and replicas seldom wait for each other.
+const FREE_PER_UNIT_IN_USE: u64 = 8;
+/// Maximum number of free units of a block.
+const MAX_FREE_UNITS: u64 = 512;
+/// The database sets aside at most this share of the units that a limit has left.
+const SHARE_OF_REMAINING: u64 = 4;
+/// Maximum number of counters with free units.
+const MAX_COUNTERS: usize = 4096;
+
+/// Tool, caller, run and window of a counter.
+pub(super) type CounterKey = (String, String, String, Per);
+
+/// The units that this replica has set aside.
+#[derive(Clone, Default)]
+pub(super) struct SetAside(Arc<Mutex<Blocks>>);
+
+#[derive(Default)]
+struct Blocks {
+    /// The boot id that has the blocks.
+    boot: Uuid,
+    blocks: HashMap<CounterKey, Block>,
+    holders: HashMap<InvocationId, Vec<HeldUnit>>,
+    /// Whether the database may count more units than these blocks have, because a commit failed.
+    is_uncertain: bool,
+}
+
+/// The units of one counter in one window.
+struct Block {
+    /// The counter's id in the database.
+    counter: i64,
+    window_start: i64,
+    /// The limit when the units were set aside.
+    limit: u64,
+    /// Units that the database counts as used, in all replicas.
+    used: u64,
+    /// Units that no call has taken.
+    free: u64,
+    /// Those among them that were free before the last commit.
+    free_before: u64,
+    /// Units of calls whose end is not committed.
+    in_use: u64,
+    /// Whether the database knows that units may be free.
+    is_declared: bool,
+    /// Whether other calls need the free units.
+    is_recalled: bool,
+    /// Whether a call has taken a unit since the last look for idle blocks.
+    was_used: bool,
+}
+
+/// The unit of a call.
+#[derive(Debug, Clone)]
+pub(super) struct HeldUnit {
+    key: CounterKey,
+    /// The boot id that has the block.
+    boot: Uuid,
+    counter: i64,
+    window_start: i64,
+}
+
+impl HeldUnit {
+    /// The counter and the start of the window, if the block is one of this replica.
+    pub(super) fn block(&self, boot: Uuid) -> Option<(i64, i64)> {
+        (self.boot == boot).then_some((self.counter, self.window_start))
+    }
+}
+
+/// The changes of blocks in a commit.
+#[derive(Default)]
+pub(super) struct BlockChanges {
+    /// Counter, start of the window, units that stay, whether some are free, whether fewer stay.
+    pub(super) kept: Vec<(i64, i64, u64, bool, bool)>,
+    /// Whether `kept` has all blocks.
+    pub(super) is_complete: bool,
+    /// Counters of which free units are wanted.
+    pub(super) wanted: Vec<Wanted>,
+}
+
+/// A wish for free units.
+pub(super) struct Wanted {
+    pub(super) key: CounterKey,
+    pub(super) window_start: i64,
+    pub(super) units: u64,
+    pub(super) limit: u64,
+}
+
+impl SetAside {
+    /// Begins with no blocks, under this boot id.
+    pub(super) fn restart(&self, boot: Uuid) {
+        *self.0.lock() = Blocks {
+            boot,
+            ..Blocks::default()
+        };
+    }
+
+    /// Takes a unit of each counter from memory, or none.
+    pub(super) fn take(&self, request: &UnitRequest) -> Option<Reservation> {
+        let mut state = self.0.lock();
+        let keys: Vec<CounterKey> = request.charges.iter().map(counter_key).collect();
+        let mut charged = Vec::with_capacity(keys.len());
+        for (key, charge) in keys.iter().zip(&request.charges) {
+            let block = state.blocks.get(key)?;
+            let used = block.used.saturating_sub(block.free);
+            let is_current = block.window_start >= charge.per.window_start(request.started_at);
+            if !is_current || block.free == 0 || block.limit != charge.limit || used >= charge.limit
+            {
+                return None;
+            }
+            charged.push(Charged {
+                charge: charge.clone(),
+                window_start: block.window_start,
+                used: used + 1,
+            });
+        }
+        for key in &keys {
+            if let Some(block) = state.blocks.get_mut(key) {
+                block.free -= 1;
+            }
+        }
+        state.hold(request.invocation, keys, &charged);
+        Some(Reservation { charged })
+    }
+
+    /// Notes that a commit has given these units to a call.
+    pub(super) fn hold(&self, invocation: InvocationId, charged: &[Charged]) {
+        let keys = charged.iter().map(|charged| counter_key(&charged.charge));
+        self.0.lock().hold(invocation, keys.collect(), charged);
+    }
+
+    /// Takes the free units of this replica out of the numbers that a caller sees.
+    pub(super) fn hide_free(&self, charged: &mut [Charged]) {
+        let state = self.0.lock();
+        for charged in charged {
+            if let Some(block) = state.blocks.get(&counter_key(&charged.charge))
+                && block.window_start == charged.window_start
+            {
+                charged.used = charged.used.saturating_sub(block.free_before).max(1);
+            }
+        }
+    }
+
+    /// Takes the units of a call that has ended. They stay in use until [`SetAside::end`].
+    pub(super) fn release(&self, invocation: InvocationId) -> Vec<HeldUnit> {
+        let mut state = self.0.lock();
+        state.holders.remove(&invocation).unwrap_or_default()
+    }
+
+    /// Frees the units of a call that does not use them.
+    pub(super) fn cancel(&self, invocation: InvocationId) {
+        let mut state = self.0.lock();
+        for unit in state.holders.remove(&invocation).unwrap_or_default() {
+            if let Some(block) = state.current_mut(&unit) {
+                block.in_use -= 1;
+                block.free += 1;
+            }
+        }
+    }
+
+    /// Notes that other calls need the free units of a counter.
+    pub(super) fn recall(&self, counter: i64) {
+        let mut state = self.0.lock();
+        let blocks = state.blocks.values_mut();
+        blocks
+            .filter(|block| block.counter == counter)
+            .for_each(Block::recall);
+    }
+
+    /// Notes that a call of this replica waits for units. Returns whether this replica has some.
+    pub(super) fn recall_charged(&self, charges: &[Charge]) -> bool {
+        let mut state = self.0.lock();
+        let mut has_units = false;
+        for charge in charges {
+            if let Some(block) = state.blocks.get_mut(&counter_key(charge)) {
+                block.recall();
+                has_units |= block.is_recalled;
+            }
+        }
+        has_units
+    }
+
+    /// Whether a commit is needed even without a batch.
+    pub(super) fn has_changes(&self) -> bool {
+        let state = self.0.lock();
+        let mut blocks = state.blocks.values();
+        state.is_uncertain || blocks.any(|block| block.is_recalled || block.is_stray())
+    }
+
+    /// Asks for the return of free units that no call has used lately; with `all`, of all.
+    pub(super) fn recall_idle(&self, all: bool) {
+        let mut state = self.0.lock();
+        state
+            .blocks
+            .retain(|_, block| block.free + block.in_use > 0);
+        for block in state.blocks.values_mut() {
+            let is_used = std::mem::take(&mut block.was_used) && !all;
+            block.is_recalled |= !is_used && block.free > 0;
+        }
+    }
+
+    /// The changes that a commit should make: free units that are given back, and those that are
+    /// wanted. The units that are given back are no longer free.
+    pub(super) fn plan(&self, batch: &Batch) -> BlockChanges {
+        let mut state = self.0.lock();
+        let state = &mut *state;
+        let mut ending: HashMap<&CounterKey, (u64, bool)> = HashMap::new();
+        for end in &batch.ends {
+            for unit in &end.held {
+                if state.is_current(unit) {
+                    let ending = ending.entry(&unit.key).or_default();
+                    ending.0 += 1;
+                    ending.1 |= end.refunds;
+                }
+            }
+        }
+        let mut requested: HashMap<CounterKey, u64> = HashMap::new();
+        for charge in batch.unit_requests.iter().flat_map(|one| &one.charges) {
+            *requested.entry(counter_key(charge)).or_default() += 1;
+        }
+        let mut changes = BlockChanges {
+            is_complete: state.is_uncertain,
+            ..BlockChanges::default()
+        };
+        let has_room = state.blocks.len() < MAX_COUNTERS;
+        for (key, block) in &mut state.blocks {
+            let (ended, has_refunds) = ending.get(key).copied().unwrap_or_default();
+            let asked = requested.remove(key).unwrap_or_default();
+            let is_returned = block.is_recalled || block.is_stray();
+            block.is_recalled = false;
+            let is_counted_ahead = key.3 != Per::Run && !is_returned && ended + asked > 0;
+            let wanted = if is_counted_ahead {
+                block.wanted(asked)
+            } else {
+                0
+            };
+            changes.want(key, block.window_start, wanted, block.limit);
+            let is_exhausted = block.is_declared && block.free == 0 && wanted == 0 && ended > 0;
+            if is_returned {
+                block.used = block.used.saturating_sub(block.free);
+                block.free = 0;
+            }
+            if is_returned || has_refunds || is_exhausted || state.is_uncertain {
+                let stays = block.free + block.in_use.saturating_sub(ended);
+                let fewer = is_returned || has_refunds;
+                let kept = (
+                    block.counter,
+                    block.window_start,
+                    stays,
+                    block.free > 0,
+                    fewer,
+                );
+                changes.kept.push(kept);
+                block.is_declared = block.free > 0;
+            }
+        }
+        for (key, asked) in requested {
+            if key.3 != Per::Run && has_room {
+                let wanted = (asked * FREE_PER_UNIT_IN_USE).min(MAX_FREE_UNITS);
+                // The call names the window and the limit.
+                changes.want(&key, i64::MIN, wanted, u64::MAX);
+            }
+        }
+        changes
+    }
+
+    /// Takes over what a commit has done with the counters and the blocks.
+    pub(super) fn update(
+        &self,
+        counters: Vec<(CounterKey, CommittedCounter)>,
+        gone: &[(i64, i64)],
+    ) {
+        let mut state = self.0.lock();
+        state.is_uncertain = false;
+        if !gone.is_empty() {
+            let is_gone = |block: &Block| gone.contains(&(block.counter, block.window_start));
+            state.blocks.retain(|_, block| !is_gone(block));
+        }
+        for (key, counter) in counters {
+            let known = state.blocks.get_mut(&key).filter(|block| {
+                block.counter == counter.id && block.window_start == counter.window_start
+            });
+            match known {
+                Some(block) => {
+                    block.used = counter.used;
+                    block.free_before = block.free;
+                    block.free += counter.added;
+                    block.is_declared |= counter.added > 0;
+                    block.limit = counter.limit.unwrap_or(block.limit);
+                }
+                None if counter.has_units => {
+                    let block = Block {
+                        counter: counter.id,
+                        window_start: counter.window_start,
+                        limit: counter.limit.unwrap_or_default(),
+                        used: counter.used,
+                        free: counter.added,
+                        free_before: 0,
+                        in_use: 0,
+                        is_declared: counter.added > 0,
+                        is_recalled: false,
+                        was_used: false,
+                    };
+                    state.blocks.insert(key, block);
+                }
+                // Units of an older window are worth nothing.
+                None => drop(state.blocks.remove(&key)),
+            }
+        }
+    }
+
+    /// Notes that the ends of the batch are committed.
+    pub(super) fn end(&self, batch: &Batch) {
+        let mut state = self.0.lock();
+        for unit in batch.ends.iter().flat_map(|end| &end.held) {
+            if let Some(block) = state.current_mut(unit) {
+                block.in_use -= 1;
+                if block.in_use + block.free == 0 {
+                    state.blocks.remove(&unit.key);
+                }
+            }
+        }
+    }
+
+    /// Notes that a commit has failed, or has no answer. The next one names all blocks.
+    pub(super) fn mark_uncertain(&self) {
+        self.0.lock().is_uncertain = true;
+    }
+
+    /// The free units of a counter.
+    pub(super) fn free_units(&self, charged: &Charged) -> u64 {
+        let state = self.0.lock();
+        let block = state.blocks.get(&counter_key(&charged.charge));
+        block
+            .filter(|block| block.window_start == charged.window_start)
+            .map_or(0, |block| block.free)
+    }
+}
+
+impl Blocks {
+    fn hold(&mut self, invocation: InvocationId, keys: Vec<CounterKey>, charged: &[Charged]) {
+        let mut held = Vec::with_capacity(keys.len());
+        for (key, charged) in keys.into_iter().zip(charged) {
+            if let Some(block) = self.blocks.get_mut(&key)
+                && block.window_start == charged.window_start
+            {
+                block.in_use += 1;
+                block.was_used = true;
+                held.push(HeldUnit {
+                    boot: self.boot,
+                    counter: block.counter,
+                    window_start: block.window_start,
+                    key,
+                });
+            }
+        }
+        self.holders.insert(invocation, held);
+    }
+
+    fn current_mut(&mut self, unit: &HeldUnit) -> Option<&mut Block> {
+        let is_own = unit.boot == self.boot;
+        let block = self.blocks.get_mut(&unit.key).filter(|_| is_own);
+        block.filter(|block| {
+            (block.counter, block.window_start) == (unit.counter, unit.window_start)
+        })
+    }
+
+    fn is_current(&self, unit: &HeldUnit) -> bool {
+        let block = self.blocks.get(&unit.key);
+        unit.boot == self.boot
+            && block.is_some_and(|block| {
+                (block.counter, block.window_start) == (unit.counter, unit.window_start)
+            })
+    }
+}
+
+impl Block {
+    fn recall(&mut self) {
+        self.is_recalled = self.is_declared || self.free > 0;
+    }
+
+    /// Whether it has free units of which the database does not know, as a call did not use them.
+    fn is_stray(&self) -> bool {
+        self.free > 0 && !self.is_declared
+    }
+
+    /// How many more free units the calls of this block need.
+    fn wanted(&self, asked: u64) -> u64 {
+        let remaining = self.limit.saturating_sub(self.used) + self.free;
+        let target = ((self.in_use + asked) * FREE_PER_UNIT_IN_USE)
+            .min(MAX_FREE_UNITS)
+            .min(remaining / SHARE_OF_REMAINING);
+        // Below half, so that not every commit changes the counter.
+        if self.free * 2 > target {
+            0
+        } else {
+            target - self.free
+        }
+    }
+}
+
+impl BlockChanges {
+    fn want(&mut self, key: &CounterKey, window_start: i64, units: u64, limit: u64) {
+        if units > 0 {
+            self.wanted.push(Wanted {
+                key: key.clone(),
+                window_start,
+                units,
+                limit,
+            });
+        }
+    }
+}
+
+/// The counter of a charge.
+pub(super) fn counter_key(charge: &Charge) -> CounterKey {
+    (
+        charge.tool.clone(),
+        charge.caller.clone(),
+        charge.run.clone(),
+        charge.per,
+    )
+}
