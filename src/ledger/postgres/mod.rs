@@ -34,6 +34,7 @@ pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
 mod units;
+mod waiting;
 mod writer;
 
 pub(super) use engine::PostgresLedger;

@@ -17,14 +17,15 @@ use super::super::refusals::{RefusalRow, Refusals};
 use super::super::writer_queue::{
     COLLECT_TIME, MAX_BATCH, OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row,
 };
-use super::super::{Error, HeldUntilCommit, LedgerObserver, Row, State};
+use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, SharedRefusal};
 use super::commit::Decisions;
 use super::fault;
 use super::lease::HEARTBEAT;
-use super::queue::{Operation, ReserveReply, UnitSignal, Writer};
+use super::queue::{Operation, UnitSignal, Writer};
 use super::replica::{Attached, Replica};
 use super::units::{BlockChanges, SetAside};
+use super::waiting::{Postponed, Waiting};
 use crate::call::InvocationId;
 
 /// A batch ends at about this many bytes of row text.
@@ -41,9 +42,6 @@ const MAX_REPETITIONS: u32 = 5;
 /// How soon a call that waits for free units of other replicas asks again, if they do not answer.
 const RECALL_RETRY: Duration = Duration::from_millis(100);
 
-/// Why the end of a call is not in the ledger.
-const SETTLED_BY_ANOTHER: &str = "this replica did not reach the database in time, and another one has recorded the call as `unknown`";
-
 pub(super) struct WriterTask {
     replica: Replica,
     health: Arc<WriterHealth>,
@@ -59,26 +57,6 @@ pub(super) struct WriterTask {
     durations: PendingDurations,
     refusals: Refusals<()>,
     observer: Arc<dyn LedgerObserver>,
-}
-
-/// Those that wait for a batch, in its order.
-#[derive(Default)]
-struct Waiting {
-    reservations: Vec<ReserveReply>,
-    unit_requests: Vec<ReserveReply>,
-    ended: Vec<(InvocationId, Reply<()>)>,
-    held_until_commit: Vec<HeldUntilCommit>,
-    /// Approximate length of the texts of the batch.
-    bytes: usize,
-}
-
-/// Starting calls that wait for free units, and those that wait for them.
-#[derive(Default)]
-struct Postponed {
-    batch: Batch,
-    waiting: Waiting,
-    /// When to ask again.
-    retry_at: Option<Instant>,
 }
 
 /// Starts the writer's task.
@@ -273,7 +251,7 @@ impl WriterTask {
         }
         waiting.remove_abandoned(&mut batch);
         if is_sent {
-            self.take_units(&mut batch, &mut waiting);
+            waiting.take_units(&self.units, &mut batch);
         }
         if batch.is_empty() && !(is_sent && self.units.has_changes()) {
             return;
@@ -347,29 +325,6 @@ impl WriterTask {
             };
             self.postponed.retry_at = Some(now + pause);
         }
-    }
-
-    /// Gives calls the free units that have come meanwhile.
-    fn take_units(&self, batch: &mut Batch, waiting: &mut Waiting) {
-        let all = batch
-            .unit_requests
-            .drain(..)
-            .zip(waiting.unit_requests.drain(..));
-        let (mut requests, mut replies) = (Vec::new(), Vec::new());
-        for (request, reply) in all {
-            match self.units.take(&request) {
-                Some(reservation) => {
-                    if reply.send(Ok(reservation)).is_err() {
-                        self.units.cancel(request.invocation);
-                    }
-                }
-                None => {
-                    requests.push(request);
-                    replies.push(reply);
-                }
-            }
-        }
-        (batch.unit_requests, waiting.unit_requests) = (requests, replies);
     }
 
     fn follow_signal(&mut self, signal: UnitSignal) {
@@ -636,64 +591,4 @@ fn warn_settled(replica: &Replica) {
         replica = %replica.boot(),
         "another replica has settled this one, which did not reach the database in time; it goes on under a new id"
     );
-}
-
-/// Keeps the requests whose callers wait.
-fn retain_awaited<T>(requests: &mut Vec<T>, replies: &mut Vec<ReserveReply>) {
-    if replies.iter().any(ReserveReply::is_closed) {
-        let all = requests.drain(..).zip(replies.drain(..));
-        let awaited: Vec<_> = all.filter(|(_, reply)| !reply.is_closed()).collect();
-        (*requests, *replies) = awaited.into_iter().unzip();
-    }
-}
-
-impl Postponed {
-    /// Moves the calls to the beginning of a batch.
-    fn resume(&mut self, batch: &mut Batch, waiting: &mut Waiting) {
-        let Self {
-            batch: mut first,
-            waiting: mut first_waiting,
-            ..
-        } = std::mem::take(self);
-        first.reservations.append(&mut batch.reservations);
-        first.unit_requests.append(&mut batch.unit_requests);
-        batch.reservations = first.reservations;
-        batch.unit_requests = first.unit_requests;
-        first_waiting.reservations.append(&mut waiting.reservations);
-        first_waiting
-            .unit_requests
-            .append(&mut waiting.unit_requests);
-        waiting.reservations = first_waiting.reservations;
-        waiting.unit_requests = first_waiting.unit_requests;
-    }
-}
-
-impl Waiting {
-    /// Takes out the starting calls whose callers have gone. Such a caller may have recorded a
-    /// refusal in the same batch, which could not give back units that this batch takes.
-    fn remove_abandoned(&mut self, batch: &mut Batch) {
-        retain_awaited(&mut batch.reservations, &mut self.reservations);
-        retain_awaited(&mut batch.unit_requests, &mut self.unit_requests);
-    }
-
-    /// Sends the outcome of ended calls.
-    fn answer_ends(&mut self, lost: &[InvocationId]) {
-        for (call, reply) in self.ended.drain(..) {
-            let _ = reply.send(if lost.contains(&call) {
-                Err(Error::Failed(SETTLED_BY_ANOTHER.into()))
-            } else {
-                Ok(())
-            });
-        }
-    }
-
-    /// Sends the error of a commit that failed.
-    fn send_error(self, error: &Error) {
-        for reply in self.reservations.into_iter().chain(self.unit_requests) {
-            let _ = reply.send(Err(error.clone().into()));
-        }
-        for (_, reply) in self.ended {
-            let _ = reply.send(Err(error.clone()));
-        }
-    }
 }
