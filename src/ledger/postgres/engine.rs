@@ -26,10 +26,7 @@ use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::units::SetAside;
-use super::{
-    announce, approvals, buckets, fault, list, open, read, retention, settle, writer,
-    writerannounce,
-};
+use super::{announce, approvals, buckets, fault, list, open, read, retention, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long a query may take: longer than the server's own limit, which gives the better message.
