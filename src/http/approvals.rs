@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -128,7 +129,12 @@ impl FromRequest<AppState> for OptionalJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        if request.body().is_end_stream() {
+        // `curl -X POST` sends neither a body nor its type.
+        let has_type = request.headers().contains_key(CONTENT_TYPE);
+        let length = request.headers().get(CONTENT_LENGTH);
+        let is_announced = request.headers().contains_key(TRANSFER_ENCODING)
+            || length.is_some_and(|length| length != "0");
+        if request.body().is_end_stream() || !(has_type || is_announced) {
             return Ok(Self(json!({})));
         }
         let StrictJson(body, _) = StrictJson::from_request(request, state).await?;

@@ -13,8 +13,6 @@ pytest_plugins = "service_fixtures"
 HERE = Path(__file__).parent
 CONSOLE = HERE.parent.parent / "console"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-# The page asks for these, and does without them.
-ABSENT = (r"status of 404.*/(events|approvals\?)", r"status of 400.*/usage\?")
 WIDE = {"width": 1360, "height": 860}
 
 
@@ -42,7 +40,7 @@ def new_page(browser):
         context = browser.new_context(viewport=viewport or WIDE, color_scheme=scheme, reduced_motion="reduce")
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = context.new_page()
-        page.complaints, page.expected = [], list(ABSENT)
+        page.complaints, page.expected = [], []
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
         page.on("console", lambda message: message.type == "error" and page.complaints.append(f"{message.text} {message.location.get('url')}"))
         pages.append((context, page))
