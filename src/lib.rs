@@ -64,6 +64,7 @@ pub mod schema;
 pub mod secrets;
 mod settings;
 pub mod stack;
+pub mod telemetry;
 pub mod text;
 pub mod tools;
 pub mod tracking;

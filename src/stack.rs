@@ -9,7 +9,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::access::callers::Grants;
 use crate::call::{
-    Answer, CallError, Capture, Clock, DigestKey, Invocation, Paging, Policy, ToolName,
+    Answer, CallError, Capture, Clock, DigestKey, Invocation, Kind, Paging, Policy, ToolName,
     ToolSettings,
 };
 use crate::ledger::Ledger;
@@ -23,10 +23,11 @@ use crate::middleware::cache::{Cached, PageCache, ResultCache, ToolCache};
 use crate::middleware::circuit_breaker::{Breaker, CircuitBreaker};
 use crate::middleware::concurrency::{ConcurrencyLimit, ToolPermits};
 use crate::middleware::deadline::Deadline;
+use crate::middleware::observers::Observers;
 use crate::middleware::output_check::OutputCheck;
 use crate::middleware::page_guard::PageGuard;
 use crate::middleware::paginate::PaginateLayer;
-use crate::middleware::record::{CaptureRules, Observers, RecordLayer};
+use crate::middleware::record::{CaptureRules, RecordLayer};
 use crate::middleware::repeat_guard::RepeatGuard;
 use crate::middleware::replay::{Replay, ReplayCache};
 use crate::middleware::retry;
@@ -36,6 +37,7 @@ use crate::middleware::validate::{ArgumentRules, Validate};
 use crate::middleware::validation_pool::ValidationPool;
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::telemetry::{Telemetry, ToolSpans};
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
@@ -75,12 +77,16 @@ pub struct SharedParts {
     pub call_log: CallLog,
     /// The metrics of `GET /metrics`.
     pub metrics: Metrics,
+    /// Spans, metrics and logs for a collector. `None` if no collector is configured.
+    pub telemetry: Option<Arc<Telemetry>>,
 }
 
 /// The parts of one tool from which [`build_stack`] makes its stack.
 pub struct ToolLayers {
     /// The registered name.
     pub name: ToolName,
+    /// The way in which the tool runs.
+    pub kind: Kind,
     /// Hash of the tool's definition as callers see it, and of the way it runs.
     pub definition_hash: String,
     /// Hash of the tool with its references resolved. Stored results of another generation are not
@@ -137,10 +143,12 @@ pub fn build_stack(
         call_log,
         metrics,
         validation_pool,
+        telemetry,
         ..
     } = shared;
     let ToolLayers {
         name,
+        kind,
         definition_hash,
         generation,
         policy,
@@ -185,6 +193,9 @@ pub fn build_stack(
     let observers = Observers {
         log: call_log.clone(),
         metrics: metrics.clone(),
+        spans: telemetry
+            .as_ref()
+            .map(|telemetry| ToolSpans::new(telemetry, kind, !records_digests)),
     };
     let capture_rules = CaptureRules {
         schema: rules.schema.clone(),

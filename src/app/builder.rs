@@ -14,12 +14,14 @@ use crate::access::tool_pattern::ToolPattern;
 use crate::app::startup_banner::HumanOutput;
 use crate::call::{Clock, Services};
 use crate::environment::Environment;
+use crate::http;
 use crate::ledger;
 use crate::live::{LiveTools, ManifestReading, ServiceConfig};
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
+use crate::telemetry::{self, Telemetry};
 use crate::tools::{
     Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin,
 };
@@ -256,13 +258,20 @@ impl AppBuilder {
         let ledger =
             ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics())
                 .await?;
-        let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
+        let call_log = call_log.unwrap_or_else(CallLog::events);
+        let telemetry =
+            telemetry::Config::resolve(manifest.telemetry.as_ref(), &config.environment)
+                .map(|config| Telemetry::start(config, &metrics, &call_log))
+                .transpose()
+                .map_err(Error::Telemetry)?;
+        let shared = build_shared(&manifest, ledger, clock, call_log, metrics, telemetry)?;
         let retention = ledger_settings.retention;
         let registry = Arc::new(
             Registry::new(shared, Arc::new(Callers::default()), services)
                 .with_environment(config.environment.clone()),
         );
         let live = LiveTools::start(registry, config, manifest, files).await?;
+        start_metrics(&live);
         Ok(App {
             live,
             settings,
@@ -274,4 +283,22 @@ impl AppBuilder {
             close_streams: CancellationToken::new(),
         })
     }
+}
+
+/// Starts sending the metrics, if a collector is configured.
+fn start_metrics(live: &Arc<LiveTools>) {
+    let Some(telemetry) = &live.registry().shared().telemetry else {
+        return;
+    };
+    // The tasks of telemetry end before the tools do, but must not keep them alive.
+    let live = Arc::downgrade(live);
+    telemetry.start_metrics(Box::new(move || {
+        let live = live.clone();
+        Box::pin(async move {
+            match live.upgrade() {
+                Some(live) => http::gather_metrics(&live).await,
+                None => Vec::new(),
+            }
+        })
+    }));
 }

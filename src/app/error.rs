@@ -35,6 +35,9 @@ pub enum Error {
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] metrics::Error),
+    /// Telemetry cannot be set up.
+    #[error("{0}")]
+    Telemetry(String),
     /// A reload would have removed all callers of a service that has some.
     #[error("the manifest no longer has callers; restart the service if this is intended")]
     CallersRemoved,

@@ -114,5 +114,8 @@ impl App {
         self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;
+        if let Some(telemetry) = &shared.telemetry {
+            telemetry.shut_down().await;
+        }
     }
 }

@@ -149,7 +149,8 @@ impl RegistryBuilder {
                     .await?
             }
         };
-        let shared = build_shared(&manifest, ledger, clock, call_log, metrics)?;
+        let call_log = call_log.unwrap_or_else(CallLog::events);
+        let shared = build_shared(&manifest, ledger, clock, call_log, metrics, None)?;
         shared
             .redactor
             .add_secrets(tools.iter().flat_map(Tool::secret_values));

@@ -201,6 +201,9 @@ impl App {
         let shared = self.registry().shared();
         shared.ledger.close().await;
         shared.call_log.flush().await;
+        if let Some(telemetry) = &shared.telemetry {
+            telemetry.shut_down().await;
+        }
         if let Some(error) = shared.ledger.wait_for_failure().now_or_never() {
             return Err(error.into());
         }

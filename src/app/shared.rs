@@ -15,6 +15,7 @@ use crate::middleware::replay::ReplayCache;
 use crate::middleware::validation_pool::ValidationPool;
 use crate::secrets::Redactor;
 use crate::stack::SharedParts;
+use crate::telemetry::Telemetry;
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
@@ -24,8 +25,9 @@ pub(super) fn build_shared(
     manifest: &Manifest,
     ledger: Arc<dyn Ledger>,
     clock: Clock,
-    call_log: Option<CallLog>,
+    call_log: CallLog,
     metrics: Metrics,
+    telemetry: Option<Arc<Telemetry>>,
 ) -> Result<SharedParts, Error> {
     let in_flight_calls = InFlightCalls::new(clock.clone());
     let counted = in_flight_calls.clone();
@@ -50,7 +52,8 @@ pub(super) fn build_shared(
             .digest_key
             .clone()
             .map_or_else(DigestKey::random, Ok)?,
-        call_log: call_log.unwrap_or_else(CallLog::events),
+        call_log,
         metrics,
+        telemetry,
     })
 }

@@ -22,6 +22,7 @@ use super::progress::{Progress, ProgressObserver, ProgressSink, Reporter};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
+use super::span::{CallSpan, ChildSpan, ChildWork};
 use super::trace::TraceContext;
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a
@@ -92,6 +93,7 @@ pub struct ToolContext {
     pub(super) call_chain: CallChain,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
+    span: Option<Arc<CallSpan>>,
     pub(super) progress: Option<ProgressSink>,
     pub(super) signals: Arc<CallSignals>,
 }
@@ -116,7 +118,11 @@ impl ToolContext {
             redactor: None,
             call_chain: invocation.call_chain.clone(),
             request_id: invocation.correlation.request_id.clone(),
-            trace: invocation.correlation.trace.clone(),
+            trace: invocation
+                .correlation
+                .span
+                .outgoing(invocation.attempt, invocation.correlation.trace.as_ref()),
+            span: invocation.correlation.span.recorded().cloned(),
             progress: invocation.delivery.progress.clone(),
         }
     }
@@ -146,10 +152,46 @@ impl ToolContext {
         self.settings.workdir.as_deref()
     }
 
-    /// The trace of the call, if the request had a valid one. A tool sends it with its own requests
-    /// in the headers `traceparent` and `tracestate`. Nested calls inherit it automatically.
+    /// The trace of the call, if the request had a valid one or the service records spans. A tool
+    /// sends it with its own requests in the headers `traceparent` and `tracestate`. Nested calls
+    /// inherit it automatically. If the service records spans, it names the span of the attempt.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.trace.as_deref()
+    }
+
+    /// The trace context for a request to a model: that of the request's own span, if the call is
+    /// recorded.
+    pub(crate) fn model_request_trace(&self, turn: u32) -> Option<Arc<TraceContext>> {
+        match &self.span {
+            Some(span) => Some(span.model_request_trace(self.attempt, turn, self.trace())),
+            None => self.trace.clone(),
+        }
+    }
+
+    /// Records a request to a model that has ended now, if the call is recorded. `tokens` are those
+    /// that the model read and wrote.
+    pub(crate) fn record_model_request(
+        &self,
+        turn: u32,
+        model: &Arc<str>,
+        tokens: (u64, u64),
+        started: Instant,
+        error: Option<&'static str>,
+    ) {
+        let Some(span) = &self.span else { return };
+        span.add_child(ChildSpan {
+            span_id: span.model_request_id(self.attempt, turn),
+            parent_id: span.attempt_id(self.attempt),
+            work: ChildWork::ModelRequest {
+                model: model.clone(),
+                turn,
+                input_tokens: tokens.0,
+                output_tokens: tokens.1,
+            },
+            started,
+            ended: Instant::now(),
+            error,
+        });
     }
 
     /// The value of an environment variable that the tool declared. An undeclared variable is

@@ -21,6 +21,7 @@ use super::json::JsonObject;
 use super::page::{Page, PageArguments};
 use super::progress::{ProgressSink, RedactFn, Reporter};
 use super::report::CallReport;
+use super::span::{CallTrace, McpRequest};
 use super::trace::TraceContext;
 
 /// How a call uses the cache.
@@ -108,6 +109,10 @@ pub struct Correlation {
     pub request_id: Option<Arc<str>>,
     /// The trace of the request, for requests of the tool and for the log.
     pub trace: Option<Arc<TraceContext>>,
+    /// The span of the call. The layer `record` sets it.
+    pub span: CallTrace,
+    /// The request of MCP that made the call. Set only if calls are traced.
+    pub mcp: Option<Arc<McpRequest>>,
 }
 
 /// The requested part of a long result.

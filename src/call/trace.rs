@@ -1,5 +1,7 @@
 //! The trace of a call, as the client sent it: W3C Trace Context.
 
+use super::span::Ids;
+
 /// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the
 /// same fields (section 3.2.2).
 const TRACEPARENT_LEN: usize = 55;
@@ -7,12 +9,14 @@ const TRACEPARENT_LEN: usize = 55;
 const TRACE_ID: std::ops::Range<usize> = 3..35;
 /// Position of the parent id.
 const PARENT_ID: std::ops::Range<usize> = 36..52;
+/// Position of the flags.
+const FLAGS: std::ops::Range<usize> = 53..55;
 /// Maximum length of a `tracestate` that is passed on: the length that every service should at
 /// least support (section 3.3.1.5).
 const MAX_TRACESTATE_LEN: usize = 512;
 
-/// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). The
-/// service opens no spans of its own, so both are passed on unchanged.
+/// A valid `traceparent` with its `tracestate` (<https://www.w3.org/TR/trace-context/>). Without
+/// telemetry, both are passed on unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     traceparent: Box<str>,
@@ -46,6 +50,40 @@ impl TraceContext {
     /// The `tracestate`: visible ASCII and blanks, at most 512 bytes.
     pub fn tracestate(&self) -> Option<&str> {
         self.tracestate.as_deref()
+    }
+
+    /// The context of a span of this service, below the context that the caller sent.
+    pub(super) fn from_ids(ids: &Ids, caller: Option<&Self>) -> Self {
+        let flags = u8::from(ids.is_sampled) | (u8::from(ids.has_random_trace_id) << 1);
+        let (trace, span) = (ids.trace_id, ids.span_id);
+        Self {
+            traceparent: format!("00-{trace:032x}-{span:016x}-{flags:02x}").into(),
+            tracestate: caller.and_then(|caller| caller.tracestate.clone()),
+        }
+    }
+
+    /// The trace id and the parent id as numbers.
+    pub fn ids(&self) -> (u128, u64) {
+        let part = |range| self.traceparent.get(range).unwrap_or_default();
+        (
+            u128::from_str_radix(part(TRACE_ID), 16).unwrap_or_default(),
+            u64::from_str_radix(part(PARENT_ID), 16).unwrap_or_default(),
+        )
+    }
+
+    /// Whether the caller records its span.
+    pub fn is_sampled(&self) -> bool {
+        self.flags() & 1 == 1
+    }
+
+    /// Whether the trace id is random, so that a sampler may use its digits.
+    pub fn has_random_trace_id(&self) -> bool {
+        self.flags() & 2 == 2
+    }
+
+    fn flags(&self) -> u8 {
+        let flags = self.traceparent.get(FLAGS).unwrap_or_default();
+        u8::from_str_radix(flags, 16).unwrap_or_default()
     }
 
     /// The trace id: 32 lower-case hexadecimal digits.

@@ -118,6 +118,7 @@ impl Catalog {
             self.caller_limits.clone(),
         ));
         let tool_layers = stack::ToolLayers {
+            kind,
             name,
             definition_hash: definition_hash.clone(),
             generation: hash_parts([definition_hash.as_bytes(), &settings.generation]),

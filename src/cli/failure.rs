@@ -44,7 +44,8 @@ impl From<Error> for Failure {
             | Error::CallersRemoved
             | Error::Metrics(_)
             | Error::Signals(_)
-            | Error::Random(_) => Self::Failed(format!("toolcrib: {error}")),
+            | Error::Random(_)
+            | Error::Telemetry(_) => Self::Failed(format!("toolcrib: {error}")),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::log::{Format, LogWriter};
 
@@ -28,17 +30,17 @@ pub(super) fn start(filter: EnvFilter, requested: LogFormat) -> io::Result<LogWr
     };
     let writer = LogWriter::spawn(io::stderr(), format)?;
     let lines = writer.clone();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(move || lines.clone());
+    let log = tracing_subscriber::registry()
+        .with(filter)
+        .with(writer.forward_layer());
+    let text = tracing_subscriber::fmt::layer().with_writer(move || lines.clone());
     match format {
-        Format::Json => log
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .init(),
-        Format::Human { colour } => log.with_ansi(colour).init(),
+        Format::Json => {
+            let text = text.json().flatten_event(true);
+            log.with(text.with_current_span(false).with_span_list(false))
+                .init();
+        }
+        Format::Human { colour } => log.with(text.with_ansi(colour)).init(),
     }
     Ok(writer)
 }

@@ -13,7 +13,7 @@ use super::responses::{AuthResponses, CommonResponses};
 use crate::access::callers::Callers;
 use crate::call::Caller;
 use crate::live::{LiveTools, SourceState, SourceView};
-use crate::metrics::{Metrics, ServiceState, SourceSample, TEXT_FORMAT};
+use crate::metrics::{MetricFamily, Metrics, ServiceState, SourceSample, TEXT_FORMAT};
 
 /// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every
 /// tool.
@@ -25,6 +25,25 @@ pub(super) async fn get_metrics(
     Authenticated { caller, catalog }: Authenticated,
 ) -> Result<Response, ApiError> {
     check_metrics_access(catalog.callers(), &caller)?;
+    let now = current_state(&live).await;
+    match live.registry().shared().metrics.render(now) {
+        Ok(text) => Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()),
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            Err(ApiError::Internal)
+        }
+    }
+}
+
+/// All metrics as data.
+pub(crate) async fn gather_metrics(live: &LiveTools) -> Vec<MetricFamily> {
+    let now = current_state(live).await;
+    live.registry().shared().metrics.gather(now)
+}
+
+/// The values that are read when the metrics are requested. Sets the states of the breakers.
+async fn current_state(live: &LiveTools) -> ServiceState {
+    let catalog = live.registry().catalog();
     let shared = live.registry().shared();
     for entry in catalog.entries() {
         if let Some(breaker) = entry.breaker_status() {
@@ -34,20 +53,13 @@ pub(super) async fn get_metrics(
         }
     }
     let (cache_entries, cache_bytes) = shared.cache.size().await;
-    let now = ServiceState {
+    ServiceState {
         calls: shared.in_flight_calls.len(),
         cache_entries,
         cache_bytes,
         ledger_up: shared.ledger.check_health().is_ok(),
         lines_lost: shared.call_log.lost_lines(),
         sources: live.sources().into_iter().map(source_level).collect(),
-    };
-    match shared.metrics.render(now) {
-        Ok(text) => Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response()),
-        Err(error) => {
-            tracing::error!(%error, "the metrics cannot be written");
-            Err(ApiError::Internal)
-        }
     }
 }
 

@@ -60,6 +60,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 
 pub use calls::calls_in_process;
+pub(crate) use metrics::gather_metrics;
 pub use problem::{ApiError, Problem};
 pub use server::serve;
 

@@ -4,6 +4,7 @@ use super::service_config::ServiceConfig;
 use crate::call::Digest;
 use crate::ledger;
 use crate::manifest::{Manifest, ServerSettings};
+use crate::telemetry;
 
 /// The values of these settings.
 pub(super) struct StartupSettings {
@@ -13,6 +14,7 @@ pub(super) struct StartupSettings {
     /// The key's digest of an empty text. It tells two keys apart without keeping one.
     digest_key: Option<Digest>,
     cache_bytes: u64,
+    telemetry: Option<telemetry::Settings>,
 }
 
 impl StartupSettings {
@@ -23,6 +25,7 @@ impl StartupSettings {
             ledger,
             digest_key,
             cache_bytes,
+            telemetry,
             ..
         } = manifest;
         Self {
@@ -31,6 +34,7 @@ impl StartupSettings {
             ledger: ledger.clone(),
             digest_key: digest_key.as_ref().map(|key| key.digest("")),
             cache_bytes: *cache_bytes,
+            telemetry: telemetry.clone(),
         }
     }
 
@@ -92,6 +96,7 @@ impl StartupSettings {
             ("ledger.max_bytes", *max_bytes != newer.ledger.max_bytes),
             ("ledger.digest_key", self.digest_key != newer.digest_key),
             ("cache.max_bytes", self.cache_bytes != newer.cache_bytes),
+            ("telemetry", self.telemetry != newer.telemetry),
         ];
         keys.into_iter()
             .filter(|(_, changed)| *changed)

@@ -1,12 +1,13 @@
 //! The log entry of a call that has ended.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tracing::Level;
 
 use crate::call::{
-    CacheStatus, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext,
+    CacheStatus, CallSpan, Caller, ErrorKind, Invocation, InvocationId, ToolName, TraceContext,
 };
 use crate::ledger::{Row, State};
 
@@ -20,6 +21,8 @@ pub(super) struct EndedCall {
     pub(super) id: InvocationId,
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace: Option<Arc<TraceContext>>,
+    /// The span of the call, if it is recorded.
+    pub(super) span: Option<Arc<CallSpan>>,
     pub(super) tool: ToolName,
     pub(super) caller: Arc<Caller>,
     pub(super) run_id: Option<Arc<str>>,
@@ -46,6 +49,7 @@ impl EndedCall {
             id: row.id,
             request_id: invocation.correlation.request_id.clone(),
             trace: invocation.correlation.trace.clone(),
+            span: invocation.correlation.span.recorded().cloned(),
             tool: invocation.tool.clone(),
             caller: invocation.caller.clone(),
             run_id: invocation.run.id.clone(),
@@ -68,8 +72,12 @@ impl EndedCall {
         }
     }
 
-    pub(super) fn trace_id(&self) -> Option<&str> {
-        self.trace.as_deref().map(TraceContext::trace_id)
+    /// The trace of the call: that of its span, or the one that the caller sent.
+    pub(super) fn trace_id(&self) -> Option<Cow<'_, str>> {
+        match &self.span {
+            Some(span) => Some(format!("{:032x}", span.trace_id).into()),
+            None => self.trace.as_deref().map(|trace| trace.trace_id().into()),
+        }
     }
 
     pub(super) fn duration_ms(&self) -> f64 {
@@ -86,7 +94,7 @@ impl EndedCall {
                     $level,
                     invocation_id = %self.id,
                     request_id = self.request_id.as_deref(),
-                    trace_id = self.trace_id(),
+                    trace_id = self.trace_id().as_deref(),
                     tool = self.tool.as_str(),
                     caller = &*self.caller.name,
                     run_id = self.run_id.as_deref(),

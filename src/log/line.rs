@@ -1,6 +1,7 @@
 //! Formats the end of a call as a line of text, like the other lines of the log
 //! (tracing-subscriber's).
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use jiff::Timestamp;
@@ -33,7 +34,7 @@ struct LineFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<&'a str>,
+    trace_id: Option<Cow<'a, str>>,
     tool: &'a str,
     caller: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]

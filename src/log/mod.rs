@@ -9,14 +9,18 @@
 #[cfg(test)]
 pub(crate) mod captured_log;
 mod ended_call;
+mod forward;
 mod line;
 mod writer;
+
+use std::sync::Arc;
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use ended_call::EndedCall;
 pub use ended_call::TARGET;
+pub use forward::{FieldValue, ForwardLayer, LineSink, LoggedLine};
 pub use line::Format;
 pub use writer::LogWriter;
 
@@ -94,6 +98,14 @@ impl CallLog {
                 writer.log_call(ended());
             }
             Destination::Discard | Destination::Lines { .. } => {}
+        }
+    }
+
+    /// Passes all lines of the log on to `sink`, too. A log of tracing events is left to the
+    /// program that owns the subscriber.
+    pub fn forward_to(&self, sink: Arc<dyn LineSink>) {
+        if let Destination::Lines { writer, .. } = &self.0 {
+            writer.forward_to(sink);
         }
     }
 

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ended_call::EndedCall;
+use super::forward::{ForwardLayer, Forwarding, LineSink};
 use super::line::Format;
 
 /// Maximum number of entries that wait to be written: lines, or ends of calls, some hundred bytes
@@ -39,6 +40,7 @@ pub struct LogWriter {
     queue: mpsc::Sender<WriterRequest>,
     lost: Arc<AtomicU64>,
     format: Format,
+    forwarding: Forwarding,
 }
 
 impl LogWriter {
@@ -49,20 +51,33 @@ impl LogWriter {
     pub fn spawn(out: impl io::Write + Send + 'static, format: Format) -> io::Result<Self> {
         let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
         let lost = Arc::new(AtomicU64::new(0));
-        let counted = lost.clone();
+        let (counted, forwarding) = (lost.clone(), Forwarding::default());
+        let forward = forwarding.clone();
         std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || run_writer(requests, out, format, &counted))?;
+            .spawn(move || run_writer(requests, out, format, &counted, &forward))?;
         Ok(Self {
             queue,
             lost,
             format,
+            forwarding,
         })
     }
 
     /// The format of calls.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Passes all later lines on to `sink`, too. The thread of the log passes on the ends of calls,
+    /// [`LogWriter::forward_layer`] all other lines.
+    pub fn forward_to(&self, sink: Arc<dyn LineSink>) {
+        self.forwarding.start(sink);
+    }
+
+    /// The layer for the program's subscriber that passes its lines on.
+    pub fn forward_layer(&self) -> ForwardLayer {
+        ForwardLayer(self.forwarding.clone())
     }
 
     /// The number of lines that were lost because nothing read the output.
@@ -109,13 +124,17 @@ fn run_writer(
     mut out: impl io::Write,
     format: Format,
     lost: &AtomicU64,
+    forwarding: &Forwarding,
 ) {
     let (mut batch, mut text, mut reported) = (Vec::with_capacity(QUEUE_CAPACITY), Vec::new(), 0);
     while requests.blocking_recv_many(&mut batch, QUEUE_CAPACITY) > 0 {
         let mut waiting = Vec::new();
         for request in batch.drain(..) {
             match request {
-                WriterRequest::Call(ended) => format.append_call(&mut text, &ended),
+                WriterRequest::Call(ended) => {
+                    format.append_call(&mut text, &ended);
+                    forwarding.forward_call(&ended);
+                }
                 WriterRequest::Line(line) => text.extend_from_slice(&line),
                 WriterRequest::Flush(reply) => waiting.push(reply),
             }

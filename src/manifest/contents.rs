@@ -9,6 +9,7 @@ use crate::call::{CallSettings, Capture, DigestKey};
 use crate::ledger;
 use crate::manifest::ServerSettings;
 use crate::manifest::pins::Pins;
+use crate::telemetry;
 use crate::tools::Tool;
 
 /// A manifest as read.
@@ -25,6 +26,8 @@ pub struct Manifest {
     pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
+    /// `telemetry:`
+    pub telemetry: Option<telemetry::Settings>,
     /// `calls:`
     pub calls: CallSettings,
     /// `defaults:`

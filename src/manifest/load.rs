@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::callers;
+use super::calls_section::check_calls;
 use super::decode::{Findings, field_names, join_path};
 use super::file::{parent_folder, parse_file};
 use super::finding::{Finding, Severity};
@@ -18,9 +19,10 @@ use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTo
 use super::policy;
 use super::references::{ManifestInput, References};
 use super::rule::Rule;
-use super::sections::{Cache, Ledger, PolicyEntry, Server};
+use super::sections::{Cache, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
 use super::taken_names::TakenNames;
+use super::telemetry_section::read_telemetry;
 use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
@@ -32,10 +34,11 @@ use crate::secrets::Redactor;
 use crate::tools::features::missing_feature;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
-const MANIFEST_SECTIONS: [&str; 11] = [
+const MANIFEST_SECTIONS: [&str; 12] = [
     "server",
     "ledger",
     "cache",
+    "telemetry",
     "calls",
     "callers",
     "include",
@@ -299,24 +302,11 @@ impl Loader<'_> {
                 .map_or(manifest.cache_bytes, |size| size.0);
         }
         if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
-            for (key, nothing, message) in [
-                (
-                    "parallel",
-                    calls.parallel == 0,
-                    "at least one call must be able to run",
-                ),
-                (
-                    "max_parse_attempts",
-                    calls.max_parse_attempts == 0,
-                    "the first attempt counts too: write 1 or more",
-                ),
-            ] {
-                if nothing {
-                    self.findings
-                        .error(&root, &["calls".to_owned(), key.to_owned()], "", message);
-                }
-            }
+            check_calls(&root, &calls, &mut self.findings);
             manifest.calls = calls;
+        }
+        if let Some(section) = self.decode_section::<Telemetry>(&root, "telemetry", &base) {
+            manifest.telemetry = Some(read_telemetry(&root, section, &mut self.findings));
         }
         (manifest.callers, manifest.tool_lists) = callers::read_callers(
             &root,

@@ -30,6 +30,7 @@
 mod apis;
 mod caller_references;
 mod callers;
+mod calls_section;
 mod check;
 mod contents;
 mod context;
@@ -70,6 +71,7 @@ mod source;
 mod source_tools;
 mod summary;
 mod taken_names;
+mod telemetry_section;
 #[cfg(test)]
 mod testing;
 mod tool;

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
-use super::sections::{Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server};
+use super::sections::{
+    Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server, Telemetry,
+};
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
 use crate::call::{CallSettings, Kind};
@@ -60,6 +62,11 @@ pub fn json_schema() -> Value {
         "cache",
         generator.subschema_for::<Cache>().to_value(),
         "Results in memory.",
+    );
+    section(
+        "telemetry",
+        generator.subschema_for::<Telemetry>().to_value(),
+        "Spans, metrics and logs for a collector of OpenTelemetry.",
     );
     section(
         "calls",

@@ -9,6 +9,7 @@ use crate::call::{
     CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging,
 };
 use crate::ledger::{Durability, WhenDown};
+use crate::telemetry::Protocol;
 
 /// `server:`: the HTTP service.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -86,6 +87,29 @@ pub(super) struct Cache {
     /// Memory for cached results. The ledger holds those that do not fit.
     #[schemars(extend("examples" = ["64MiB"]), extend("default" = "64MiB"))]
     pub(super) max_bytes: Option<Size>,
+}
+
+/// `telemetry:`: spans, metrics and logs for a collector of OpenTelemetry.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Telemetry {
+    /// Base URL of the collector. Without it, `OTEL_EXPORTER_OTLP_ENDPOINT` applies; without both,
+    /// nothing is sent.
+    #[schemars(extend("examples" = ["http://localhost:4318"]))]
+    pub(super) otlp: Option<String>,
+    /// Headers for the collector, such as a key. They complete `OTEL_EXPORTER_OTLP_HEADERS`.
+    #[schemars(extend("examples" = [serde_json::json!({"authorization": "${env:OTLP_KEY}"})]))]
+    pub(super) headers: std::collections::BTreeMap<String, String>,
+    /// `http`: OTLP over HTTP with protobuf bodies; `grpc`: OTLP over gRPC.
+    #[schemars(extend("examples" = ["http"]), extend("default" = "http"))]
+    pub(super) protocol: Option<Protocol>,
+    /// Part of the calls that gets spans, from 0 to 1. It applies to calls without a trace context;
+    /// otherwise the caller's decision applies.
+    #[schemars(extend("examples" = [0.1]), extend("default" = 1.0))]
+    pub(super) sample: Option<f64>,
+    /// Adds arguments and results to spans, without secrets and up to 8 KiB each.
+    #[schemars(extend("examples" = [true]))]
+    pub(super) capture: bool,
 }
 
 /// One entry of `callers:`.

@@ -19,6 +19,23 @@ pub struct PreparedCall {
     pub invocation: Box<Invocation>,
 }
 
+impl PreparedCall {
+    /// Adds the request of MCP for the span of the call, if calls are traced. `id` makes the text of
+    /// the message's id.
+    #[must_use]
+    pub fn with_request(
+        mut self,
+        registry: &Registry,
+        peer: &McpPeer,
+        id: impl FnOnce() -> String,
+    ) -> Self {
+        if registry.shared().telemetry.is_some() {
+            self.invocation.correlation.mcp = Some(Arc::new(peer.describe_request(Some(id()))));
+        }
+        self
+    }
+}
+
 /// Why no call starts.
 pub enum PrepareError {
     /// An error of the protocol, `-32602`: there is no such tool, or `_meta` is invalid.

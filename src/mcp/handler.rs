@@ -266,7 +266,9 @@ impl ServerHandler for Handler {
             }
         };
         let PreparedCall { entry, invocation } = match prepared {
-            Ok(prepared) => prepared,
+            Ok(prepared) => {
+                prepared.with_request(&self.registry, &mcp_peer, || context.id.to_string())
+            }
             Err(PrepareError::Protocol(error)) => return Err(error),
             Err(PrepareError::Unavailable(error)) => {
                 return respond(Reply::from_error(&error, modern));

@@ -51,7 +51,7 @@ pub(super) fn read_meta(
 
 /// The trace in `_meta`, under the two keys that MCP takes from W3C Trace Context (2026-07-28,
 /// `_meta`).
-pub(super) fn trace_from_meta(meta: &JsonObject) -> Option<Arc<TraceContext>> {
+pub(crate) fn trace_from_meta(meta: &JsonObject) -> Option<Arc<TraceContext>> {
     let text = |name: &str| meta.get(name).and_then(Value::as_str).map(str::as_bytes);
     TraceContext::from_headers(text("traceparent"), text("tracestate")).map(Arc::new)
 }

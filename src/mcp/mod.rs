@@ -20,4 +20,5 @@ pub use call::{PrepareError, PreparedCall, prepare_call};
 pub use content::Reply;
 pub use failure::JsonRpcFailure;
 pub use handler::{Handler, INITIALIZE_PARAMS, VERSIONS};
+pub(crate) use meta::trace_from_meta;
 pub use peer::McpPeer;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Caller, Failure, TraceContext};
+use crate::call::{Caller, Failure, McpRequest, TraceContext};
 
 /// The sender of a request, and the parts of the transport that its call needs.
 #[derive(Clone)]
@@ -18,6 +18,10 @@ pub struct McpPeer {
     pub request_id: Option<Arc<str>>,
     /// The trace that the request belongs to, unless its message names one.
     pub trace: Option<Arc<TraceContext>>,
+    /// The version of the protocol, if the transport knows it.
+    pub protocol_version: Option<String>,
+    /// The transport, as the conventions of OpenTelemetry name it: `tcp` or `pipe`.
+    pub transport: &'static str,
     /// The run of the request, unless its message names one.
     pub run_id: Option<Arc<str>>,
     /// The id of the session. It is the run of calls that name none.
@@ -46,6 +50,8 @@ impl McpPeer {
             caller: Arc::new(Caller::anonymous()),
             request_id: None,
             trace: None,
+            protocol_version: None,
+            transport: "pipe",
             run_id: None,
             session_id: None,
             session_ended: CancellationToken::new(),
@@ -53,6 +59,15 @@ impl McpPeer {
             notifies: Arc::default(),
             failure: Arc::default(),
             keep_alive: None,
+        }
+    }
+
+    /// The request of this sender as its span shows it.
+    pub fn describe_request(&self, request_id: Option<String>) -> McpRequest {
+        McpRequest {
+            protocol_version: self.protocol_version.clone(),
+            request_id,
+            transport: self.transport,
         }
     }
 

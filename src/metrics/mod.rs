@@ -8,6 +8,7 @@ mod commits;
 mod families;
 mod process;
 mod state_gauges;
+mod telemetry;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use families::Families;
 use process::ProcessMetrics;
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
+pub use telemetry::{ExportOutcome, TelemetryMetrics};
 use tool::ToolFamilies;
 pub use tool::{GaugeGuard, OutcomeLabel, ToolMetrics};
 
@@ -28,6 +30,9 @@ use crate::call::ToolName;
 
 /// The media type of [`Metrics::render`]: the text format that every scraper reads.
 pub use prometheus::TEXT_FORMAT;
+
+/// A family with its series, as gathered for an export.
+pub use prometheus::proto::{Metric as MetricSeries, MetricFamily, MetricType};
 
 /// The metrics cannot be set up, because two families have the same name. This is a bug of this
 /// module.
@@ -45,6 +50,7 @@ struct Inner {
     registered: Mutex<BTreeMap<ToolName, Arc<()>>>,
     requests: IntCounterVec,
     commits: Arc<CommitMetrics>,
+    telemetry: Arc<TelemetryMetrics>,
     state_gauges: StateGauges,
     process: ProcessMetrics,
 }
@@ -74,6 +80,7 @@ impl Metrics {
                 &["route", "status"],
             )?,
             commits: Arc::new(CommitMetrics::new(&families)?),
+            telemetry: Arc::new(TelemetryMetrics::new(&families)?),
             state_gauges: StateGauges::new(&families)?,
             process: ProcessMetrics::new(&families)?,
             registry: families.registry,
@@ -98,6 +105,11 @@ impl Metrics {
         self.0.commits.clone()
     }
 
+    /// The metrics for what is sent to a collector.
+    pub fn telemetry_metrics(&self) -> Arc<TelemetryMetrics> {
+        self.0.telemetry.clone()
+    }
+
     /// Counts an answered request.
     pub fn record_request(&self, route: &str, status: &str) {
         self.0.requests.with_label_values(&[route, status]).inc();
@@ -108,6 +120,11 @@ impl Metrics {
     /// # Errors
     /// See [`Error`].
     pub fn render(&self, now: ServiceState) -> Result<String, Error> {
+        TextEncoder::new().encode_to_string(&self.gather(now))
+    }
+
+    /// All metrics as data.
+    pub fn gather(&self, now: ServiceState) -> Vec<MetricFamily> {
         let Inner {
             registry,
             tools,
@@ -121,7 +138,7 @@ impl Metrics {
         let mut registered = registered.lock();
         levels.set(now);
         process.update();
-        let text = TextEncoder::new().encode_to_string(&registry.gather());
+        let families = registry.gather();
         registered.retain(|name, alive| {
             // Only this table holds it, so no stack of the tool exists.
             let is_unused = Arc::strong_count(alive) == 1;
@@ -130,7 +147,7 @@ impl Metrics {
             }
             !is_unused
         });
-        text
+        families
     }
 }
 

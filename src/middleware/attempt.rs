@@ -14,7 +14,9 @@ use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{AttemptReport, CallError, Invocation, NOT_RECORDED, ToolResult};
+use crate::call::{
+    AttemptReport, CallError, Invocation, NOT_RECORDED, TOOL_ERROR_TYPE, ToolResult,
+};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
 use crate::text::sanitize;
@@ -65,6 +67,7 @@ impl Interceptor for Attempt {
             attempt_started.cancel();
         }
         let report = invocation.report.clone();
+        let span = invocation.correlation.span.recorded().cloned();
         *report.attempt.lock() = AttemptReport::start(attempt, started);
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
         let outcome: Outcome = match timeout(self.timeout, call).await {
@@ -84,6 +87,9 @@ impl Interceptor for Attempt {
             }),
         };
         report.attempt.lock().end();
+        if let Some(span) = span {
+            span.add_attempt(attempt, started, error_type(&outcome));
+        }
         if let Err(error) = &outcome {
             let row = AttemptRow {
                 invocation: id,
@@ -101,6 +107,14 @@ impl Interceptor for Attempt {
             }
         }
         outcome
+    }
+}
+
+/// The `error.type` of an attempt: the kind of its failure, or that its tool returned an error.
+fn error_type(outcome: &Outcome) -> Option<&'static str> {
+    match outcome {
+        Ok(result) => result.is_error.then_some(TOOL_ERROR_TYPE),
+        Err(error) => Some(error.kind().as_str()),
     }
 }
 

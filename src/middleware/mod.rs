@@ -23,6 +23,7 @@ mod detach_on_drop;
 pub mod interceptor;
 mod ledger_wait;
 mod media;
+pub mod observers;
 pub mod output_check;
 pub mod page_guard;
 pub mod paginate;

@@ -19,6 +19,7 @@ use tower::{Layer, Service};
 
 use super::Outcome;
 use super::detach_on_drop::DetachOnDrop;
+use super::observers::Observers;
 use super::replay::ReplayCache;
 use crate::call::{
     Answer, ApprovalStage, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect,
@@ -26,10 +27,9 @@ use crate::call::{
     RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
-use crate::log::CallLog;
-use crate::metrics::{self, ToolMetrics};
 use crate::schema::Schema;
 use crate::secrets::Redactor;
+use crate::telemetry::EndedParts;
 use crate::text::sanitize;
 use crate::tracking::in_flight::{InFlightCalls, InFlightGuard};
 
@@ -59,14 +59,6 @@ pub struct CaptureRules {
     pub digest_key: Option<DigestKey>,
     /// Takes secrets of the manifest out of arguments.
     pub redactor: Arc<Redactor>,
-}
-
-/// The observers that learn how each call ended, besides the ledger.
-pub struct Observers {
-    /// Writes one log line for each call.
-    pub log: CallLog,
-    /// The metrics of the tool.
-    pub metrics: ToolMetrics,
 }
 
 impl RecordLayer {
@@ -132,6 +124,9 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let shared = self.shared.clone();
         Box::pin(async move {
+            if let Some(spans) = &shared.observers.spans {
+                spans.start(&mut invocation.correlation);
+            }
             shared.ledger.accepts_calls().map_err(|reason| {
                 shared.observe_refusal(&invocation, ledger_unavailable(reason))
             })?;
@@ -263,6 +258,9 @@ impl RecordState {
             }
         };
         if let (Err(error), Some(started_at)) = (&outcome, interrupted_since) {
+            if let Some(span) = invocation.correlation.span.recorded() {
+                span.add_attempt(attempts, started_at, Some(error.kind().as_str()));
+            }
             self.record_dropped_attempt(&invocation, attempts, started_at, error)
                 .await;
         }
@@ -337,7 +335,12 @@ impl RecordState {
         }
         let row = Arc::new(row);
         guard.set_ended(&row);
-        self.observers.observe_end(&invocation, &row);
+        let parts = EndedParts {
+            result: outcome.as_ref().ok().map(|result| &**result),
+            model: meta.model,
+            ..EndedParts::default()
+        };
+        self.observers.observe_end(&invocation, &row, parts);
         let refunds = if tool_ran { Vec::new() } else { charge.charged };
         let tool_use_id = invocation.correlation.tool_use_id.clone();
         let answer = outcome.map(|result| Answer {
@@ -406,8 +409,8 @@ impl RecordState {
         };
         guard.end_replay(id, &row);
         let row = Row { id, ..row };
-        self.observers.log.log_replayed(invocation, &row);
-        self.observers.metrics.record_replay();
+        let result = outcome.as_ref().ok().map(|result| &**result);
+        self.observers.observe_replay(invocation, &row, result);
         outcome.map(|result| Answer {
             invocation: id,
             tool_use_id,
@@ -527,23 +530,9 @@ impl RecordState {
                 duration_us,
                 ..row
             },
+            EndedParts::default(),
         );
         error
-    }
-}
-
-impl Observers {
-    fn observe_end(&self, invocation: &Invocation, row: &Row) {
-        self.log.log_ended(invocation, row);
-        let outcome = match row.kind {
-            Some(kind) => metrics::OutcomeLabel::Failed(kind),
-            None if row.state == State::Failed => metrics::OutcomeLabel::ToolError,
-            None => metrics::OutcomeLabel::Ok,
-        };
-        let took = row.duration_us.filter(|_| row.state != State::Refused);
-        let took = took.map(|us| std::time::Duration::from_micros(us.unsigned_abs()));
-        self.metrics
-            .record_end(outcome, row.cache, took, row.attempts);
     }
 }
 

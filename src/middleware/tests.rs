@@ -64,6 +64,7 @@ fn registry_over(
         digest_key: DigestKey::random().unwrap(),
         call_log: CallLog::off(),
         metrics: Metrics::new().unwrap(),
+        telemetry: None,
     };
     let registry = Registry::new(
         change(shared),

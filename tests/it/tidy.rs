@@ -103,7 +103,7 @@ const LAYERS: [&[&str]; 13] = [
     &[
         "access", "log", "metrics", "runtime", "secrets", "settings", "tracking",
     ],
-    &["schema"],
+    &["schema", "telemetry"],
     &["tools"],
     &["formats", "middleware"],
     &["stack"],

@@ -1,5 +1,7 @@
 //! Reads JSON-RPC messages, and makes the error answers for invalid ones.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::http::StatusCode;
@@ -8,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use rmcp::ErrorData;
 use serde_json::{Value, json};
 
-use crate::call::{JsonObject, json as strict};
-use crate::mcp::INITIALIZE_PARAMS;
+use crate::call::{JsonObject, TraceContext, json as strict};
+use crate::mcp::{INITIALIZE_PARAMS, trace_from_meta};
 
 /// Longest error text of rmcp that is passed on, in bytes.
 const MAX_ERROR_TEXT: usize = 4 << 10;
@@ -96,9 +98,20 @@ impl Message {
         Ok(Self { id, fields })
     }
 
+    /// The trace that `_meta` names.
+    pub(super) fn trace(&self) -> Option<Arc<TraceContext>> {
+        let meta = self.fields.get("params")?.get("_meta")?.as_object()?;
+        trace_from_meta(meta)
+    }
+
     pub(super) fn method(&self) -> Option<&str> {
         self.fields.get("method")?.as_str()
     }
+}
+
+/// The id of a message as a text.
+pub(super) fn id_text(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
 
 impl IntoResponse for MessageError {

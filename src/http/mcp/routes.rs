@@ -24,12 +24,14 @@ use super::{McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, state
 use crate::call::Caller;
 use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
+use crate::http::memory::Reservation;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpSessionResponses};
 use crate::http::state::AppState;
 use crate::http::{body, request_id, run_id};
 use crate::mcp::McpPeer;
 use crate::registry::Registry;
+use crate::telemetry::McpSpan;
 
 /// The session id in the headers, if there is one.
 fn session_id(headers: &HeaderMap) -> Option<&str> {
@@ -105,7 +107,7 @@ pub(in crate::http) async fn post(
     request: Request,
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
     // Twice, because rmcp parses the body again.
     let reserved = state.memory.reserve_json(&body, 2).await?;
@@ -120,13 +122,15 @@ pub(in crate::http) async fn post(
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, message.id));
     }
-    let mut peer = McpPeer {
+    let peer = McpPeer {
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace: request_id::trace_from_headers(&parts.headers),
         run_id: run_id::run_id_from_headers(&parts.headers)?.map(Into::into),
         stream_end_disconnects: true,
         keep_alive: Some(Arc::new(reserved.clone())),
+        protocol_version: header_text(&parts.headers, VERSION_HEADER),
+        transport: "tcp",
         ..McpPeer::operator()
     };
     let call = stateless::StatelessCall::from_message(
@@ -142,6 +146,57 @@ pub(in crate::http) async fn post(
     };
     // The rest may take long, and must not keep an old catalog alive.
     drop(catalog);
+    let span = start_span(&state.registry, &message, &peer);
+    let answer = answer_message(&state, message, (parts, body), peer, reserved).await;
+    if let Some(span) = span {
+        span.end(error_type(&answer));
+    }
+    answer
+}
+
+/// The methods whose requests get a span. A call has the span of its tool, and listening has no
+/// end.
+const TRACED_METHODS: [&str; 4] = ["initialize", "ping", "server/discover", "tools/list"];
+
+fn start_span(registry: &Registry, message: &Message, peer: &McpPeer) -> Option<McpSpan> {
+    let telemetry = registry.shared().telemetry.as_ref()?;
+    let (id, method) = (message.id.as_ref()?, message.method()?);
+    if !TRACED_METHODS.contains(&method) {
+        return None;
+    }
+    let request = peer.describe_request(Some(message::id_text(id)));
+    telemetry.start_mcp_span(
+        method,
+        request,
+        message.trace().or_else(|| peer.trace.clone()),
+    )
+}
+
+/// The status of a request that failed.
+fn error_type(answer: &Result<Response, ApiError>) -> Option<String> {
+    match answer {
+        Ok(response) => {
+            let status = response.status();
+            (status.is_client_error() || status.is_server_error())
+                .then(|| status.as_u16().to_string())
+        }
+        Err(_) => Some("_OTHER".to_owned()),
+    }
+}
+
+fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+/// Answers a message that rmcp gets.
+async fn answer_message(
+    state: &AppState,
+    message: Message,
+    (mut parts, body): (Parts, Bytes),
+    mut peer: McpPeer,
+    reserved: Reservation,
+) -> Result<Response, ApiError> {
+    let service = &state.mcp;
     let is_initialize = message.method() == Some("initialize");
     if is_modern(&parts.headers) && !is_initialize {
         parts.headers.remove(SESSION_HEADER);

@@ -15,7 +15,7 @@ use rmcp::model::ClientCapabilities;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::message::{Message, error_response};
+use super::message::{self, Message, error_response};
 use super::{STATELESS_VERSION, VERSION_HEADER};
 use crate::call::{Caller, JsonObject};
 use crate::http::problem::with_failure_status;
@@ -88,7 +88,7 @@ impl StatelessCall {
             meta,
         } = self;
         let prepared = match prepare_call(registry, &catalog, peer, &name, arguments, &meta) {
-            Ok(prepared) => prepared,
+            Ok(prepared) => prepared.with_request(registry, peer, || message::id_text(&id)),
             Err(PrepareError::Protocol(error)) => return refusal_response(&id, &error.into()),
             Err(PrepareError::Unavailable(error)) => {
                 return match Reply::from_error(&error, true) {

@@ -3,6 +3,7 @@
 //! A request has no effect of its own, so it may be repeated whatever the tool's effect is. Texts
 //! of the server are passed on without the key, and answers are read only up to a bound.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -56,6 +57,8 @@ pub(super) struct Endpoint {
     client: HttpClient,
     url: Url,
     host: String,
+    /// The name of the model.
+    model: Arc<str>,
     headers: HeaderMap,
     /// The body of each request, without messages and tools.
     body: JsonObject,
@@ -154,12 +157,18 @@ impl Endpoint {
         Some(Self {
             client,
             host: host_and_port(&url),
+            model: config.name.as_str().into(),
             url,
             headers,
             secrets: secrets.filter(|secret| secret.len() >= 4).collect(),
             body: base_body(config),
             random: fastrand::f64,
         })
+    }
+
+    /// The name of the model.
+    pub(super) fn model(&self) -> &Arc<str> {
+        &self.model
     }
 
     /// Asks the model to answer these messages. Omits `tools` if it is empty, as the API requires.

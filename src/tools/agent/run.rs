@@ -15,7 +15,7 @@ use super::endpoint::{AnswerListener, Endpoint, MAX_ERROR_TEXT_BYTES};
 use super::prompt::Prompt;
 use super::turn::{self, CallableTools, Toolset};
 use crate::call::{
-    CutEnds, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
+    CutEnds, ErrorKind, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
 };
 use crate::tools::Values;
 
@@ -157,18 +157,25 @@ impl<'a> AgentRun<'a> {
             turn,
             text: String::new(),
         };
+        let started = Instant::now();
+        let trace = self.context.model_request_trace(turn);
         let answer = self
             .agent
             .endpoint
-            .request_completion(
-                messages,
-                tools,
-                self.context.trace(),
-                self.end,
-                &mut progress,
-            )
+            .request_completion(messages, tools, trace.as_deref(), self.end, &mut progress)
             .await;
         progress.flush(answer.is_ok());
+        let (usage, error) = match &answer {
+            Ok(completion) => (completion.usage, None),
+            Err(_) => (None, Some(ErrorKind::UpstreamFailed.as_str())),
+        };
+        self.context.record_model_request(
+            turn,
+            self.agent.endpoint.model(),
+            usage.map_or((0, 0), |usage| (usage.input, usage.output)),
+            started,
+            error,
+        );
         let completion = answer.map_err(|error| self.adapt_error(error))?;
         let estimate = || {
             let input_bytes = json_len(messages.iter().chain(tools));

@@ -1,0 +1,56 @@
+//! Metrics of what is sent to a collector of OpenTelemetry.
+
+use prometheus::{Error, IntCounterVec};
+
+use super::families::Families;
+
+/// What became of a record that was to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportOutcome {
+    /// The collector has accepted it.
+    Exported,
+    /// The collector has refused it in an answer that accepts the others.
+    Rejected,
+    /// The collector could not be reached, or refused the whole request.
+    Failed,
+    /// The queue was full.
+    Dropped,
+}
+
+impl ExportOutcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Exported => "exported",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Metrics of what is sent. There are no series without telemetry.
+pub struct TelemetryMetrics {
+    records: IntCounterVec,
+}
+
+impl TelemetryMetrics {
+    pub(super) fn new(families: &Families) -> Result<Self, Error> {
+        Ok(Self {
+            records: families.counter_vec(
+                "toolcrib_telemetry_records_total",
+                "Spans, log records and metric points for the OpenTelemetry collector, by signal. Outcome: `exported`, `rejected`, \
+                 `failed` (not delivered) or `dropped` (the queue was full).",
+                &["signal", "outcome"],
+            )?,
+        })
+    }
+
+    /// Counts records of a signal.
+    pub fn count(&self, signal: &str, outcome: ExportOutcome, records: u64) {
+        if records > 0 {
+            self.records
+                .with_label_values(&[signal, outcome.as_str()])
+                .inc_by(records);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What remains of a call for its span: handles and numbers, and no result unless it is captured.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use super::Telemetry;
+use super::queue::Record;
+use super::signal::Signal;
+use super::tool_spans::Content;
+use crate::call::{
+    CacheStatus, CallSpan, CallTrace, Caller, Correlation, ErrorKind, InvocationId, Kind,
+    McpRequest, ModelUsage, ToolName, TraceContext,
+};
+use crate::ledger::State;
+
+/// A span that has ended, before its message is made.
+pub(super) struct EndedSpan {
+    pub(super) span: Arc<CallSpan>,
+    /// The context that the caller sent.
+    pub(super) caller_trace: Option<Arc<TraceContext>>,
+    pub(super) times: Times,
+    pub(super) subject: Subject,
+}
+
+impl Record for EndedSpan {
+    const SIGNAL: Signal = Signal::Traces;
+}
+
+/// What a span is about.
+pub(super) enum Subject {
+    Call(Box<EndedCall>),
+    Mcp {
+        method: String,
+        error: Option<String>,
+    },
+}
+
+/// A call that has ended.
+pub(super) struct EndedCall {
+    pub(super) id: InvocationId,
+    pub(super) parent: Option<InvocationId>,
+    pub(super) tool: ToolName,
+    pub(super) kind: Kind,
+    pub(super) caller: Arc<Caller>,
+    pub(super) agent: Option<ToolName>,
+    pub(super) run_id: Option<Arc<str>>,
+    pub(super) tool_use_id: Option<Arc<str>>,
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) state: State,
+    pub(super) error: Option<ErrorKind>,
+    pub(super) detail: Option<Arc<str>>,
+    pub(super) cache: CacheStatus,
+    pub(super) attempts: u32,
+    pub(super) is_replayed: bool,
+    pub(super) model: Option<ModelUsage>,
+    pub(super) content: Option<Content>,
+}
+
+/// When the work started and ended, and the wall-clock time of the end.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
+    ended_at: SystemTime,
+}
+
+impl Times {
+    /// Work that ends now.
+    pub(super) fn until_now(started: Instant) -> Self {
+        Self {
+            started,
+            ended: Instant::now(),
+            ended_at: SystemTime::now(),
+        }
+    }
+
+    /// A moment of the work as nanoseconds of Unix time.
+    pub(super) fn unix_nanos(&self, moment: Instant) -> u64 {
+        let before_end = self.ended.saturating_duration_since(moment);
+        unix_nanos(self.ended_at.checked_sub(before_end).unwrap_or(UNIX_EPOCH))
+    }
+}
+
+/// Nanoseconds of Unix time.
+pub(super) fn unix_nanos(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The span of a request of MCP that calls no tool. It is recorded when it is ended.
+pub struct McpSpan {
+    telemetry: Arc<Telemetry>,
+    span: Arc<CallSpan>,
+    caller_trace: Option<Arc<TraceContext>>,
+    started: Instant,
+    method: String,
+}
+
+impl Telemetry {
+    /// Starts the span of a request of MCP; `None` if it is not recorded.
+    pub fn start_mcp_span(
+        self: &Arc<Self>,
+        method: &str,
+        request: McpRequest,
+        caller_trace: Option<Arc<TraceContext>>,
+    ) -> Option<McpSpan> {
+        let mut correlation = Correlation {
+            trace: caller_trace,
+            mcp: Some(Arc::new(request)),
+            ..Correlation::default()
+        };
+        self.trace_call(&mut correlation);
+        let CallTrace::Recorded(span) = correlation.span else {
+            return None;
+        };
+        Some(McpSpan {
+            telemetry: self.clone(),
+            span,
+            caller_trace: correlation.trace,
+            started: Instant::now(),
+            method: method.to_owned(),
+        })
+    }
+}
+
+impl McpSpan {
+    /// Ends the span. `error` is the `error.type` of a request that failed.
+    pub fn end(self, error: Option<String>) {
+        self.telemetry.record_span(EndedSpan {
+            span: self.span,
+            caller_trace: self.caller_trace,
+            times: Times::until_now(self.started),
+            subject: Subject::Mcp {
+                method: self.method,
+                error,
+            },
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! The part of a tool's stack that reports calls.
+
+use std::sync::Arc;
+
+use super::Telemetry;
+use super::ended_span::{EndedCall, EndedSpan, Subject, Times};
+use crate::call::{CallSpan, Correlation, Invocation, Kind, ModelUsage, ToolResult};
+use crate::ledger::Row;
+
+/// Longest arguments and longest result in a span, in bytes of JSON.
+const MAX_CONTENT_BYTES: usize = 8 << 10;
+
+/// Makes the spans of one tool's calls.
+#[derive(Clone)]
+pub struct ToolSpans {
+    telemetry: Arc<Telemetry>,
+    kind: Kind,
+    captures: bool,
+}
+
+/// What a call was given and what it returned, as JSON, cut to a few kilobytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// The arguments as the ledger has them: without secrets and without `writeOnly` values.
+    pub(super) arguments: Option<String>,
+    /// The result. A failure has none.
+    pub(super) result: Option<String>,
+}
+
+/// What is not in the row of a call.
+#[derive(Default)]
+pub struct EndedParts<'a> {
+    /// The result, if the tool returned one.
+    pub result: Option<&'a ToolResult>,
+    /// The use of an agent's model.
+    pub model: Option<ModelUsage>,
+    /// Whether the answer of an earlier call was given again.
+    pub is_replayed: bool,
+}
+
+impl ToolSpans {
+    /// The spans of a tool of this kind. `may_capture`: the ledger records the tool's calls in
+    /// full, so spans may hold them too.
+    pub fn new(telemetry: &Arc<Telemetry>, kind: Kind, may_capture: bool) -> Self {
+        Self {
+            captures: telemetry.captures && may_capture,
+            telemetry: telemetry.clone(),
+            kind,
+        }
+    }
+
+    /// Decides whether a call that starts is recorded.
+    pub fn start(&self, correlation: &mut Correlation) {
+        self.telemetry.trace_call(correlation);
+    }
+
+    /// Records a call that has ended with this row.
+    pub fn end(&self, invocation: &Invocation, row: &Row, parts: EndedParts<'_>) {
+        if let Some(span) = invocation.correlation.span.recorded() {
+            self.record(span, invocation, row, parts);
+        }
+    }
+
+    fn record(
+        &self,
+        span: &Arc<CallSpan>,
+        invocation: &Invocation,
+        row: &Row,
+        parts: EndedParts<'_>,
+    ) {
+        let call = EndedCall {
+            id: row.id,
+            parent: invocation.call_chain.parent,
+            tool: invocation.tool.clone(),
+            kind: self.kind,
+            caller: invocation.caller.clone(),
+            agent: invocation.call_chain.agent.clone(),
+            run_id: invocation.run.id.clone(),
+            tool_use_id: invocation.correlation.tool_use_id.clone(),
+            request_id: invocation.correlation.request_id.clone(),
+            state: row.state,
+            error: row.kind,
+            detail: row.detail.clone(),
+            cache: row.cache,
+            attempts: row.attempts,
+            is_replayed: parts.is_replayed,
+            model: parts.model,
+            content: self.captures.then(|| Content {
+                arguments: Some(cut(&row.arguments).to_owned()),
+                result: parts.result.and_then(result_json),
+            }),
+        };
+        self.telemetry.record_span(EndedSpan {
+            span: span.clone(),
+            caller_trace: invocation.correlation.trace.clone(),
+            times: Times::until_now(invocation.timing.started),
+            subject: Subject::Call(Box::new(call)),
+        });
+    }
+}
+
+fn result_json(result: &ToolResult) -> Option<String> {
+    let text = serde_json::to_string(result).ok()?;
+    Some(cut(&text).to_owned())
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_CONTENT_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_cut_between_characters() {
+        let text = "é".repeat(MAX_CONTENT_BYTES);
+        assert_eq!(cut(&text).len(), MAX_CONTENT_BYTES);
+        let shifted = format!("a{text}");
+        assert_eq!(cut(&shifted).len(), MAX_CONTENT_BYTES - 1);
+        assert_eq!(cut("{}"), "{}");
+    }
+}
