@@ -190,12 +190,14 @@ pub fn build_stack(
     let sees_agent = runner.sees_agent();
     let tool_cache = ToolCache::for_tool(cache, &policy, &*runner, &name, generation);
     let metrics = metrics.tool_metrics(&name, policy.cache.is_some());
+    let spans = telemetry.as_ref().map(|telemetry| {
+        let has_write_only = rules.schema.has_write_only();
+        ToolSpans::new(telemetry, kind, !records_digests, has_write_only)
+    });
     let observers = Observers {
         log: call_log.clone(),
         metrics: metrics.clone(),
-        spans: telemetry
-            .as_ref()
-            .map(|telemetry| ToolSpans::new(telemetry, kind, !records_digests)),
+        spans,
     };
     let capture_rules = CaptureRules {
         schema: rules.schema.clone(),

@@ -16,6 +16,7 @@ pub struct ToolSpans {
     telemetry: Arc<Telemetry>,
     kind: Kind,
     captures: bool,
+    captures_results: bool,
 }
 
 /// What a call was given and what it returned, as JSON, cut to a few kilobytes.
@@ -40,10 +41,18 @@ pub struct EndedParts<'a> {
 
 impl ToolSpans {
     /// The spans of a tool of this kind. `may_capture`: the ledger records the tool's calls in
-    /// full, so spans may hold them too.
-    pub fn new(telemetry: &Arc<Telemetry>, kind: Kind, may_capture: bool) -> Self {
+    /// full, so spans may hold them too. `has_write_only`: some arguments must not be recorded. The
+    /// result may repeat them, so spans do not hold it.
+    pub fn new(
+        telemetry: &Arc<Telemetry>,
+        kind: Kind,
+        may_capture: bool,
+        has_write_only: bool,
+    ) -> Self {
+        let captures = telemetry.captures && may_capture;
         Self {
-            captures: telemetry.captures && may_capture,
+            captures,
+            captures_results: captures && !has_write_only,
             telemetry: telemetry.clone(),
             kind,
         }
@@ -87,7 +96,10 @@ impl ToolSpans {
             model: parts.model,
             content: self.captures.then(|| Content {
                 arguments: Some(cut(&row.arguments).to_owned()),
-                result: parts.result.and_then(result_json),
+                result: parts
+                    .result
+                    .filter(|_| self.captures_results)
+                    .and_then(result_json),
             }),
         };
         self.telemetry.record_span(EndedSpan {
