@@ -191,6 +191,7 @@ mod tests {
 
     fn ended() -> EndedCall {
         EndedCall {
+            span: None,
             at: "2026-06-15T12:00:30.123Z".parse().unwrap(),
             id: "01902d5e-0000-7000-8000-000000000001".parse().unwrap(),
             request_id: Some("r-1".into()),
