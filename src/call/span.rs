@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::trace::TraceContext;
+use super::trace::{Ids, TraceContext};
 
 /// Most spans below one call. An agent with more turns loses the later ones.
 const MAX_CHILDREN: usize = 256;
@@ -165,14 +165,6 @@ impl CallSpan {
             has_random_trace_id: caller.is_none_or(TraceContext::has_random_trace_id),
         }
     }
-}
-
-/// The parts of a trace context.
-pub(super) struct Ids {
-    pub(super) trace_id: u128,
-    pub(super) span_id: u64,
-    pub(super) is_sampled: bool,
-    pub(super) has_random_trace_id: bool,
 }
 
 impl CallTrace {

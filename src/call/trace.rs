@@ -1,7 +1,5 @@
 //! The trace of a call, as the client sent it: W3C Trace Context.
 
-use super::span::Ids;
-
 /// Length of `VERSION-TRACE_ID-PARENT_ID-FLAGS` in version 00. Each later version starts with the
 /// same fields (section 3.2.2).
 const TRACEPARENT_LEN: usize = 55;
@@ -21,6 +19,14 @@ const MAX_TRACESTATE_LEN: usize = 512;
 pub struct TraceContext {
     traceparent: Box<str>,
     tracestate: Option<Box<str>>,
+}
+
+/// The parts of a trace context.
+pub(super) struct Ids {
+    pub(super) trace_id: u128,
+    pub(super) span_id: u64,
+    pub(super) is_sampled: bool,
+    pub(super) has_random_trace_id: bool,
 }
 
 impl TraceContext {

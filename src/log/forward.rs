@@ -1,9 +1,10 @@
 //! Passes the lines of the log on, beside writing them. Nothing is passed on until there is a sink.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -56,18 +57,22 @@ pub enum FieldValue {
 
 /// The place of the sink. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Forwarding(Arc<OnceLock<Arc<dyn LineSink>>>);
+pub(super) struct Forwarding(Arc<RwLock<Option<Arc<dyn LineSink>>>>);
 
 impl Forwarding {
     /// Sets the sink. A process has one; later ones are ignored.
     pub(super) fn start(&self, sink: Arc<dyn LineSink>) {
-        let _ = self.0.set(sink);
+        self.0.write().get_or_insert(sink);
     }
 
     pub(super) fn forward_call(&self, ended: &EndedCall) {
-        if let Some(sink) = self.0.get() {
+        if let Some(sink) = self.sink() {
             sink.take(line_of_call(ended));
         }
+    }
+
+    fn sink(&self) -> Option<Arc<dyn LineSink>> {
+        self.0.read().clone()
     }
 }
 
@@ -116,7 +121,7 @@ pub struct ForwardLayer(pub(super) Forwarding);
 
 impl<S: Subscriber> Layer<S> for ForwardLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let (Some(sink), metadata) = (self.0.0.get(), event.metadata()) else {
+        let (Some(sink), metadata) = (self.0.sink(), event.metadata()) else {
             return;
         };
         let root = metadata.target().split("::").next().unwrap_or_default();

@@ -22,21 +22,17 @@ use families::Families;
 use process::ProcessMetrics;
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
-pub use telemetry::{ExportOutcome, TelemetryMetrics};
+pub use telemetry::{ExportOutcome, MetricFamily, MetricSeries, MetricType, TelemetryMetrics};
 use tool::ToolFamilies;
 pub use tool::{GaugeGuard, OutcomeLabel, ToolMetrics};
 
 use crate::call::ToolName;
 
-/// The media type of [`Metrics::render`]: the text format that every scraper reads.
-pub use prometheus::TEXT_FORMAT;
-
-/// A family with its series, as gathered for an export.
-pub use prometheus::proto::{Metric as MetricSeries, MetricFamily, MetricType};
-
 /// The metrics cannot be set up, because two families have the same name. This is a bug of this
 /// module.
 pub use prometheus::Error;
+/// The media type of [`Metrics::render`]: the text format that every scraper reads.
+pub use prometheus::TEXT_FORMAT;
 
 /// All families. Clones share them.
 #[derive(Clone)]
@@ -133,8 +129,7 @@ impl Metrics {
             process,
             ..
         } = &*self.0;
-        // The lock is held to the end: no value is updated twice, and no tool returns while its
-        // series are removed.
+        // Held to the end, so that no tool returns while its series are removed.
         let mut registered = registered.lock();
         levels.set(now);
         process.update();

@@ -1,5 +1,7 @@
 //! Metrics of what is sent to a collector of OpenTelemetry.
 
+/// A family with its series, as gathered for an export.
+pub use prometheus::proto::{Metric as MetricSeries, MetricFamily, MetricType};
 use prometheus::{Error, IntCounterVec};
 
 use super::families::Families;

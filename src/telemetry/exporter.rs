@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use parking_lot::Mutex;
 use prost::Message;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect, retry};
+use reqwest::{Client, ClientBuilder, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
 use url::Url;
 
@@ -194,13 +194,7 @@ async fn read_http(response: Response) -> Result<Vec<u8>, Failure> {
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map(Duration::from_secs);
-    let is_retryable = matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    );
+    let is_retryable = matches!(status.as_u16(), 429 | 502..=504);
     Err(Failure {
         message: format!("status {status}"),
         is_retryable,

@@ -41,7 +41,7 @@ pub(super) async fn read(response: Response) -> Result<Vec<u8>, Failure> {
             _ => Failure::permanent(message),
         });
     }
-    let (head, body) = axum::http::Response::<Body>::from(response).into_parts();
+    let (head, body) = hyper::http::Response::<Body>::from(response).into_parts();
     // Without a message, the status is in the headers.
     if head.headers.contains_key(GRPC_STATUS) {
         return read_status(&head.headers).map(|()| Vec::new());

@@ -4,7 +4,6 @@
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 
@@ -17,6 +16,8 @@ use crate::ledger::State;
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 const IS_SAMPLED: u32 = 1;
+/// The status of a span that failed, in OTLP.
+const STATUS_ERROR: i32 = 2;
 
 /// The message of these spans, and how many spans it has.
 pub(super) fn encode(ended: Vec<EndedSpan>, resource: Resource) -> (Vec<u8>, u64) {
@@ -209,6 +210,6 @@ fn set_error(
     attributes.text("error.type", error);
     span.status = Some(Status {
         message: detail.unwrap_or_default().to_owned(),
-        code: StatusCode::Error.into(),
+        code: STATUS_ERROR,
     });
 }
