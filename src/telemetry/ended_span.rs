@@ -5,13 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::Telemetry;
 use super::queue::Record;
 use super::signal::Signal;
-use super::tool_spans::Content;
 use crate::call::{
-    CacheStatus, CallSpan, CallTrace, Caller, Correlation, ErrorKind, InvocationId, Kind,
-    McpRequest, ModelUsage, ToolName, TraceContext,
+    CacheStatus, CallSpan, Caller, ErrorKind, InvocationId, Kind, ModelUsage, ToolName,
+    TraceContext,
 };
 use crate::ledger::State;
 
@@ -58,6 +56,15 @@ pub(super) struct EndedCall {
     pub(super) content: Option<Content>,
 }
 
+/// What a call was given and what it returned, as JSON, cut to a few kilobytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// The arguments as the ledger has them: without secrets and without `writeOnly` values.
+    pub(super) arguments: Option<String>,
+    /// The result. A failure has none.
+    pub(super) result: Option<String>,
+}
+
 /// When the work started and ended, and the wall-clock time of the end.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
@@ -87,55 +94,4 @@ impl Times {
 pub(super) fn unix_nanos(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The span of a request of MCP that calls no tool. It is recorded when it is ended.
-pub struct McpSpan {
-    telemetry: Arc<Telemetry>,
-    span: Arc<CallSpan>,
-    caller_trace: Option<Arc<TraceContext>>,
-    started: Instant,
-    method: String,
-}
-
-impl Telemetry {
-    /// Starts the span of a request of MCP; `None` if it is not recorded.
-    pub fn start_mcp_span(
-        self: &Arc<Self>,
-        method: &str,
-        request: McpRequest,
-        caller_trace: Option<Arc<TraceContext>>,
-    ) -> Option<McpSpan> {
-        let mut correlation = Correlation {
-            trace: caller_trace,
-            mcp: Some(Arc::new(request)),
-            ..Correlation::default()
-        };
-        self.trace_call(&mut correlation);
-        let CallTrace::Recorded(span) = correlation.span else {
-            return None;
-        };
-        Some(McpSpan {
-            telemetry: self.clone(),
-            span,
-            caller_trace: correlation.trace,
-            started: Instant::now(),
-            method: method.to_owned(),
-        })
-    }
-}
-
-impl McpSpan {
-    /// Ends the span. `error` is the `error.type` of a request that failed.
-    pub fn end(self, error: Option<String>) {
-        self.telemetry.record_span(EndedSpan {
-            span: self.span,
-            caller_trace: self.caller_trace,
-            times: Times::until_now(self.started),
-            subject: Subject::Mcp {
-                method: self.method,
-                error,
-            },
-        });
-    }
 }

@@ -13,7 +13,9 @@ use reqwest::{Client, ClientBuilder, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
 use url::Url;
 
-use super::settings::{Config, Protocol};
+use super::endpoint::Protocol;
+use super::failure::Failure;
+use super::settings::Config;
 use super::signal::Signal;
 use super::{grpc, resource};
 use crate::metrics::{ExportOutcome, TelemetryMetrics};
@@ -32,33 +34,6 @@ pub(super) struct Exporter {
     metrics: Arc<TelemetryMetrics>,
     /// The signals whose last request failed.
     failing: Mutex<[bool; 3]>,
-}
-
-/// Why a request failed.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) message: String,
-    /// Whether the same message may succeed later.
-    pub(super) is_retryable: bool,
-    /// When the collector wants the next request.
-    pub(super) retry_after: Option<Duration>,
-}
-
-impl Failure {
-    pub(super) fn permanent(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            is_retryable: false,
-            retry_after: None,
-        }
-    }
-
-    pub(super) fn retryable(message: impl Into<String>) -> Self {
-        Self {
-            is_retryable: true,
-            ..Self::permanent(message)
-        }
-    }
 }
 
 impl Exporter {

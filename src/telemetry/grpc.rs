@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use reqwest::{Body, RequestBuilder, Response};
 
-use super::exporter::Failure;
+use super::failure::Failure;
 
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";

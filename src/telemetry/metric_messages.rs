@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -14,13 +15,15 @@ use prost::Message;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::GatherMetrics;
 use super::attributes::{Attributes, scope};
 use super::ended_span::unix_nanos;
 use super::exporter::Exporter;
 use super::queue::send_with_retries;
 use super::signal::Signal;
 use crate::metrics::{MetricFamily, MetricSeries, MetricType};
+
+/// Gathers the metrics of the service.
+pub type GatherMetrics = Box<dyn Fn() -> BoxFuture<'static, Vec<MetricFamily>> + Send + Sync>;
 
 /// Sends the metrics at each interval, and once more when the service stops.
 pub(super) async fn run(

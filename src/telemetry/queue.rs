@@ -9,7 +9,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::exporter::{Exporter, Failure};
+use super::batching::Batching;
+use super::exporter::Exporter;
+use super::failure::Failure;
 use super::signal::Signal;
 use crate::metrics::ExportOutcome;
 
@@ -22,32 +24,6 @@ const MAX_REQUESTS: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait that a collector may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-
-/// The settings of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Batching {
-    /// Records that may wait. More are dropped.
-    pub(super) waiting: usize,
-    /// Records in one request.
-    pub(super) together: usize,
-    /// How long records collect.
-    pub(super) delay: Duration,
-}
-
-impl Batching {
-    /// The largest queue: its records take about a kilobyte each.
-    pub(super) const MAX_WAITING: usize = 65_536;
-}
-
-impl Default for Batching {
-    fn default() -> Self {
-        Self {
-            waiting: 2048,
-            together: 512,
-            delay: Duration::from_secs(5),
-        }
-    }
-}
 
 /// Makes the message of a batch. Also returns the number of records in it.
 pub(super) type Encode<T> = fn(Vec<T>, Resource) -> (Vec<u8>, u64);

@@ -4,35 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use serde::Deserialize;
 use url::Url;
 
-use super::queue::Batching;
+use super::batching::Batching;
+use super::endpoint::Protocol;
 use super::sampling::Sampling;
 use super::signal::Signal;
 use super::variables::Variables;
 use crate::environment::Environment;
-
-/// The protocol of the collector.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Deserialize,
-    schemars::JsonSchema,
-    strum::IntoStaticStr,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// OTLP over HTTP with protobuf bodies, usually at port 4318.
-    #[default]
-    Http,
-    /// OTLP over gRPC, usually at port 4317.
-    Grpc,
-}
 
 /// `telemetry:` of the manifest.
 #[derive(Clone, PartialEq, Default)]
@@ -63,21 +42,6 @@ pub struct Config {
     pub(super) metric_interval: Duration,
     /// Variables whose values were ignored.
     pub(super) warnings: Vec<String>,
-}
-
-/// Reads the URL of a collector.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse_endpoint(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err("write http://HOST:PORT or https://HOST:PORT".to_owned());
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("put the password into `headers`, not into the URL".to_owned());
-    }
-    Ok(url)
 }
 
 /// Reads one header.
@@ -176,6 +140,7 @@ fn with_path(mut base: Url, path: &str) -> Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::parse_endpoint;
 
     fn resolve(manifest: Option<&Settings>, variables: &[(&str, &str)]) -> Option<Config> {
         Config::resolve(manifest, &variables.iter().copied().collect())
@@ -255,12 +220,5 @@ mod tests {
         assert_eq!(config.timeout, Duration::from_secs(10));
         assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
         assert!(!config.warnings.concat().contains("secret-without"));
-    }
-
-    #[test]
-    fn passwords_stay_out_of_urls() {
-        assert!(parse_endpoint("http://me:secret@c:4318").is_err());
-        assert!(parse_endpoint("ftp://c").is_err());
-        assert!(parse_endpoint("c:4318").is_err());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Telemetry;
-use super::ended_span::{EndedCall, EndedSpan, Subject, Times};
+use super::ended_span::{Content, EndedCall, EndedSpan, Subject, Times};
+use super::pipeline::Telemetry;
 use crate::call::{CallSpan, Correlation, Invocation, Kind, ModelUsage, ToolResult};
 use crate::ledger::Row;
 
@@ -17,15 +17,6 @@ pub struct ToolSpans {
     kind: Kind,
     captures: bool,
     captures_results: bool,
-}
-
-/// What a call was given and what it returned, as JSON, cut to a few kilobytes.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Content {
-    /// The arguments as the ledger has them: without secrets and without `writeOnly` values.
-    pub(super) arguments: Option<String>,
-    /// The result. A failure has none.
-    pub(super) result: Option<String>,
 }
 
 /// What is not in the row of a call.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::queue::Batching;
+use super::batching::Batching;
+use super::endpoint::{Protocol, parse_endpoint};
 use super::sampling::Sampling;
-use super::settings::{Protocol, parse_endpoint};
 use super::signal::Signal;
 use crate::environment::Environment;
 
