@@ -187,6 +187,10 @@ pub(super) struct RegisteredTool {
     limits: Option<Vec<Limit>>,
     /// How results are kept.
     cache: Option<RegisteredCache>,
+    /// Which calls wait for a person. `true`: every call.
+    approval: Option<RegisteredApproval>,
+    /// Rules that deny calls.
+    deny_when: Option<Vec<RegisteredDenyRule>>,
     /// How many calls run and wait at once.
     concurrency: Option<RegisteredConcurrency>,
     /// What happens to a call when its caller disconnects.
@@ -255,6 +259,48 @@ struct RegisteredCache {
     context: Option<Vec<String>>,
     /// Which results are kept: an expression.
     when: Option<String>,
+}
+
+/// Which calls of a registered tool wait for a person.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+enum RegisteredApproval {
+    /// Whether every call waits.
+    Flag(bool),
+    /// All settings.
+    Settings(RegisteredApprovalSettings),
+}
+
+/// Which calls of a registered tool wait for a person, and how long.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredApprovalSettings {
+    /// The condition on calls that wait.
+    when: Option<String>,
+    /// Callers that may decide, besides admins.
+    #[schema(required = false)]
+    by: Vec<String>,
+    /// How long a request waits.
+    #[schema(value_type = Option<Duration>)]
+    wait: Option<String>,
+    /// How long a call waits.
+    #[schema(value_type = Option<Duration>)]
+    expires: Option<String>,
+    /// Text for the person that decides.
+    message: Option<String>,
+}
+
+/// A rule that denies calls of a registered tool.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "see RegisteredTool")]
+struct RegisteredDenyRule {
+    /// The condition.
+    when: String,
+    /// Text for the model.
+    say: String,
 }
 
 /// How many calls of a registered tool run at once.

@@ -25,7 +25,7 @@ const PROBLEMS: [(u16, &str, &str); 16] = [
     (
         403,
         "Forbidden",
-        "forbidden, tool_disabled: the caller may not use the tool, the tool is disabled, or the Host, the Origin or the other site is not allowed.",
+        "forbidden, tool_disabled, approval_denied, approval_expired: the caller may not use the tool, the tool is disabled, a person has denied the call or did not decide in time, or the Host, the Origin or the other site is not allowed.",
     ),
     (
         404,

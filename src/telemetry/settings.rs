@@ -109,7 +109,9 @@ impl Config {
             .headers
             .iter()
             .filter_map(|(name, value)| parse_header(name, value).ok());
-        headers.extend(from_manifest_headers);
+        for (name, value) in from_manifest_headers {
+            headers.insert(name, value);
+        }
         let sampling = match from_manifest.sample {
             Some(part) => Sampling::parent_based_ratio(part),
             None => variables.sampling(),

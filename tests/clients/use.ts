@@ -50,7 +50,7 @@ const { data: byText } = await client.POST("/tools/{name}/invoke", {
   body: { arguments: '{"text": "words"}' },
 });
 // This route may also stream, or say where to look: which it does is for who asks to say, and for the types not to know.
-check(typeof byText === "object" && "content" in byText && byText.content[0]?.type === "text", byText);
+check(typeof byText === "object" && "is_error" in byText && byText.content[0]?.type === "text", byText);
 const { data: page } = await client.GET("/invocations", { params: { query: { tool: "prune", limit: 1 } } });
 check(page?.invocations[0]?.state === "succeeded", page);
 

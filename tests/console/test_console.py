@@ -412,6 +412,7 @@ def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screens
     waiting.get_by_label("Note").fill("too much")
     waiting.get_by_role("button", name="Deny").click()
     assert second().json["kind"] == "approval_denied"
+    page.get_by_text("No call waits").wait_for()
     third = ask("A-1003", 500)
     waiting = card()
     waiting.get_by_role("button", name="Change the arguments").click()

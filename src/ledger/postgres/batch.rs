@@ -7,7 +7,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::super::{AttemptRow, Row, StoredResult};
-use super::units::HeldUnit;
+use super::blocks::HeldUnit;
 use crate::call::{Charge, InvocationId};
 
 /// The content of one commit.

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::super::pending_durations::PendingDurations;
 use super::super::{Reservation, ReserveError, Row};
 use super::batch::{Batch, End};
+use super::blocks::{BlockChanges, CounterKey, counter_key};
 use super::lease::RECALL_TIME;
-use super::units::{BlockChanges, CounterKey, counter_key};
 use crate::call::{Charge, Charged, InvocationId};
 
 const COMMIT: &str = "select commit_batch_1($1, $2, $3, $4, $5::jsonb, $6::jsonb, $7::jsonb, $8::jsonb, $9, $10::jsonb, \

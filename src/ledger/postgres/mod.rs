@@ -10,12 +10,14 @@
 //! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
+//! - `blocks.rs` has the data types of `units.rs` for commits.
 //! - `fault.rs` classifies errors.
 
 mod address;
 mod announce;
 mod approvals;
 mod batch;
+mod blocks;
 mod buckets;
 mod change;
 mod commit;

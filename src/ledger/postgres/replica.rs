@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::batch::Batch;
+use super::blocks::BlockChanges;
 use super::commit::{self, CommitNumber, Decisions};
 use super::lease::Lease;
-use super::units::BlockChanges;
 use super::{fault, open};
 use crate::call::KEY_RETENTION;
 use crate::ledger::pending_durations::PendingDurations;

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::super::Reservation;
 use super::batch::{Batch, UnitRequest};
+use super::blocks::{BlockChanges, CounterKey, HeldUnit, counter_key};
 use super::commit::CommittedCounter;
 use crate::call::{Charge, Charged, InvocationId, Per};
 
@@ -26,9 +27,6 @@ const MAX_FREE_UNITS: u64 = 512;
 const SHARE_OF_REMAINING: u64 = 4;
 /// Maximum number of counters with free units.
 const MAX_COUNTERS: usize = 4096;
-
-/// Tool, caller, run and window of a counter.
-pub(super) type CounterKey = (String, String, String, Per);
 
 /// The units that this replica has set aside.
 #[derive(Clone, Default)]
@@ -65,42 +63,6 @@ struct Block {
     is_recalled: bool,
     /// Whether a call has taken a unit since the last look for idle blocks.
     was_used: bool,
-}
-
-/// The unit of a call.
-#[derive(Debug, Clone)]
-pub(super) struct HeldUnit {
-    key: CounterKey,
-    /// The boot id that has the block.
-    boot: Uuid,
-    counter: i64,
-    window_start: i64,
-}
-
-impl HeldUnit {
-    /// The counter and the start of the window, if the block is one of this replica.
-    pub(super) fn block(&self, boot: Uuid) -> Option<(i64, i64)> {
-        (self.boot == boot).then_some((self.counter, self.window_start))
-    }
-}
-
-/// The changes of blocks in a commit.
-#[derive(Default)]
-pub(super) struct BlockChanges {
-    /// Counter, start of the window, units that stay, whether some are free, whether fewer stay.
-    pub(super) kept: Vec<(i64, i64, u64, bool, bool)>,
-    /// Whether `kept` has all blocks.
-    pub(super) is_complete: bool,
-    /// Counters of which free units are wanted.
-    pub(super) wanted: Vec<Wanted>,
-}
-
-/// A wish for free units.
-pub(super) struct Wanted {
-    pub(super) key: CounterKey,
-    pub(super) window_start: i64,
-    pub(super) units: u64,
-    pub(super) limit: u64,
 }
 
 impl SetAside {
@@ -414,27 +376,4 @@ impl Block {
             target - self.free
         }
     }
-}
-
-impl BlockChanges {
-    fn want(&mut self, key: &CounterKey, window_start: i64, units: u64, limit: u64) {
-        if units > 0 {
-            self.wanted.push(Wanted {
-                key: key.clone(),
-                window_start,
-                units,
-                limit,
-            });
-        }
-    }
-}
-
-/// The counter of a charge.
-pub(super) fn counter_key(charge: &Charge) -> CounterKey {
-    (
-        charge.tool.clone(),
-        charge.caller.clone(),
-        charge.run.clone(),
-        charge.per,
-    )
 }

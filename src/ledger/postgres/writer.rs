@@ -19,12 +19,13 @@ use super::super::writer_queue::{
 };
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, SharedRefusal};
+use super::blocks::BlockChanges;
 use super::commit::Decisions;
 use super::fault;
 use super::lease::HEARTBEAT;
 use super::queue::{Operation, UnitSignal, Writer};
 use super::replica::{Attached, Replica};
-use super::units::{BlockChanges, SetAside};
+use super::units::SetAside;
 use super::waiting::{Postponed, Waiting};
 use crate::call::InvocationId;
 
