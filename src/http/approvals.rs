@@ -138,7 +138,7 @@ impl FromRequest<AppState> for OptionalJson {
             return Ok(Self(json!({})));
         }
         let StrictJson(body, _) = StrictJson::from_request(request, state).await?;
-        Ok(Self(body))
+        Ok(Self(if body.is_null() { json!({}) } else { body }))
     }
 }
 
