@@ -131,7 +131,8 @@ impl<'a> Reply<'a> {
             result_type: None,
             content,
             structured_content,
-            is_error: result.is_error,
+            // A model must not take the words for the result.
+            is_error: result.is_error || answer.waiting,
             meta,
         }
     }
