@@ -7,7 +7,9 @@ use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
+use crate::access::approval_notices::ApprovalNotices;
 use crate::access::callers::Grants;
+use crate::access::public_url::PublicUrl;
 use crate::call::{
     Answer, CallError, Capture, Clock, DigestKey, Invocation, Kind, Paging, Policy, ToolName,
     ToolSettings,
@@ -59,6 +61,10 @@ pub struct SharedParts {
     pub in_flight_calls: InFlightCalls,
     /// The calls that wait for a person.
     pub waiting_calls: WaitingCalls,
+    /// The receivers of webhooks about such calls.
+    pub approval_notices: Option<Arc<ApprovalNotices>>,
+    /// The address at which people reach the service.
+    pub public_url: Option<PublicUrl>,
     /// The recent history of runs.
     pub runs: Runs,
     /// The global permits, over all tools.

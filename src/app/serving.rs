@@ -175,6 +175,10 @@ impl App {
         ];
         let sweep = self.registry().clone().sweep_approvals();
         tasks.push(AbortOnDropHandle::new(tokio::spawn(sweep)));
+        if let Some(notices) = shared.approval_notices.clone() {
+            let send = http::send_approval_webhooks(self.registry().clone(), notices);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(send)));
+        }
         if let Some(changes) = ledger.watch_shared_changes() {
             let follow = shared_changes::follow(self.live.clone(), changes);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));

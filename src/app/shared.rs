@@ -40,6 +40,8 @@ pub(super) fn build_shared(
         ledger,
         in_flight_calls,
         waiting_calls: WaitingCalls::default(),
+        approval_notices: manifest.approvals.clone().map(Arc::new),
+        public_url: manifest.server.public_url.clone(),
         runs: Runs::new(clock.clone()),
         global_permits: Arc::new(Semaphore::new(
             manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS),

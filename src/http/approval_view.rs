@@ -140,10 +140,6 @@ impl ApprovalView {
         let request = ApprovalRequest::from_row(row);
         let changed = row.changed_arguments.as_deref();
         let changed = changed.and_then(|changed| serde_json::from_str(changed).ok());
-        let kept = || {
-            let kept = registry.shared().waiting_calls.kept(row.invocation);
-            kept.map(|kept| kept.shown)
-        };
         Self {
             invocation_id: row.invocation.to_string(),
             tool: row.tool.to_string(),
@@ -154,10 +150,16 @@ impl ApprovalView {
                 .and_then(|request| request.tool_use_id.clone()),
             arguments: changed
                 .or_else(|| request.and_then(|request| request.arguments))
-                .or_else(kept),
+                .or_else(|| kept_arguments(registry, row.invocation)),
             decision: ApprovalSummary::new(registry, caller, row),
         }
     }
+}
+
+/// The arguments of a call that only the memory of this process has.
+pub(super) fn kept_arguments(registry: &Registry, id: InvocationId) -> Option<JsonObject> {
+    let kept = registry.shared().waiting_calls.kept(id);
+    kept.map(|kept| kept.shown)
 }
 
 /// Whether this caller may decide about a call: an admin, or a caller that the policy names. A

@@ -190,14 +190,7 @@ async fn decide(
     note: Option<String>,
 ) -> Result<Json<InvocationDetail>, ApiError> {
     let id: InvocationId = id.parse().map_err(|_| not_found())?;
-    if note
-        .as_ref()
-        .is_some_and(|note| note.len() > MAX_NOTE_BYTES)
-    {
-        return Err(ApiError::Malformed(format!(
-            "note: at most {MAX_NOTE_BYTES} bytes"
-        )));
-    }
+    check_note(note.as_deref())?;
     let row = registry.shared().ledger.find_approval(id).await?;
     let Some(row) = row.filter(|row| may_see(caller, row)) else {
         // A call without an approval is found, and then its state is the reason.
@@ -218,24 +211,41 @@ async fn decide(
         by: caller.name.clone(),
         note: note.map(Into::into),
     };
-    registry
-        .decide(id, decision)
-        .await
-        .map_err(|error| match error {
-            DecideError::NotFound => not_found(),
-            DecideError::Decided(state) => ApiError::Conflict(format!(
-                "the call is decided already: it is `{}`",
-                json!(StateView::from(state)).as_str().unwrap_or_default()
-            )),
-            DecideError::Elsewhere(_) => ApiError::Conflict(error.to_string()),
-            DecideError::Invalid(error) => ApiError::Call {
-                failure: Failure::from(&error),
-                invocation: None,
-            },
-            DecideError::Ledger(error) => ApiError::Ledger(error),
-        })?;
-    wait_for_row(registry, id).await;
+    apply_decision(registry, id, decision).await?;
     // The person that decides may not be the caller, but has seen the call before.
     let viewer = Caller::new(caller.name.clone(), true);
     load_detail(registry, &viewer, id).await.map(Json)
+}
+
+/// Refuses a note that is too long.
+pub(super) fn check_note(note: Option<&str>) -> Result<(), ApiError> {
+    if note.is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
+        let message = format!("note: at most {MAX_NOTE_BYTES} bytes");
+        return Err(ApiError::Malformed(message));
+    }
+    Ok(())
+}
+
+/// Decides about a call, and waits until it runs or has ended.
+pub(super) async fn apply_decision(
+    registry: &Arc<Registry>,
+    id: InvocationId,
+    decision: Decision,
+) -> Result<(), ApiError> {
+    let decided = registry.decide(id, decision).await;
+    decided.map_err(|error| match error {
+        DecideError::NotFound => not_found(),
+        DecideError::Decided(state) => ApiError::Conflict(format!(
+            "the call is decided already: it is `{}`",
+            json!(StateView::from(state)).as_str().unwrap_or_default()
+        )),
+        DecideError::Elsewhere(_) => ApiError::Conflict(error.to_string()),
+        DecideError::Invalid(error) => ApiError::Call {
+            failure: Failure::from(&error),
+            invocation: None,
+        },
+        DecideError::Ledger(error) => ApiError::Ledger(error),
+    })?;
+    wait_for_row(registry, id).await;
+    Ok(())
 }

@@ -7,8 +7,10 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Frame;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
+use url::form_urlencoded;
 
 use super::calls::MessageBody;
 use super::limits::{BODY_IDLE_TIME, BODY_TIME};
@@ -52,6 +54,29 @@ impl FromRequest<AppState> for DefinitionJson {
             read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
         let (value, reserved) = parse_strict_json(body, &state.memory).await?;
         Ok(Self(value, reserved))
+    }
+}
+
+/// The fields of an HTML form.
+pub(super) struct FormBody<T>(pub(super) T);
+
+/// Longest form, in bytes.
+const LONGEST_FORM: usize = 16 << 10;
+
+impl<T: DeserializeOwned> FromRequest<AppState> for FormBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &AppState) -> Result<Self, ApiError> {
+        let (Parts { headers, .. }, body) = request.into_parts();
+        if read_media_type(&headers) != "application/x-www-form-urlencoded" {
+            return Err(ApiError::UnsupportedMediaType);
+        }
+        let body = read_body(&headers, body, LONGEST_FORM).await?;
+        let fields = form_urlencoded::parse(&body)
+            .map(|(name, value)| (name.into_owned(), Value::String(value.into_owned())));
+        serde_json::from_value(Value::Object(fields.collect()))
+            .map(Self)
+            .map_err(|error| ApiError::Malformed(format!("the form cannot be read: {error}")))
     }
 }
 

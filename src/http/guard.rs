@@ -54,16 +54,21 @@ struct AllowedNames {
 
 impl Guard {
     pub(super) fn new(settings: &ServerSettings) -> Self {
-        let lower = |names: &[String]| {
+        let lower = |names: &[String]| -> Vec<String> {
             names
                 .iter()
                 .map(|name| name.trim_end_matches('/').to_lowercase())
                 .collect()
         };
-        Self(Arc::new(AllowedNames {
-            hosts: lower(&settings.allowed_hosts),
-            origins: lower(&settings.allowed_origins),
-        }))
+        let (mut hosts, mut origins) = (
+            lower(&settings.allowed_hosts),
+            lower(&settings.allowed_origins),
+        );
+        if let Some(url) = &settings.public_url {
+            hosts.push(url.authority().to_owned());
+            origins.push(url.origin());
+        }
+        Self(Arc::new(AllowedNames { hosts, origins }))
     }
 
     /// Whether `Host` names this service: a name of loopback, its own address and port, or an

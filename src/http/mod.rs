@@ -1,7 +1,9 @@
 //! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows
 //! axum.
 
+mod approval_page;
 mod approval_view;
+mod approval_webhooks;
 mod approvals;
 mod auth;
 mod body;
@@ -59,6 +61,7 @@ use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 
+pub(crate) use approval_webhooks::send_approval_webhooks;
 pub use calls::calls_in_process;
 pub(crate) use metrics::gather_metrics;
 pub use problem::{ApiError, Problem};
@@ -104,6 +107,7 @@ pub fn router(
     routes
         .merge(docs::routes(openapi))
         .merge(console::routes())
+        .merge(approval_page::routes())
         .fallback(|| async {
             ApiError::NotFound("there is no such route; /docs lists the routes".into())
         })

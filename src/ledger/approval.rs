@@ -68,6 +68,17 @@ pub struct ApprovalRow {
     pub runner: Arc<str>,
     /// Whether the call has its own row, so that nothing is left to do.
     pub done: bool,
+    /// Whether the receivers of webhooks know of the call.
+    pub notified: bool,
+}
+
+/// What is noted about a call, whatever its state.
+#[derive(Debug, Clone)]
+pub enum ApprovalMark {
+    /// The receivers of webhooks know of the call.
+    Notified,
+    /// The model's message with the call, and the results of its other calls, as JSON.
+    Message(Arc<str>),
 }
 
 impl ApprovalRow {
@@ -112,6 +123,8 @@ pub struct ApprovalQuery {
     /// Only calls that need some action: expired at this time, or decided and without their own
     /// row.
     pub due_at: Option<Timestamp>,
+    /// Only calls of which the receivers of webhooks do not know.
+    pub unnotified: bool,
     /// Calls older than this one, which is the last of the page before.
     pub before: Option<InvocationId>,
     /// Maximum number.
@@ -137,6 +150,7 @@ impl ApprovalQuery {
             && self
                 .due_at
                 .is_none_or(|now| !row.done && (row.state != Waiting || row.expires_at <= now))
+            && !(self.unnotified && row.notified)
             && self.before.is_none_or(|before| row.invocation < before)
     }
 }

@@ -1078,8 +1078,6 @@ async fn calls_are_counted_by_time(ledger: &dyn Ledger) {
     assert_eq!(first.len(), 1);
 }
 
-/// Runs the suite against ledgers made by `$open`, each with its own guard (for example a folder to
-/// delete). `None`: the engine is not installed here.
 fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
     ApprovalRow {
         invocation: InvocationId::new(),
@@ -1098,6 +1096,7 @@ fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
         changed_arguments: None,
         runner: "one".into(),
         done: false,
+        notified: false,
     }
 }
 
@@ -1202,6 +1201,38 @@ pub(super) async fn approval_holds_its_key_until_it_is_done(ledger: &dyn Ledger)
     );
 }
 
+pub(super) async fn marks_of_approvals_are_kept(ledger: &dyn Ledger) {
+    let rows = [approval("pay", "ann", None), approval("pay", "ann", None)];
+    for row in &rows {
+        ledger.request_approval(row.clone()).await.unwrap();
+    }
+    let [marked, other] = rows.map(|row| row.invocation);
+    let unnotified = async || {
+        let query = ApprovalQuery {
+            unnotified: true,
+            limit: 9,
+            ..ApprovalQuery::default()
+        };
+        let found = ledger.list_approvals(&query).await.unwrap();
+        found.iter().map(|row| row.invocation).collect::<Vec<_>>()
+    };
+    assert_eq!(unnotified().await, [other, marked]);
+    ledger
+        .mark_approval(marked, ApprovalMark::Notified)
+        .await
+        .unwrap();
+    assert_eq!(unnotified().await, [other]);
+    let message: Arc<str> = r#"{"a":"☃"}"#.into();
+    let mark = ApprovalMark::Message(message.clone());
+    ledger.mark_approval(marked, mark).await.unwrap();
+    assert_eq!(
+        ledger.approval_message(marked).await.unwrap(),
+        Some(message)
+    );
+    assert_eq!(ledger.approval_message(other).await.unwrap(), None);
+    assert_eq!(unnotified().await, [other], "the marks are independent");
+}
+
 pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn Ledger) {
     let rows = [
         approval("pay", "ann", None),
@@ -1286,7 +1317,7 @@ macro_rules! contract {
             reads_without_rows_use_each_unit_once, reads_without_rows_share_counters_with_reserved_calls,
             refund_of_a_read_without_a_row_returns_its_unit,
             approval_changes_once_and_only_as_expected, approval_holds_its_key_until_it_is_done,
-            approvals_are_listed_newest_first_and_filtered,
+            approvals_are_listed_newest_first_and_filtered, marks_of_approvals_are_kept,
             switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);
 
         #[tokio::test(flavor = "multi_thread")]

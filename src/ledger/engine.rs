@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, EndedQuery,
-    Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError, Row,
-    SharedChange, StoredResult, Switch, UsageRow,
+    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
+    EndedQuery, Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
+    Row, SharedChange, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -138,6 +138,12 @@ pub trait Ledger: Send + Sync + 'static {
     /// Changes an approval, if it is as the change expects. The commit is done when this returns.
     /// Returns whether it has changed.
     async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error>;
+
+    /// Notes something about a call that needs an approval. The commit is done when this returns.
+    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error>;
+
+    /// The noted message of a call; see [`ApprovalMark::Message`].
+    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error>;
 
     /// The approval of one call.
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error>;

@@ -35,6 +35,7 @@ struct Tables {
     committed_before_run: HashSet<InvocationId>,
     refusals: Refusals<()>,
     approvals: BTreeMap<InvocationId, ApprovalRow>,
+    approval_messages: BTreeMap<InvocationId, Arc<str>>,
     drift: u64,
     closed: bool,
 }
@@ -532,6 +533,25 @@ impl Ledger for MemoryLedger {
             row.changed_arguments = made.changed_arguments.or(row.changed_arguments.take());
         }
         Ok(true)
+    }
+
+    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
+        let mut tables = self.open_tables()?;
+        match mark {
+            ApprovalMark::Notified => {
+                if let Some(row) = tables.approvals.get_mut(&id) {
+                    row.notified = true;
+                }
+            }
+            ApprovalMark::Message(message) => {
+                tables.approval_messages.insert(id, message);
+            }
+        }
+        Ok(())
+    }
+
+    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
+        Ok(self.tables().approval_messages.get(&id).cloned())
     }
 
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {

@@ -27,7 +27,9 @@ mod settings;
 mod sqlite;
 mod writer_queue;
 
-pub use approval::{ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState};
+pub use approval::{
+    ApprovalChange, ApprovalDecision, ApprovalMark, ApprovalQuery, ApprovalRow, ApprovalState,
+};
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
 pub use error::Error;

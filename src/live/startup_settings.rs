@@ -1,6 +1,7 @@
 //! Settings that change only at the next start, and a comparison that finds such changes.
 
 use super::service_config::ServiceConfig;
+use crate::access::approval_notices::ApprovalNotices;
 use crate::call::Digest;
 use crate::ledger;
 use crate::manifest::{Manifest, ServerSettings};
@@ -14,6 +15,7 @@ pub(super) struct StartupSettings {
     /// The key's digest of an empty text. It tells two keys apart without keeping one.
     digest_key: Option<Digest>,
     cache_bytes: u64,
+    approvals: Option<ApprovalNotices>,
     telemetry: Option<telemetry::Settings>,
 }
 
@@ -25,6 +27,7 @@ impl StartupSettings {
             ledger,
             digest_key,
             cache_bytes,
+            approvals,
             telemetry,
             ..
         } = manifest;
@@ -34,6 +37,7 @@ impl StartupSettings {
             ledger: ledger.clone(),
             digest_key: digest_key.as_ref().map(|key| key.digest("")),
             cache_bytes: *cache_bytes,
+            approvals: approvals.clone(),
             telemetry: telemetry.clone(),
         }
     }
@@ -50,6 +54,7 @@ impl StartupSettings {
             allowed_hosts,
             allowed_origins,
             allow_open,
+            public_url,
         } = &self.server;
         let ledger::Settings {
             url,
@@ -85,6 +90,7 @@ impl StartupSettings {
                 *allowed_origins != newer.server.allowed_origins,
             ),
             ("server.allow_open", *allow_open != newer.server.allow_open),
+            ("server.public_url", *public_url != newer.server.public_url),
             (
                 "ledger.url",
                 !config.has_ledger_override
@@ -96,6 +102,7 @@ impl StartupSettings {
             ("ledger.max_bytes", *max_bytes != newer.ledger.max_bytes),
             ("ledger.digest_key", self.digest_key != newer.digest_key),
             ("cache.max_bytes", self.cache_bytes != newer.cache_bytes),
+            ("approvals", self.approvals != newer.approvals),
             ("telemetry", self.telemetry != newer.telemetry),
         ];
         keys.into_iter()

@@ -4,6 +4,7 @@ use super::finding::Finding;
 use super::registered::Defaults;
 use super::source::DeclaredSource;
 use super::tool_lists::ListEntry;
+use crate::access::approval_notices::ApprovalNotices;
 use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, Capture, DigestKey};
 use crate::ledger;
@@ -26,6 +27,8 @@ pub struct Manifest {
     pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
+    /// `approvals:`
+    pub approvals: Option<ApprovalNotices>,
     /// `telemetry:`
     pub telemetry: Option<telemetry::Settings>,
     /// `calls:`

@@ -23,6 +23,7 @@ impl Default for Manifest {
             },
             capture: Capture::default(),
             digest_key: None,
+            approvals: None,
             telemetry: None,
             cache_bytes: DEFAULT_CACHE_BYTES,
             calls: CallSettings::default(),

@@ -1,16 +1,15 @@
 //! Loads a file, and the files it includes, as a [`Manifest`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::approvals_section::read_approvals;
 use super::callers;
 use super::calls_section::check_calls;
 use super::decode::{Findings, field_names, join_path};
 use super::file::{parent_folder, parse_file};
 use super::finding::{Finding, Severity};
 use super::ledger_section::check_ledger;
-use super::listen::complete_address;
 use super::lock;
 use super::misplaced_keys::correct_indentation;
 use super::name_conflicts;
@@ -19,8 +18,9 @@ use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTo
 use super::policy;
 use super::references::{ManifestInput, References};
 use super::rule::Rule;
-use super::sections::{Cache, Ledger, PolicyEntry, Server, Telemetry};
+use super::sections::{Approvals, Cache, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
+use super::server_section::read_server;
 use super::taken_names::TakenNames;
 use super::telemetry_section::read_telemetry;
 use super::tool::ToolReader;
@@ -29,15 +29,15 @@ use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::ledger;
-use crate::manifest::ServerSettings;
 use crate::secrets::Redactor;
 use crate::tools::features::missing_feature;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
-const MANIFEST_SECTIONS: [&str; 12] = [
+const MANIFEST_SECTIONS: [&str; 13] = [
     "server",
     "ledger",
     "cache",
+    "approvals",
     "telemetry",
     "calls",
     "callers",
@@ -51,9 +51,6 @@ const MANIFEST_SECTIONS: [&str; 12] = [
 /// The shortest value that is removed from messages. One or two letters would be found in every
 /// word.
 const SHORTEST_SECRET: usize = 3;
-/// Fewer connections would leave a client waiting behind a few idle ones. With more, each new
-/// connection costs too much while the table is full.
-const CONNECTIONS: RangeInclusive<usize> = 8..=65_536;
 const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 
 /// The program that reads a manifest.
@@ -229,43 +226,9 @@ impl Loader<'_> {
         self.findings
             .report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
         let (mut manifest, mut listen) = (Manifest::default(), None);
-        if let Some(server) = self.decode_section::<Server>(&root, "server", &base) {
-            match server.listen.as_deref().map(complete_address).transpose() {
-                Ok(address) => listen = address,
-                Err(message) => {
-                    self.findings.error(
-                        &root,
-                        &["server".to_owned(), "listen".to_owned()],
-                        "",
-                        message,
-                    );
-                }
-            }
+        if let Some(section) = self.decode_section::<Server>(&root, "server", &base) {
+            (manifest.server, listen) = read_server(&root, section, &mut self.findings);
             manifest.listen = listen.clone().unwrap_or(manifest.listen);
-            let plain = ServerSettings::default();
-            manifest.server = ServerSettings {
-                max_body: server
-                    .max_body
-                    .map_or(plain.max_body, |size| size.as_usize()),
-                max_in_flight: server.max_in_flight.unwrap_or(plain.max_in_flight),
-                max_connections: server.max_connections.unwrap_or(plain.max_connections),
-                linger: server.linger.map_or(plain.linger, |time| time.0),
-                drain: server.drain.map_or(plain.drain, |time| time.0),
-                allowed_hosts: server.allowed_hosts,
-                allowed_origins: server.allowed_origins,
-                allow_open: server.allow_open,
-            };
-            if manifest.server.max_in_flight == 0 {
-                let path = ["server".to_owned(), "max_in_flight".to_owned()];
-                self.findings
-                    .error(&root, &path, "", "at least one call must be able to run");
-            }
-            if !CONNECTIONS.contains(&manifest.server.max_connections) {
-                let path = ["server".to_owned(), "max_connections".to_owned()];
-                let (low, high) = (CONNECTIONS.start(), CONNECTIONS.end());
-                let message = format!("must be from {low} to {high}");
-                self.findings.error(&root, &path, "", message);
-            }
         }
         let mut capture = None;
         if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {
@@ -304,6 +267,12 @@ impl Loader<'_> {
         if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
             check_calls(&root, &calls, &mut self.findings);
             manifest.calls = calls;
+        }
+        if let Some(section) = self.decode_section::<Approvals>(&root, "approvals", &base) {
+            let public_url = manifest.server.public_url.as_ref();
+            let secrets = section.notify.iter().map(|entry| entry.secret.clone());
+            self.secrets.extend(secrets);
+            manifest.approvals = read_approvals(&root, section, public_url, &mut self.findings);
         }
         if let Some(section) = self.decode_section::<Telemetry>(&root, "telemetry", &base) {
             manifest.telemetry = Some(read_telemetry(&root, section, &mut self.findings));

@@ -78,7 +78,8 @@ mod tests {
     use super::super::testing::check_without_secrets;
 
     const EVERYWHERE: &str = "\
-server: {listen: '${env:A_LISTEN}', allowed_hosts: ['${env:A_HOST}'], drain: '${env:A_DRAIN}'}
+server: {listen: '${env:A_LISTEN}', allowed_hosts: ['${env:A_HOST}'], drain: '${env:A_DRAIN}', public_url: '${env:A_PUBLIC}'}
+approvals: {notify: [{url: 'https://c.test', secret: '${env:A_HOOK}'}]}
 ledger: {url: '${env:A_LEDGER}', digest_key: '${file:/none/digest}', retention: '${env:A_RETENTION}'}
 callers:
   - {name: a, key: '${env:A_KEY}', credentials: {shop: '${env:A_CREDENTIAL}'}}

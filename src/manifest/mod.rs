@@ -28,6 +28,7 @@
 //! - `lint/` finds settings that are valid but probably not intended.
 
 mod apis;
+mod approvals_section;
 mod caller_references;
 mod callers;
 mod calls_section;
@@ -62,6 +63,7 @@ mod schema;
 mod sections;
 mod self_reference;
 mod server_checks;
+mod server_section;
 mod server_settings;
 mod servers;
 mod short_forms;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{
-    Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server, Telemetry,
+    Approvals, Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server, Telemetry,
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
@@ -62,6 +62,11 @@ pub fn json_schema() -> Value {
         "cache",
         generator.subschema_for::<Cache>().to_value(),
         "Results in memory.",
+    );
+    section(
+        "approvals",
+        generator.subschema_for::<Approvals>().to_value(),
+        "Webhooks about calls that wait for a person.",
     );
     section(
         "telemetry",

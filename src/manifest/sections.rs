@@ -46,6 +46,10 @@ pub(super) struct Server {
     /// use every tool.
     #[schemars(extend("examples" = [true]))]
     pub(super) allow_open: bool,
+    /// The address at which people reach the service, for links. Its host and origin are accepted
+    /// as in `allowed_hosts` and `allowed_origins`.
+    #[schemars(extend("examples" = ["https://tools.example.com"]))]
+    pub(super) public_url: Option<String>,
 }
 
 /// `ledger:`: the record of calls.
@@ -87,6 +91,31 @@ pub(super) struct Cache {
     /// Memory for cached results. The ledger holds those that do not fit.
     #[schemars(extend("examples" = ["64MiB"]), extend("default" = "64MiB"))]
     pub(super) max_bytes: Option<Size>,
+}
+
+/// `approvals:`: webhooks about calls that wait for a person.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Approvals {
+    /// Receivers of a webhook for each call that waits. They need `server.public_url`.
+    #[schemars(extend("examples" = [serde_json::json!([{"url": "https://chat.example.com/hooks/toolcrib", "secret": "${env:HOOK_SECRET}"}])]))]
+    pub(super) notify: Vec<Notify>,
+}
+
+/// One entry of `approvals.notify`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Notify {
+    /// The address to which the webhook is sent with POST.
+    #[schemars(extend("examples" = ["https://chat.example.com/hooks/toolcrib"]))]
+    pub(super) url: String,
+    /// The secret of the signature, as in Standard Webhooks: `whsec_` and base64 of 24 to 64 bytes.
+    #[schemars(extend("examples" = ["${env:HOOK_SECRET}"]))]
+    pub(super) secret: String,
+    /// Name of the receiver. The ledger records `link:NAME` as the author of its decisions. Default:
+    /// the host of `url`.
+    #[schemars(extend("examples" = ["chat"]))]
+    pub(super) name: Option<String>,
 }
 
 /// `telemetry:`: spans, metrics and logs for a collector of OpenTelemetry.

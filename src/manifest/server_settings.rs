@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::access::public_url::PublicUrl;
+
 /// `server:` of the manifest.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
@@ -22,6 +24,8 @@ pub struct ServerSettings {
     pub allowed_origins: Vec<String>,
     /// Allows listening beyond loopback without callers, so without keys.
     pub allow_open: bool,
+    /// The address at which people reach the service.
+    pub public_url: Option<PublicUrl>,
 }
 
 impl Default for ServerSettings {
@@ -35,6 +39,7 @@ impl Default for ServerSettings {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             allow_open: false,
+            public_url: None,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod commits;
 mod families;
 mod process;
+mod service_counters;
 mod state_gauges;
 mod telemetry;
 mod tool;
@@ -15,11 +16,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 
 pub use commits::CommitMetrics;
 use families::Families;
 use process::ProcessMetrics;
+use service_counters::ServiceCounters;
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
 pub use telemetry::{ExportOutcome, MetricFamily, MetricSeries, MetricType, TelemetryMetrics};
@@ -44,7 +46,7 @@ struct Inner {
     /// The tools with series. Each value is shared with the tool's stacks, so its count shows
     /// whether one exists.
     registered: Mutex<BTreeMap<ToolName, Arc<()>>>,
-    requests: IntCounterVec,
+    counters: ServiceCounters,
     commits: Arc<CommitMetrics>,
     telemetry: Arc<TelemetryMetrics>,
     state_gauges: StateGauges,
@@ -70,11 +72,7 @@ impl Metrics {
         Ok(Self(Arc::new(Inner {
             tools: ToolFamilies::new(&families)?,
             registered: Mutex::default(),
-            requests: families.counter_vec(
-                "toolcrib_http_requests_total",
-                "Requests answered, by route (`none`: there is no such route) and status.",
-                &["route", "status"],
-            )?,
+            counters: ServiceCounters::new(&families)?,
             commits: Arc::new(CommitMetrics::new(&families)?),
             telemetry: Arc::new(TelemetryMetrics::new(&families)?),
             state_gauges: StateGauges::new(&families)?,
@@ -104,11 +102,6 @@ impl Metrics {
     /// The metrics for what is sent to a collector.
     pub fn telemetry_metrics(&self) -> Arc<TelemetryMetrics> {
         self.0.telemetry.clone()
-    }
-
-    /// Counts an answered request.
-    pub fn record_request(&self, route: &str, status: &str) {
-        self.0.requests.with_label_values(&[route, status]).inc();
     }
 
     /// All metrics in the text format.

@@ -131,6 +131,7 @@ impl Approval {
             changed_arguments: None,
             runner: waiting.process(&*self.parts.ledger),
             done: false,
+            notified: false,
         };
         if self.is_memory_only {
             let mut kept = Box::new(invocation.clone());

@@ -55,6 +55,8 @@ fn registry_over(
         ledger,
         in_flight_calls: InFlightCalls::default(),
         waiting_calls: WaitingCalls::default(),
+        approval_notices: None,
+        public_url: None,
         runs: Runs::new(clock.clone()),
         global_permits: Arc::new(Semaphore::new(in_flight)),
         validation_pool: ValidationPool::default(),

@@ -271,7 +271,11 @@ fn axum_and_sqlx_stay_in_their_modules() {
     assert_absent("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
     assert_absent("", &["rusqlite::"], &["tools/sql/sqlite/"]);
     assert_absent("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
-    assert_absent("", &["minijinja::"], &["expression/"]);
+    assert_absent(
+        "",
+        &["minijinja::"],
+        &["expression/", "http/approval_page/"],
+    );
 }
 
 #[test]

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{PgPool, Postgres, QueryBuilder, Row as _};
 
-use super::super::approval::{ApprovalChange, ApprovalQuery, ApprovalRow, ApprovalState};
+use super::super::approval::{
+    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, ApprovalState,
+};
 use super::super::columns::{parse_approval_state, parse_time};
 use super::commit::{storable, to_uuid};
 use super::read::{Result, from_uuid};
 use crate::call::InvocationId;
 
 const SELECT: &str = "select id, tool, caller, state, idempotency_key, approvers, request, call, requested_at, expires_at, \
-    decided_at, decided_by, note, changed, runner, done from approval where true";
+    decided_at, decided_by, note, changed, runner, done, notified from approval where true";
 const INSERT: &str = "insert into approval (id, tool, caller, state, idempotency_key, approvers, request, call, requested_at, \
     expires_at, runner) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
     on conflict (idempotency_key, caller, tool) where idempotency_key is not null and not done do nothing";
@@ -21,6 +23,8 @@ const CHANGE: &str = "update approval set state = $5, runner = $6, decided_at = 
     decided_by = coalesce($8::text, decided_by), note = coalesce($9::text, note), changed = coalesce($10::text, changed), done = $11, \
     call = case when $11 then null else call end \
     where id = $1 and state = $2 and not done and ($3::text is null or runner = $3) and ($4::bigint is null or expires_at > $4)";
+
+const MARK: &str = "update approval set notified = notified or $2, message = coalesce($3::text, message) where id = $1";
 
 type Statement = sqlx::query::Query<'static, Postgres, PgArguments>;
 
@@ -71,6 +75,27 @@ pub(super) fn update(change: ApprovalChange) -> Statement {
         .bind(change.done)
 }
 
+/// The statement that notes something about a call.
+pub(super) fn mark(id: InvocationId, mark: ApprovalMark) -> Statement {
+    let (notified, message) = match mark {
+        ApprovalMark::Notified => (true, None),
+        ApprovalMark::Message(message) => (false, Some(message.to_string())),
+    };
+    sqlx::query(MARK)
+        .bind(to_uuid(&id))
+        .bind(notified)
+        .bind(message)
+}
+
+pub(super) async fn message(pool: &PgPool, id: InvocationId) -> Result<Option<Arc<str>>> {
+    let text: Option<Option<String>> =
+        sqlx::query_scalar("select message from approval where id = $1")
+            .bind(to_uuid(&id))
+            .fetch_optional(pool)
+            .await?;
+    Ok(text.flatten().map(Into::into))
+}
+
 pub(super) async fn find(pool: &PgPool, id: InvocationId) -> Result<Option<ApprovalRow>> {
     let mut query = QueryBuilder::<Postgres>::new(SELECT);
     query.push(" and id = ").push_bind(to_uuid(&id));
@@ -115,6 +140,9 @@ pub(super) async fn list(pool: &PgPool, wanted: &ApprovalQuery) -> Result<Vec<Ap
         query.push(" and not done and (state <> 'waiting' or expires_at <= ");
         query.push_bind(now.as_millisecond()).push(")");
     }
+    if wanted.unnotified {
+        query.push(" and not notified");
+    }
     if let Some(before) = wanted.before {
         query.push(" and id < ").push_bind(to_uuid(&before));
     }
@@ -153,5 +181,6 @@ fn decode(row: &PgRow) -> Result<ApprovalRow> {
         changed_arguments: text("changed")?,
         runner: required("runner")?,
         done: row.try_get("done")?,
+        notified: row.try_get("notified")?,
     })
 }

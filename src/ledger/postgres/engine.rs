@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, Durability,
-    EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
+    Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
     RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
     StoredResult, Switch, UsageRow, WhenDown,
 };
@@ -343,6 +343,15 @@ impl Ledger for PostgresLedger {
     async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
         let changed = bounded(approvals::update(change).execute(&self.pool)).await?;
         Ok(changed.rows_affected() > 0)
+    }
+
+    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
+        bounded(approvals::mark(id, mark).execute(&self.pool)).await?;
+        Ok(())
+    }
+
+    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
+        bounded(approvals::message(&self.pool, id)).await
     }
 
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {

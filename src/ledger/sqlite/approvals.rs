@@ -5,13 +5,15 @@ use std::sync::Arc;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
 
-use super::super::approval::{ApprovalChange, ApprovalQuery, ApprovalRow, ApprovalState};
+use super::super::approval::{
+    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, ApprovalState,
+};
 use super::super::columns::{parse_approval_state, parse_time};
 use super::read::{Result, parse_id};
 use crate::call::InvocationId;
 
 const SELECT: &str = "select id, tool, caller, state, idempotency_key, approvers, request, call, requested_at, expires_at, \
-    decided_at, decided_by, note, changed, runner, done from approval where true";
+    decided_at, decided_by, note, changed, runner, done, notified from approval where true";
 const INSERT: &str = "insert into approval (id, tool, caller, state, idempotency_key, approvers, request, call, requested_at, \
     expires_at, runner) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
     on conflict (idempotency_key, caller, tool) where idempotency_key is not null and done = 0 do nothing";
@@ -20,6 +22,8 @@ const CHANGE: &str = "update approval set state = ?5, runner = ?6, decided_at = 
     decided_by = coalesce(?8, decided_by), note = coalesce(?9, note), changed = coalesce(?10, changed), done = ?11, \
     call = iif(?11, null, call) \
     where id = ?1 and state = ?2 and done = 0 and (?3 is null or runner = ?3) and (?4 is null or expires_at > ?4)";
+
+const MARK: &str = "update approval set notified = max(notified, ?2), message = coalesce(?3, message) where id = ?1";
 
 type Statement = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
 
@@ -66,6 +70,27 @@ pub(super) fn update(change: ApprovalChange) -> Statement {
         .bind(change.done)
 }
 
+/// The statement that notes something about a call.
+pub(super) fn mark(id: InvocationId, mark: ApprovalMark) -> Statement {
+    let (notified, message) = match mark {
+        ApprovalMark::Notified => (true, None),
+        ApprovalMark::Message(message) => (false, Some(message.to_string())),
+    };
+    sqlx::query(MARK)
+        .bind(id.as_bytes().to_vec())
+        .bind(notified)
+        .bind(message)
+}
+
+pub(super) async fn message(pool: &SqlitePool, id: InvocationId) -> Result<Option<Arc<str>>> {
+    let text: Option<Option<String>> =
+        sqlx::query_scalar("select message from approval where id = ?1")
+            .bind(id.as_bytes().to_vec())
+            .fetch_optional(pool)
+            .await?;
+    Ok(text.flatten().map(Into::into))
+}
+
 pub(super) async fn find(pool: &SqlitePool, id: InvocationId) -> Result<Option<ApprovalRow>> {
     let mut query = QueryBuilder::<Sqlite>::new(SELECT);
     query.push(" and id = ").push_bind(id.as_bytes().to_vec());
@@ -103,6 +128,9 @@ pub(super) async fn list(pool: &SqlitePool, wanted: &ApprovalQuery) -> Result<Ve
     if let Some(now) = wanted.due_at {
         query.push(" and done = 0 and (state <> 'waiting' or expires_at <= ");
         query.push_bind(now.as_millisecond()).push(")");
+    }
+    if wanted.unnotified {
+        query.push(" and notified = 0");
     }
     if let Some(before) = wanted.before {
         query
@@ -144,5 +172,6 @@ fn decode(row: &SqliteRow) -> Result<ApprovalRow> {
         changed_arguments: text("changed")?,
         runner: required("runner")?,
         done: row.try_get("done")?,
+        notified: row.try_get("notified")?,
     })
 }

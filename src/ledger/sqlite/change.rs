@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
-use super::super::{ApprovalChange, ApprovalRow, RegisteredTool, Switch};
+use super::super::{ApprovalChange, ApprovalMark, ApprovalRow, RegisteredTool, Switch};
 use super::set_aside::SetAside;
 use super::{approvals, commit_marker, prune};
+use crate::call::InvocationId;
 
 /// The changes of the ledger's trait.
 pub(super) enum Change {
@@ -24,6 +25,7 @@ pub(super) enum Change {
     },
     RequestApproval(Box<ApprovalRow>),
     Approval(Box<ApprovalChange>),
+    MarkApproval(InvocationId, ApprovalMark),
     Register(RegisteredTool),
     Unregister {
         name: String,
@@ -82,6 +84,7 @@ impl Change {
             .bind(switch.enabled),
             Self::RequestApproval(row) => approvals::insert(*row),
             Self::Approval(change) => approvals::update(*change),
+            Self::MarkApproval(id, mark) => approvals::mark(id, mark),
             Self::Register(tool) => query(
                 "insert into registered_tool (name, definition, registered_by, registered_at) values (?, ?, ?, ?) \
                  on conflict (name) do update set definition = excluded.definition, \

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow, Durability,
-    EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
+    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
+    Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
     RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
     WhenDown,
 };
@@ -338,6 +338,17 @@ impl Ledger for SqliteLedger {
             .commit_change(Change::Approval(Box::new(change)))
             .await?;
         Ok(changed > 0)
+    }
+
+    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
+        self.commit_change(Change::MarkApproval(id, mark)).await?;
+        Ok(())
+    }
+
+    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
+        approvals::message(&self.readers, id)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
     }
 
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {

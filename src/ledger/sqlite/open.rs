@@ -412,6 +412,11 @@ fn migrations() -> Vec<Migration> {
             "approval",
             include_str!("../../../migrations/sqlite/0010_approval.sql"),
         ),
+        embed(
+            11,
+            "approval_message",
+            include_str!("../../../migrations/sqlite/0011_approval_message.sql"),
+        ),
     ]
 }
 
