@@ -101,7 +101,7 @@ pub(super) async fn count_request(
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    metrics.record_request(
+    metrics.service_counters().record_request(
         route.as_ref().map_or("none", MatchedPath::as_str),
         response.status().as_str(),
     );

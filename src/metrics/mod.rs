@@ -21,7 +21,7 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 pub use commits::CommitMetrics;
 use families::Families;
 use process::ProcessMetrics;
-use service_counters::ServiceCounters;
+pub use service_counters::ServiceCounters;
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
 pub use telemetry::{ExportOutcome, MetricFamily, MetricSeries, MetricType, TelemetryMetrics};
@@ -102,6 +102,11 @@ impl Metrics {
     /// The metrics for what is sent to a collector.
     pub fn telemetry_metrics(&self) -> Arc<TelemetryMetrics> {
         self.0.telemetry.clone()
+    }
+
+    /// The counters of the service as a whole.
+    pub fn service_counters(&self) -> &ServiceCounters {
+        &self.0.counters
     }
 
     /// All metrics in the text format.

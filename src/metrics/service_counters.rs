@@ -2,11 +2,10 @@
 
 use prometheus::{Error, IntCounterVec};
 
-use super::Metrics;
 use super::families::Families;
 
 /// Counters that belong to no tool.
-pub(super) struct ServiceCounters {
+pub struct ServiceCounters {
     requests: IntCounterVec,
     approval_webhooks: IntCounterVec,
 }
@@ -26,19 +25,17 @@ impl ServiceCounters {
             )?,
         })
     }
-}
 
-impl Metrics {
     /// Counts an answered request.
     pub fn record_request(&self, route: &str, status: &str) {
-        let requests = &self.0.counters.requests;
+        let requests = &self.requests;
         requests.with_label_values(&[route, status]).inc();
     }
 
     /// Counts a request to a receiver of webhooks.
     pub fn count_approval_webhook(&self, is_delivered: bool) {
         let outcome = if is_delivered { "delivered" } else { "failed" };
-        let webhooks = &self.0.counters.approval_webhooks;
+        let webhooks = &self.approval_webhooks;
         webhooks.with_label_values(&[outcome]).inc();
     }
 }

@@ -159,7 +159,9 @@ impl Notifier {
     /// Counts a request, and logs when a receiver begins to fail and when it works again.
     fn note_outcome(&self, receiver: &Receiver, row: &ApprovalRow, failure: Option<&String>) {
         let metrics = &self.registry.shared().metrics;
-        metrics.count_approval_webhook(failure.is_none());
+        metrics
+            .service_counters()
+            .count_approval_webhook(failure.is_none());
         let name = &receiver.name;
         let mut failing = self.failing.lock();
         match failure {
