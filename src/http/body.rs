@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use url::form_urlencoded;
 
-use super::calls::MessageBody;
+use super::calls::message_body::MessageBody;
 use super::limits::{BODY_IDLE_TIME, BODY_TIME};
 use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;

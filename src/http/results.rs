@@ -18,7 +18,9 @@ use super::responses::{
     AuthResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses, QueryResponses,
 };
 use super::wire::InvokeAnswer;
-use crate::call::{Answer, CallError, Detail, Failure, Overflow, Page, RestHint, cut_result};
+use crate::call::{
+    Answer, CallError, Detail, Failure, MAX_TEXT_CHARS, Overflow, Page, RestHint, cut_result,
+};
 use crate::ledger::{End, Row, State as CallState, UnreadableRow};
 use crate::registry::Registry;
 
@@ -96,6 +98,16 @@ pub(super) async fn get_result(
     }
 }
 
+/// The part of a recorded result that a model gets if it has requested no part.
+pub(super) fn select_first_part(mut answer: Answer) -> Answer {
+    answer.meta.overflow = answer.result.source_overflow();
+    let page = Page {
+        detail: Detail::Full,
+        ..Page::default()
+    };
+    cut_answer(answer, page, MAX_TEXT_CHARS)
+}
+
 fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
     answer.meta.overflow = answer.result.source_overflow();
     if params.offset.is_none() && params.limit.is_none() {
@@ -107,11 +119,17 @@ fn select_part(mut answer: Answer, params: &ReadResult) -> Answer {
         offset,
         limit: Some(params.limit.unwrap_or(usize::MAX)),
     };
-    if let Some(cut) = cut_result(&answer.result, page, 0) {
+    cut_answer(answer, page, 0)
+}
+
+/// The page of an answer, and how to get the next one. A text up to `max_chars` stays whole.
+fn cut_answer(mut answer: Answer, page: Page, max_chars: usize) -> Answer {
+    if let Some(cut) = cut_result(&answer.result, page, max_chars) {
         let hint = match cut.next_offset {
             Some(next) => {
-                let limit = params
+                let limit = page
                     .limit
+                    .filter(|limit| *limit < usize::MAX)
                     .map_or_else(String::new, |limit| format!("&limit={limit}"));
                 format!(
                     "For the next part GET /invocations/{}/result?offset={next}{limit}.",

@@ -23,7 +23,7 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::reset_usage))
         .routes(routes!(tools::purge_tool_cache))
         .routes(routes!(tools::purge_cache))
-        .routes(routes!(calls::run_calls))
+        .routes(routes!(calls::route::run_calls))
         .routes(routes!(mcp::post, mcp::get, mcp::delete))
         .routes(routes!(invocations::list_invocations))
         .routes(routes!(

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -13,12 +14,17 @@ use crate::ledger::Ledger;
 /// Maximum number of calls that wait in memory only.
 const MAX_KEPT: usize = 1000;
 
+/// Memory for held messages, in bytes. The oldest ones make room.
+const MAX_HELD_BYTES: u64 = 16 << 20;
+
 /// The table of waiting calls. Clones share it.
 #[derive(Clone)]
 pub struct WaitingCalls(Arc<Shared>);
 
 struct Shared {
     process: Arc<str>,
+    /// Messages whose results must not be stored. See [`WaitingCalls::hold`].
+    held: Cache<InvocationId, Arc<str>>,
     tables: Mutex<Tables>,
 }
 
@@ -68,6 +74,10 @@ impl Default for WaitingCalls {
         let process = format!("process-{}", InvocationId::new());
         Self(Arc::new(Shared {
             process: process.into(),
+            held: Cache::builder()
+                .weigher(|_, message: &Arc<str>| u32::try_from(message.len()).unwrap_or(u32::MAX))
+                .max_capacity(MAX_HELD_BYTES)
+                .build(),
             tables: Mutex::default(),
         }))
     }
@@ -109,6 +119,17 @@ impl WaitingCalls {
     /// Forgets a call that waited in memory.
     pub fn forget(&self, id: InvocationId) {
         self.0.tables.lock().kept.remove(&id);
+    }
+
+    /// Holds the model's message of a waiting call in memory, because the results of its other calls
+    /// must not be stored.
+    pub fn hold(&self, id: InvocationId, message: Arc<str>) {
+        self.0.held.insert(id, message);
+    }
+
+    /// The held message of a call.
+    pub fn held(&self, id: InvocationId) -> Option<Arc<str>> {
+        self.0.held.get(&id)
     }
 
     /// Marks a call as one on which this process acts; `None` if it does already.

@@ -36,10 +36,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "A turn ends with an answer, and an answer is made of a completed turn.",
-        &["http/calls/answer.rs", "http/calls/turn.rs"],
-    ),
-    (
         "A late answer has the same problem as a direct one, and `tools.rs` decides which it is.",
         &["http/respond.rs", "http/tools.rs"],
     ),

@@ -52,6 +52,7 @@ mod refusals; // the records of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs
 mod repeats; // the same call twice in a row within a run
+mod resume; // results of calls that waited for approval, for the conversation
 mod runs; // the run of a call: in the body, in a header, or the session of MCP
 mod schemas; // expensive schemas and arguments
 mod servers; // MCP servers of the manifest: names, policies, hints, pins

@@ -13,6 +13,7 @@ mod found_calls;
 mod gemini;
 mod guess;
 pub mod json_repair;
+mod late;
 mod mcp;
 mod message;
 mod message_texts;
@@ -31,6 +32,7 @@ pub use content::{
 };
 pub use found_calls::{call_id, tool_name};
 pub use json_repair::{Repaired, UnreadableArguments, read_arguments};
+pub use late::write_late_results;
 pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
 pub use read::{ReadError, read_message};
 pub use reply::write_replies;

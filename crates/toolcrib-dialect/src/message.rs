@@ -63,7 +63,7 @@ impl Dialect {
 }
 
 /// The syntax of calls in a text.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TextSyntax {
     /// `[TOOL_CALL]{"name": …, "args": {…}}[/TOOL_CALL]`.
     #[default]
@@ -79,7 +79,7 @@ pub enum TextSyntax {
 }
 
 /// A model's message: the calls in it, in order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// The dialect of the message, and of the reply.
     pub dialect: Dialect,
@@ -93,7 +93,7 @@ pub struct Message {
 }
 
 /// One call as the model wrote it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned
     /// with the same id.
@@ -111,7 +111,7 @@ pub struct ToolCall {
 }
 
 /// Arguments as the model wrote them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RawArguments {
     /// A JSON object.
     Object(JsonObject),
@@ -124,7 +124,7 @@ pub enum RawArguments {
 }
 
 /// A call that cannot be read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MalformedCall {
     /// The provider's id of the call, if it could be read.
     pub id: Option<Value>,

@@ -4,7 +4,6 @@ use serde::Serialize;
 use serde_json::Value;
 use toolcrib_dialect::Dialect;
 
-use super::turn::CompletedTurn;
 use crate::call::{Content, InvocationId};
 use crate::http::problem::Problem;
 use crate::http::wire::InvokeAnswer;
@@ -25,6 +24,10 @@ pub(super) struct CallsAnswer<'a> {
     pub(super) results: Vec<CallResult<'a>>,
     /// Warnings about the message.
     pub(super) warnings: Vec<String>,
+    /// Ids for `resume`: calls that have not ended. Only for a held message, and for `resume`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    pub(super) waiting: Option<&'a [InvocationId]>,
 }
 
 /// The result of one call.
@@ -70,19 +73,4 @@ pub(super) struct CallProblem<'a> {
     /// The problem.
     #[serde(flatten)]
     pub(super) problem: &'a Problem,
-}
-
-impl CompletedTurn {
-    /// The whole answer.
-    pub(super) fn to_answer(&self) -> CallsAnswer<'_> {
-        let results: Vec<CallResult<'_>> = self.results().collect();
-        let is_answer = |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);
-        CallsAnswer {
-            dialect: self.message.dialect,
-            messages: self.messages(),
-            result_as_answer: results.iter().any(is_answer),
-            results,
-            warnings: self.message.warnings.clone(),
-        }
-    }
 }

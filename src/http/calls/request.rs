@@ -5,15 +5,19 @@ use serde_json::Value;
 use toolcrib_dialect::{Dialect, Message};
 use utoipa::IntoParams;
 
+use super::message_body::MessageBody;
 use crate::access::deny_list::DenyList;
 use crate::call::request_fields::CallOptions;
-use crate::call::{CacheMode, Caller, JsonObject};
+use crate::call::{CacheMode, Caller, InvocationId, JsonObject};
 use crate::catalog::Catalog;
 use crate::http::documented;
 use crate::http::problem::ApiError;
 
 /// Most tool calls of one message that run at once. Requests cannot raise it.
 const MAX_PARALLEL: usize = 64;
+
+/// Most calls in one request for their results.
+const MAX_RESUMED: usize = 256;
 
 /// Most calls in one message.
 const MAX_CALLS: usize = 256;
@@ -39,6 +43,10 @@ pub(in crate::http) struct CallsQuery {
     /// How many calls run at once, at most 64. Default: the manifest's setting.
     #[param(value_type = Option<u64>, minimum = 1, maximum = 64)]
     parallel: Option<String>,
+    /// `hold`: if a call waits for approval, `messages` is empty until all calls have ended.
+    /// `resume` answers then.
+    #[param(pattern = "^hold$")]
+    waiting: Option<String>,
 }
 
 impl CallsQuery {
@@ -52,25 +60,21 @@ impl CallsQuery {
     }
 }
 
-/// The body of a request.
-pub(in crate::http) enum MessageBody {
-    /// The provider's JSON, or an envelope around it.
-    Json(Value),
-    /// The model's text, unchanged.
-    Text(String),
-}
-
 /// A message and the options for its calls.
 #[derive(Debug, Default)]
 pub(super) struct CallsRequest {
     /// The provider's JSON; a model's text is a JSON string.
     message: Value,
-    dialect: Option<Dialect>,
+    pub(super) dialect: Option<Dialect>,
     /// What all calls have beside their arguments.
     pub(super) options: CallOptions,
     /// The denied names of the query and of the envelope together.
     pub(super) deny: DenyList,
     pub(super) parallel: Option<usize>,
+    /// Whether the results are held until waiting calls have ended.
+    pub(super) holds: bool,
+    /// Ids of calls whose results are requested. Then there is no message.
+    pub(super) resume: Vec<InvocationId>,
 }
 
 /// Most names that a request denies, and the longest name, in bytes. Bounded because each one is
@@ -79,8 +83,8 @@ const MAX_DENIED: usize = 100;
 const MAX_DENIED_BYTES: usize = 128;
 
 /// The fields of an envelope beside the message.
-const ENVELOPE_OPTIONS: [&str; 8] = [
-    "dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page",
+const ENVELOPE_OPTIONS: [&str; 9] = [
+    "dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page", "waiting",
 ];
 
 impl CallsRequest {
@@ -98,12 +102,14 @@ impl CallsRequest {
             cache,
             timeout,
             parallel,
+            waiting,
         } = query;
         for (field, text) in [
             ("dialect", dialect),
             ("run_id", run_id),
             ("cache", cache),
             ("timeout", timeout),
+            ("waiting", waiting),
         ] {
             if let Some(text) = text {
                 request.set_option(field, Value::String(text))?;
@@ -130,6 +136,9 @@ impl CallsRequest {
                 for (field, value) in fields {
                     request.set_option(&field, value)?;
                 }
+            }
+            MessageBody::Json(Value::Object(fields)) if fields.contains_key("resume") => {
+                request.read_resume(fields)?;
             }
             MessageBody::Json(Value::Object(fields)) if fields.contains_key("deny") => {
                 let detail = "deny is beside a field that no envelope has, so it would have no effect: send \
@@ -226,6 +235,8 @@ impl CallsRequest {
                 self.read_call_option(field, value)?;
                 self.options.timeout = before.into_iter().chain(self.options.timeout).min();
             }
+            "waiting" if value == "hold" => self.holds = true,
+            "waiting" => return invalid("waiting: the only value is `hold`"),
             "run_id" | "context" | "cache" | "page" => self.read_call_option(field, value)?,
             "deny" => {
                 let names = value
@@ -240,6 +251,36 @@ impl CallsRequest {
                 Some(n @ 1..=MAX_PARALLEL) => self.parallel = Some(n),
                 _ => return invalid("parallel is a number from 1 to 64"),
             },
+        }
+        Ok(())
+    }
+
+    /// Reads `{"resume": [ID…], "dialect": D}`.
+    fn read_resume(&mut self, fields: JsonObject) -> Result<(), ApiError> {
+        let malformed = |message: String| Err(ApiError::Malformed(message));
+        for (field, value) in fields {
+            match field.as_str() {
+                "resume" => {
+                    let ids = value.as_array().and_then(|ids| {
+                        let id = |id: &Value| id.as_str()?.parse::<InvocationId>().ok();
+                        ids.iter().map(id).collect::<Option<Vec<_>>>()
+                    });
+                    match ids {
+                        Some(ids) if (1..=MAX_RESUMED).contains(&ids.len()) => self.resume = ids,
+                        _ => {
+                            return malformed(format!(
+                                "resume is a list of 1 to {MAX_RESUMED} invocation ids"
+                            ));
+                        }
+                    }
+                }
+                "dialect" => self.set_option("dialect", value)?,
+                other => {
+                    return malformed(format!(
+                        "resume goes with `dialect` only, not with `{other}`"
+                    ));
+                }
+            }
         }
         Ok(())
     }

@@ -4,17 +4,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
 
-use super::answer::{CallProblem, CallResult, WaitingCall};
+use super::answer::{CallProblem, CallResult, CallsAnswer, WaitingCall};
+use super::ended_call::EndedCall;
+use super::held_message::{HeldCall, HeldMessage};
 use super::request::CallsRequest;
 use crate::call::json::hash_parts;
 use crate::call::request_fields::{CallOptions, MAX_ID_LEN};
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Content, Effect, IdempotencyKey, ProgressSink, ToolName,
-    TraceContext, UnreadableArguments,
+    Answer, CallError, Caller, Capture, Content, Effect, IdempotencyKey, InvocationId,
+    ProgressSink, ToolName, TraceContext, UnreadableArguments,
 };
 use crate::catalog::{Catalog, Entry, NewCall};
 use crate::http::problem::{ApiError, Problem};
@@ -46,6 +48,8 @@ pub(super) struct CompletedTurn {
     completed: Vec<CompletedCall>,
     /// A reminder of how to write calls, for a model that writes them as text.
     reminder: Option<String>,
+    /// The waiting calls for which the whole message is held.
+    held: Vec<InvocationId>,
 }
 
 struct CompletedCall {
@@ -118,10 +122,36 @@ impl Turn {
             numbered.into_iter().map(|(_, call)| call).collect();
         self.count_unreadable(&mut completed, request);
         let reminder = self.format_reminder(&message, &completed, request);
-        CompletedTurn {
+        let mut turn = CompletedTurn {
             message,
             completed,
             reminder,
+            held: Vec::new(),
+        };
+        if request.holds {
+            self.hold(&mut turn).await;
+        }
+        turn
+    }
+
+    /// Holds the results of a message with waiting calls. If they cannot be stored, the answer is
+    /// the one of a message that is not held.
+    async fn hold(&self, turn: &mut CompletedTurn) {
+        let held = turn.to_held();
+        let waiting: Vec<InvocationId> = held.waiting().collect();
+        let shared = self.registry.shared();
+        let is_memory_only = turn.completed.iter().any(|call| match &call.outcome {
+            CallOutcome::Ran { entry, .. } => {
+                entry.policy.capture.unwrap_or(shared.capture) == Capture::Digest
+            }
+            CallOutcome::Failed { .. } => false,
+        });
+        match held.store(&self.registry, is_memory_only).await {
+            Ok(()) => turn.held = waiting,
+            Err(error) => {
+                let warning = format!("waiting: the message could not be held: {error}");
+                turn.message.warnings.push(warning);
+            }
         }
     }
 
@@ -325,7 +355,33 @@ fn unreadable_error(call: &MalformedCall) -> ApiError {
     }
 }
 
+/// Adds a reminder to the last message, which is a text of a model without tool calls.
+pub(super) fn append_reminder(messages: &mut [Value], reminder: Option<&str>) {
+    if let Some(reminder) = reminder
+        && let Some(Value::String(content)) = messages
+            .last_mut()
+            .and_then(|message| message.get_mut("content"))
+    {
+        content.push_str("\n\n");
+        content.push_str(reminder);
+    }
+}
+
 impl CompletedTurn {
+    /// The whole answer.
+    pub(super) fn to_answer(&self) -> CallsAnswer<'_> {
+        let results: Vec<CallResult<'_>> = self.results().collect();
+        let is_answer = |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);
+        CallsAnswer {
+            dialect: self.message.dialect,
+            messages: self.messages(),
+            result_as_answer: results.iter().any(is_answer),
+            results,
+            warnings: self.message.warnings.clone(),
+            waiting: Some(self.held()).filter(|held| !held.is_empty()),
+        }
+    }
+
     /// The results of the calls, as in the route's answer.
     pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
         self.message
@@ -335,21 +391,44 @@ impl CompletedTurn {
             .map(|(call, completed)| completed.to_result(call))
     }
 
-    /// The messages to append to the conversation.
+    /// The waiting calls for which the message is held.
+    pub(super) fn held(&self) -> &[InvocationId] {
+        &self.held
+    }
+
+    /// The message with its results, to be stored.
+    fn to_held(&self) -> HeldMessage {
+        let calls = self.message.calls.iter().zip(&self.completed);
+        let calls = calls.map(|(call, completed)| match &completed.outcome {
+            CallOutcome::Ran { answer, .. } if answer.waiting => {
+                HeldCall::Waiting(answer.invocation)
+            }
+            _ => {
+                let reply = completed.to_reply(call.is_err());
+                HeldCall::Ended(Box::new(EndedCall {
+                    content: reply.content.to_vec(),
+                    structured: reply.structured.cloned(),
+                    is_error: reply.is_error,
+                    is_final_answer: reply.is_final_answer,
+                    is_invalid_call: reply.is_invalid_call,
+                    result: json!(completed.to_result(call)),
+                }))
+            }
+        });
+        HeldMessage::new(&self.message, self.reminder.clone(), calls.collect())
+    }
+
+    /// The messages to append to the conversation. A held message has none yet.
     pub(super) fn messages(&self) -> Vec<Value> {
+        if !self.held.is_empty() {
+            return Vec::new();
+        }
         let calls = self.message.calls.iter().zip(&self.completed);
         let replies: Vec<ToolReply<'_>> = calls
             .map(|(call, completed)| completed.to_reply(call.is_err()))
             .collect();
         let mut messages = toolcrib_dialect::write_replies(&self.message, &replies);
-        if let Some(reminder) = &self.reminder
-            && let Some(Value::String(content)) = messages
-                .last_mut()
-                .and_then(|message| message.get_mut("content"))
-        {
-            content.push_str("\n\n");
-            content.push_str(reminder);
-        }
+        append_reminder(&mut messages, self.reminder.as_deref());
         messages
     }
 
