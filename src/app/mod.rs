@@ -9,6 +9,7 @@ mod builder;
 mod declared;
 mod error;
 mod registry_builder;
+mod running_calls;
 mod serving;
 mod shared;
 mod shared_changes;

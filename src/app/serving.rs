@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::signals::StopSignals;
-use super::{App, Error, shared_changes};
+use super::{App, Error, running_calls, shared_changes};
 use crate::app::startup_banner::StartupBanner;
 use crate::ledger::{self, Ledger};
 use crate::{http, manifest, mcp};
@@ -182,6 +182,8 @@ impl App {
         if let Some(changes) = ledger.watch_shared_changes() {
             let follow = shared_changes::follow(self.live.clone(), changes);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
+            let show = running_calls::show(shared.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(show)));
         }
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.

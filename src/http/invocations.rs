@@ -188,6 +188,8 @@ async fn merge_running_and_stored(
             }),
         })
         .collect();
+    // Read before the rows, as the table above. A call that has got its row in between is in both.
+    let elsewhere = shared.ledger.list_running_elsewhere(query).await?;
     // Stored rows of running calls are skipped, but the ledger has counted them toward the page. So
     // read on until the page has enough other rows. Otherwise it would look like the last page.
     let (mut rest, page, mut others) = (query.clone(), query.limit as usize, 0);
@@ -207,6 +209,13 @@ async fn merge_running_and_stored(
             break;
         }
     }
+    let listed: HashSet<InvocationId> = rows.iter().map(|row| row.id).collect();
+    let elsewhere = elsewhere.into_iter();
+    rows.extend(
+        elsewhere
+            .filter(|row| !listed.contains(&row.id))
+            .map(Arc::new),
+    );
     rows.extend(waiting_rows(registry, query, &rows).await?);
     rows.sort_by_key(|row| std::cmp::Reverse(row.id));
     Ok(rows)

@@ -194,6 +194,22 @@ pub trait Ledger: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Shows the other replicas the calls that run here without a row. `running` are all of them,
+    /// and `new` those that were not shown before. The others see them until the next time.
+    async fn show_running(&self, _: &[InvocationId], _: &[Arc<Row>]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Matching calls that other replicas have shown, newest first.
+    async fn list_running_elsewhere(&self, _: &Query) -> Result<Vec<Row>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// A call that another replica has shown.
+    async fn find_running_elsewhere(&self, _: InvocationId) -> Result<Option<Row>, Error> {
+        Ok(None)
+    }
+
     /// Waits until the ledger has stopped for good, because its file can no longer be trusted.
     /// Returns the reason ([`Error::Stopped`]). The process should end then.
     async fn wait_for_failure(&self) -> Error;

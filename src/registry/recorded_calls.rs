@@ -40,7 +40,7 @@ pub(crate) async fn find_call(
             }
         }
         (None, Some(found)) => found,
-        (None, None) => return find_waiting(shared, id).await,
+        (None, None) => return find_without_row(shared, id).await,
     };
     found.origin_result = match (found.origin_result.take(), found.row.origin) {
         // The origin call ran when this row was read. It is still in the table, or its row is
@@ -56,6 +56,26 @@ pub(crate) async fn find_call(
         (stored, _) => stored,
     };
     Ok(Some(found))
+}
+
+/// A call that runs on another replica, or that waits for a person.
+async fn find_without_row(
+    shared: &SharedParts,
+    id: InvocationId,
+) -> Result<Option<RecordedCall>, Error> {
+    if let Some(row) = shared.ledger.find_running_elsewhere(id).await? {
+        return Ok(Some(RecordedCall {
+            row,
+            attempts: Vec::new(),
+            origin_result: None,
+        }));
+    }
+    match find_waiting(shared, id).await? {
+        Some(waiting) => Ok(Some(waiting)),
+        // The call may have got its row meanwhile.
+        None if shared.ledger.replica().is_some() => shared.ledger.get(id).await,
+        None => Ok(None),
+    }
 }
 
 /// A call that waits for a person, or that was decided and has no row yet.

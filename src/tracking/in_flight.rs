@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -151,6 +152,21 @@ impl InFlightCalls {
             .map(|call| call.stage.clone())
             .collect();
         stages.iter().map(CallStage::row).collect()
+    }
+
+    /// The ids of calls that started before this time and still run: the oldest, at most this many.
+    pub fn started_before(&self, at: Timestamp, at_most: usize) -> Vec<InvocationId> {
+        let bound = InvocationId::lower_bound(at);
+        let calls = self.lock();
+        let is_older = |(id, call): &(&InvocationId, &Call)| {
+            **id < bound && matches!(call.stage, CallStage::Running(..))
+        };
+        let older = calls.by_id.iter().filter(is_older);
+        let mut ids: Vec<InvocationId> = older.map(|(id, _)| *id).collect();
+        drop(calls);
+        ids.sort_unstable();
+        ids.truncate(at_most);
+        ids
     }
 
     /// A running call as a row.

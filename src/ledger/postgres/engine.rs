@@ -26,7 +26,9 @@ use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::units::SetAside;
-use super::{announce, approvals, buckets, fault, list, open, read, retention, settle, writer};
+use super::{
+    announce, approvals, buckets, fault, list, open, read, retention, running, settle, writer,
+};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long a query may take: longer than the server's own limit, which gives the better message.
@@ -231,6 +233,20 @@ impl Ledger for PostgresLedger {
 
     async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
         self.writer.send(Operation::Attempt(row)).await
+    }
+
+    async fn show_running(&self, running: &[InvocationId], new: &[Arc<Row>]) -> Result<(), Error> {
+        let replica = *self.boot.borrow();
+        bounded(running::show(&self.pool, replica, running, new)).await
+    }
+
+    async fn list_running_elsewhere(&self, query: &Query) -> Result<Vec<Row>, Error> {
+        let own = *self.boot.borrow();
+        bounded(running::list(&self.pool, own, query)).await
+    }
+
+    async fn find_running_elsewhere(&self, id: InvocationId) -> Result<Option<Row>, Error> {
+        bounded(running::find(&self.pool, id)).await
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {

@@ -21,6 +21,13 @@ const LIST: [&str; 2] = [
 pub(super) async fn list_calls(pool: &PgPool, filter: &Query) -> Result<Vec<Row>> {
     let mut query = QueryBuilder::<Postgres>::new(LIST[0]);
     query.push_bind(LISTED_ARGUMENTS as i64).push(LIST[1]);
+    push_filters(&mut query, filter);
+    let rows = query.build().fetch_all(pool).await?;
+    rows.iter().map(decode_row).collect()
+}
+
+/// Adds the conditions of a list, its order and its limit.
+pub(super) fn push_filters(query: &mut QueryBuilder<Postgres>, filter: &Query) {
     let mut equals = |column: &str, value: Option<&str>| {
         if let Some(value) = value {
             query
@@ -48,8 +55,6 @@ pub(super) async fn list_calls(pool: &PgPool, filter: &Query) -> Result<Vec<Row>
     query
         .push(" order by id desc limit ")
         .push_bind(i64::from(filter.limit));
-    let rows = query.build().fetch_all(pool).await?;
-    rows.iter().map(decode_row).collect()
 }
 
 /// Calls that ended lately, of all replicas or of the others.

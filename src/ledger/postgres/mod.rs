@@ -9,6 +9,7 @@
 //!   settles the calls of processes that have ended.
 //! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
 //! - `approvals.rs` keeps the calls that wait for a person.
+//! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
 //! - `blocks.rs` has the data types of `units.rs` for commits.
 //! - `fault.rs` classifies errors.
@@ -30,6 +31,7 @@ mod queue;
 mod read;
 mod replica;
 mod retention;
+mod running;
 mod settle;
 #[cfg(test)]
 pub(crate) mod test_server;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, PgPool, Row as _, SqlStr};
 use tokio::time::timeout;
@@ -33,11 +33,18 @@ fn migrations() -> Vec<Migration> {
         let sql = SqlStr::from_static(sql);
         Migration::new(version, name.into(), MigrationType::Simple, sql, false)
     };
-    vec![embed(
-        1,
-        "ledger",
-        include_str!("../../../migrations/postgres/0001_ledger.sql"),
-    )]
+    vec![
+        embed(
+            1,
+            "ledger",
+            include_str!("../../../migrations/postgres/0001_ledger.sql"),
+        ),
+        embed(
+            2,
+            "running_call",
+            include_str!("../../../migrations/postgres/0002_running_call.sql"),
+        ),
+    ]
 }
 
 /// Connects, within [`CONNECT_TIMEOUT`].
@@ -161,9 +168,20 @@ async fn migrate(connection: &mut PgConnection, address: &Address) -> Result<(),
             check_version(connection, address).await?;
             Err(Error::Unusable {
                 place: address.place.clone(),
-                reason: error.to_string(),
+                reason: migration_failure(&error),
             })
         }
+    }
+}
+
+/// Why the schema cannot be migrated. A release never changes a migration of an earlier one.
+fn migration_failure(error: &MigrateError) -> String {
+    match error {
+        MigrateError::VersionMismatch(version) => format!(
+            "a build that was never released has made its schema (migration {version} differs): start that build, \
+             or name a new database"
+        ),
+        other => other.to_string(),
     }
 }
 

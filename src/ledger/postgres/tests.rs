@@ -585,3 +585,81 @@ async fn refusal_in_the_batch_of_its_reservation_keeps_no_unit() {
     let usage = ledger.usage_totals(None).await.unwrap();
     assert_eq!((usage[0].calls, usage[0].refused), (2, 2));
 }
+
+#[tokio::test]
+async fn running_calls_are_shown_to_other_replicas() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let (here, there) = (fixture.replica().await, fixture.replica().await);
+    let call = || {
+        Arc::new(Row {
+            state: State::Running,
+            ..row("t", "a", now())
+        })
+    };
+    let (first, second) = (call(), call());
+    here.show_running(&[first.id, second.id], &[first.clone(), second.clone()])
+        .await
+        .unwrap();
+    let all = Query {
+        limit: 10,
+        ..Query::default()
+    };
+    let seen = async |query: &Query| {
+        let rows = there.list_running_elsewhere(query).await.unwrap();
+        rows.into_iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&all).await, [second.id, first.id]);
+    let own = here.list_running_elsewhere(&all).await.unwrap();
+    assert_eq!(own.len(), 0, "its own table knows more");
+    let found = there.find_running_elsewhere(first.id).await.unwrap();
+    let found = found.unwrap();
+    assert_eq!(
+        (found.state, found.replica),
+        (State::Running, here.replica())
+    );
+    assert_eq!(
+        (found.arguments, found.run_id),
+        (first.arguments.clone(), first.run_id.clone())
+    );
+
+    let of = |caller: &str, state| Query {
+        caller: Some(caller.into()),
+        state: Some(state),
+        ..all.clone()
+    };
+    assert_eq!(seen(&of("a", State::Running)).await.len(), 2);
+    assert_eq!(seen(&of("b", State::Running)).await.len(), 0);
+    assert_eq!(seen(&of("a", State::Reserved)).await.len(), 0);
+
+    // A call with a row is in the ledger, even if its replica still shows it.
+    here.record(ended_row(&first, State::Succeeded))
+        .await
+        .unwrap();
+    assert_eq!(seen(&all).await, [second.id]);
+    here.show_running(&[second.id], std::slice::from_ref(&second))
+        .await
+        .unwrap();
+    assert_eq!(fixture.number("select count(*) from running_call").await, 1);
+
+    // The calls of a replica that has ended are gone.
+    here.close().await;
+    assert_eq!(seen(&all).await, []);
+    there.show_running(&[], &[]).await.unwrap();
+    assert_eq!(fixture.number("select count(*) from running_call").await, 0);
+}
+
+#[tokio::test]
+async fn schema_of_an_unreleased_build_is_refused() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    fixture.replica().await.close().await;
+    fixture
+        .run("update _sqlx_migrations set checksum = '\\x00' where version = 1")
+        .await;
+    let refused = PostgresLedger::open(&fixture.settings, Arc::new(())).await;
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("migration 1 differs"), "{refused}");
+}

@@ -14,6 +14,8 @@ PATIENCE = (180, 2 * 3600)
 REPLICAS, TOOLS = (3, 5), 9
 # Seconds: with a notification, and without, when a replica connects again and looks itself.
 WITHIN, WITHOUT = 1.0, 4.0
+# A running call without a row is shown once a second, when it is half a second old.
+SHOWN_WITHIN = 3.0
 LISTENERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where query ilike 'listen%'"
 STORED = "select count(*) from toolcrib.stored_result"
 CHANGED = {True: (200, None), False: (403, "tool_disabled")}
@@ -28,6 +30,7 @@ def run(trial):
     runs, enabled = itertools.count(), dict.fromkeys(switched, True)
     upstream.script("/cached", lambda handler: handler.reply(200, {"run": next(runs)}))
     check_replicas(trial, fleet)
+    check_running(trial, fleet, chance)
     for round_ in range(trial.rounds):
         lost = round_ % 4 == 3
         if lost:
@@ -129,6 +132,31 @@ def check_cancel(trial, fleet, chance, within):
     trial.record_max("slowest_cancel", took)
     if reply.status != 200 or (call.status, call.kind) != (499, "cancelled") or took > within:
         trial.record_fault("not_cancelled", f"after {took:.2f} s: {reply} {call}")
+
+
+def check_running(trial, fleet, chance):
+    """A read that no limit counts has no row before its end. It is seen, and cancelled, at another replica all the same."""
+    place = chance.choice(fleet.replicas)
+    other, run = fleet.other_than(place), f"r-{chance.random()}"
+    ended = in_background(lambda: Caller(place).invoke("slow", {"key": "x"}, run_id=run))
+    began = now()
+    rows = poll(lambda: other.get(f"/invocations?run_id={run}&state=running").json["invocations"], 10, "the call is listed at another replica")
+    took = elapsed(began)
+    trial.record_max("slowest_shown", took)
+    one = other.get(f"/invocations/{rows[0]['invocation_id']}")
+    if len(rows) != 1 or rows[0]["replica"] != own_id(place) or one.json.get("state") != "running" or took > SHOWN_WITHIN:
+        trial.record_fault("not_listed", f"after {took:.2f} s: {rows} {one}")
+    reply = other.delete(f"/invocations/{rows[0]['invocation_id']}")
+    call = ended(30)
+    if reply.status != 200 or (call.status, call.kind) != (499, "cancelled"):
+        trial.record_fault("not_cancelled", f"{reply} {call}")
+    left = other.get(f"/invocations?run_id={run}").json["invocations"]
+    if [row["state"] for row in left] != ["cancelled"]:
+        trial.record_fault("not_listed", f"after its end: {left}")
+
+
+def own_id(replica):
+    return next(row["replica"] for row in replica.get("/replicas").json["replicas"] if row["self"])
 
 
 def check_replicas(trial, fleet):
