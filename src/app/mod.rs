@@ -5,6 +5,7 @@
 //! - `registry_builder` is for programs that call tools without a service.
 //! - `declared` is for commands that only read a manifest.
 
+mod answered_calls;
 mod builder;
 mod declared;
 mod error;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::signals::StopSignals;
-use super::{App, Error, running_calls, shared_changes};
+use super::{App, Error, answered_calls, running_calls, shared_changes};
 use crate::app::startup_banner::StartupBanner;
 use crate::ledger::{self, Ledger};
 use crate::{http, manifest, mcp};
@@ -184,6 +184,12 @@ impl App {
             tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
             let show = running_calls::show(shared.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(show)));
+        }
+        if let Some((news, answered)) = shared.runs.news().zip(ledger.watch_answered()) {
+            let tell = answered_calls::tell(ledger.clone(), news.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(tell)));
+            let follow = answered_calls::follow(shared.runs.clone(), answered);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
         }
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.

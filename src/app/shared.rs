@@ -34,6 +34,11 @@ pub(super) fn build_shared(
     metrics
         .commit_metrics()
         .count_running_with(move || counted.len());
+    let runs = Runs::new(clock.clone());
+    let runs = match ledger.replica() {
+        Some(_) => runs.shared(),
+        None => runs,
+    };
     Ok(SharedParts {
         cache: ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
         replay_cache: ReplayCache::default(),
@@ -42,7 +47,7 @@ pub(super) fn build_shared(
         waiting_calls: WaitingCalls::default(),
         approval_notices: manifest.approvals.clone().map(Arc::new),
         public_url: manifest.server.public_url.clone(),
-        runs: Runs::new(clock.clone()),
+        runs,
         global_permits: Arc::new(Semaphore::new(
             manifest.server.max_in_flight.min(Semaphore::MAX_PERMITS),
         )),

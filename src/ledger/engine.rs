@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
+    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
     EndedQuery, Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
     Row, SharedChange, StoredResult, Switch, UsageRow,
 };
@@ -208,6 +208,16 @@ pub trait Ledger: Send + Sync + 'static {
     /// A call that another replica has shown.
     async fn find_running_elsewhere(&self, _: InvocationId) -> Result<Option<Row>, Error> {
         Ok(None)
+    }
+
+    /// Tells the other replicas the last answered calls of runs.
+    async fn tell_answered(&self, _: &[AnsweredCall]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Receives what other replicas tell from now on; `None` if the engine has no replicas.
+    fn watch_answered(&self) -> Option<broadcast::Receiver<Vec<AnsweredCall>>> {
+        None
     }
 
     /// Waits until the ledger has stopped for good, because its file can no longer be trusted.

@@ -1,6 +1,7 @@
 //! What the replicas that share a ledger know of each other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,4 +38,18 @@ pub enum SharedChange {
         /// The caller that asks; `None`: an admin.
         caller: Option<String>,
     },
+}
+
+/// The last answered call of a run, as a replica tells it to the others. The ledger keeps no such
+/// entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnsweredCall {
+    /// Identifies the caller and its run.
+    pub run: [u8; 32],
+    /// Identifies equal calls.
+    pub call: [u8; 32],
+    /// The call.
+    pub invocation: InvocationId,
+    /// Time since its answer. The clocks of replicas differ, so it is not a moment.
+    pub age: Duration,
 }

@@ -33,7 +33,7 @@ pub use approval::{
 pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
 pub use error::Error;
-pub use fleet::{ReplicaRow, SharedChange};
+pub use fleet::{AnsweredCall, ReplicaRow, SharedChange};
 pub use maintenance::{run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{

@@ -7,15 +7,24 @@
 //! Calls without a run pass, because the call before them is unknown. The calls of an agent's model
 //! form a run of their own. Only a call counts that was answered while its caller was still
 //! connected.
+//!
+//! Replicas tell each other the last answered call of a run a few milliseconds after its answer. A
+//! call never waits for that, except before it is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
-use crate::call::{CallChain, CallError, ContextFields, Invocation, Policy};
+use crate::call::{CallChain, CallError, ContextFields, Invocation, InvocationId, Policy};
 use crate::tracking::runs::{CallDigest, Runs};
+
+/// How long a refusal waits for what other replicas have answered since.
+const NEWS_TIME: Duration = Duration::from_millis(150);
 
 /// The layer that refuses a repeated call.
 pub struct RepeatGuard {
@@ -42,6 +51,22 @@ impl RepeatGuard {
             context,
             repeatable: policy.repeatable,
         })
+    }
+
+    /// The call of the run that this one repeats.
+    async fn find_repeated(
+        &self,
+        caller: &str,
+        run: &str,
+        call: &CallDigest,
+        is_nested: bool,
+    ) -> Option<InvocationId> {
+        let found = self.runs.find_repeated(caller, run, call)?;
+        if is_nested || self.runs.news().is_none() {
+            return Some(found);
+        }
+        sleep(NEWS_TIME).await;
+        self.runs.find_repeated(caller, run, call)
     }
 
     /// Calls that differ in definition, page or cache mode are not repeats.
@@ -86,13 +111,15 @@ impl Interceptor for RepeatGuard {
             return inner.call(invocation).await;
         };
         let call = self.call_digest(&invocation);
+        // The calls of one parent all reach this replica.
+        let is_nested = invocation.call_chain.parent.is_some();
         let (caller, id, signals) = (
             invocation.caller.name.clone(),
             invocation.id,
             invocation.signals.clone(),
         );
         if !self.repeatable
-            && let Some(earlier) = self.runs.find_repeated(&caller, &run, &call)
+            && let Some(earlier) = self.find_repeated(&caller, &run, &call, is_nested).await
         {
             return Err(CallError::RepeatedCall {
                 tool: invocation.tool.to_string(),
@@ -101,7 +128,8 @@ impl Interceptor for RepeatGuard {
         }
         let outcome = inner.call(invocation).await;
         if outcome.is_ok() && !signals.disconnected.is_cancelled() {
-            self.runs.set_last_answered(&caller, &run, call, id);
+            self.runs
+                .set_last_answered(&caller, &run, call, id, !is_nested);
         }
         outcome
     }

@@ -2,10 +2,12 @@
 //!
 //! - `events/`: events of calls for the subscribers of `GET /events`
 //! - `in_flight.rs`: the table of running calls
+//! - `run_news.rs`: what other replicas are told of runs
 //! - `runs.rs`: recent calls of each run
 //! - `waiting_calls.rs`: calls that wait for a person
 
 pub mod events;
 pub mod in_flight;
+pub mod run_news;
 pub mod runs;
 pub mod waiting_calls;

@@ -6,14 +6,17 @@
 //! malicious callers.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
 
+use super::run_news::RunNews;
 use crate::call::json::hash_parts;
 use crate::call::{Clock, InvocationId};
+use crate::ledger::AnsweredCall;
 
 /// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest
 /// time is forgotten.
@@ -29,15 +32,25 @@ pub type CallDigest = [u8; 32];
 pub struct Runs {
     memory: Cache<[u8; 32], Arc<Mutex<Run>>>,
     clock: Clock,
+    /// For the other replicas; `None` without replicas.
+    news: Option<RunNews>,
 }
 
 #[derive(Default)]
 struct Run {
     /// Time of the last event in the run.
     last_event_at: Timestamp,
-    last_answered: Option<(CallDigest, InvocationId)>,
+    last_answered: Option<LastAnswered>,
     malformed_messages: u32,
     text_tool_uses: u32,
+}
+
+/// The last call of a run that was answered.
+#[derive(Clone, Copy)]
+struct LastAnswered {
+    call: CallDigest,
+    invocation: InvocationId,
+    at: Instant,
 }
 
 impl Runs {
@@ -56,7 +69,20 @@ impl Runs {
         Self {
             memory: memory.build(),
             clock,
+            news: None,
         }
+    }
+
+    /// The same history, whose last answered calls other replicas are told.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.news = Some(RunNews::default());
+        self
+    }
+
+    /// What other replicas are to be told; `None` without replicas.
+    pub fn news(&self) -> Option<&RunNews> {
+        self.news.as_ref()
     }
 
     /// Counts a malformed message of this caller. Returns the number of malformed messages in a row
@@ -97,20 +123,46 @@ impl Runs {
         let run = self.memory.get(&run_key(caller, Some(run_id)))?;
         let run = lock_run(&run);
         run.last_answered
-            .filter(|(last, _)| last == call && !run.is_idle(self.clock.now()))
-            .map(|(_, invocation)| invocation)
+            .filter(|last| last.call == *call && !run.is_idle(self.clock.now()))
+            .map(|last| last.invocation)
     }
 
-    /// Notes that this call was answered. It is now the last call of the run.
+    /// Notes that this call was answered. It is now the last call of the run. `is_shared`: calls of
+    /// the run may reach other replicas.
     pub fn set_last_answered(
         &self,
         caller: &str,
         run_id: &str,
         call: CallDigest,
         invocation: InvocationId,
+        is_shared: bool,
     ) {
-        self.update_run(caller, Some(run_id), |run| {
-            run.last_answered = Some((call, invocation));
+        let last = LastAnswered {
+            call,
+            invocation,
+            at: Instant::now(),
+        };
+        let key = run_key(caller, Some(run_id));
+        self.update(key, |run| run.last_answered = Some(last));
+        if is_shared && let Some(news) = &self.news {
+            news.add(key, call, invocation, last.at);
+        }
+    }
+
+    /// Notes that another replica has answered a call, unless this one has answered a later call of
+    /// the run.
+    pub fn set_answered_elsewhere(&self, answered: &AnsweredCall) {
+        let Some(at) = Instant::now().checked_sub(answered.age) else {
+            return;
+        };
+        self.update(answered.run, |run| {
+            if run.last_answered.is_none_or(|last| last.at < at) {
+                run.last_answered = Some(LastAnswered {
+                    call: answered.call,
+                    invocation: answered.invocation,
+                    at,
+                });
+            }
         });
     }
 
@@ -120,8 +172,12 @@ impl Runs {
         run_id: Option<&str>,
         change: impl FnOnce(&mut Run) -> T,
     ) -> T {
+        self.update(run_key(caller, run_id), change)
+    }
+
+    fn update<T>(&self, key: [u8; 32], change: impl FnOnce(&mut Run) -> T) -> T {
         let now = self.clock.now();
-        let run = self.memory.get_with(run_key(caller, run_id), Arc::default);
+        let run = self.memory.get_with(key, Arc::default);
         let mut run = lock_run(&run);
         // moka removes idle runs late, and by its own clock. So the run is checked against our
         // clock here.
@@ -199,13 +255,46 @@ mod tests {
         let runs = Runs::new(Clock::system());
         let (one, other) = (InvocationId::new(), InvocationId::new());
         assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
-        runs.set_last_answered("ann", "r", [1; 32], one);
+        runs.set_last_answered("ann", "r", [1; 32], one, true);
         assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(one));
         assert_eq!(runs.find_repeated("ann", "s", &[1; 32]), None);
         assert_eq!(runs.find_repeated("bob", "r", &[1; 32]), None);
-        runs.set_last_answered("ann", "r", [2; 32], other);
+        runs.set_last_answered("ann", "r", [2; 32], other, true);
         assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
         assert_eq!(runs.find_repeated("ann", "r", &[2; 32]), Some(other));
+    }
+
+    #[test]
+    fn replicas_know_the_last_call_of_a_run() {
+        let (here, there) = (
+            Runs::new(Clock::system()).shared(),
+            Runs::new(Clock::system()).shared(),
+        );
+        let ids = [(); 3].map(|()| InvocationId::new());
+        let told = |runs: &Runs| runs.news().unwrap().take();
+        let tell = |from: &Runs, to: &Runs| {
+            told(from)
+                .iter()
+                .for_each(|call| to.set_answered_elsewhere(call));
+        };
+        here.set_last_answered("ann", "r", [1; 32], ids[0], true);
+        tell(&here, &there);
+        assert_eq!(there.find_repeated("ann", "r", &[1; 32]), Some(ids[0]));
+        assert_eq!(there.find_repeated("bob", "r", &[1; 32]), None);
+        assert_eq!(told(&here), [], "each call is told once");
+
+        // The older of two calls comes late.
+        here.set_last_answered("ann", "r", [2; 32], ids[1], true);
+        there.set_last_answered("ann", "r", [3; 32], ids[2], true);
+        tell(&here, &there);
+        tell(&there, &here);
+        for runs in [&here, &there] {
+            assert_eq!(runs.find_repeated("ann", "r", &[2; 32]), None);
+            assert_eq!(runs.find_repeated("ann", "r", &[3; 32]), Some(ids[2]));
+        }
+
+        here.set_last_answered("ann", "nested", [1; 32], ids[0], false);
+        assert_eq!(told(&here), [], "its calls stay at this replica");
     }
 
     #[test]
@@ -216,7 +305,7 @@ mod tests {
         let pass = |time: SignedDuration| {
             clock_ms.fetch_add(i64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst)
         };
-        runs.set_last_answered("ann", "r", [1; 32], id);
+        runs.set_last_answered("ann", "r", [1; 32], id, true);
         assert_eq!(
             (
                 runs.count_malformed("ann", Some("r")),

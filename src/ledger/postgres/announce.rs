@@ -9,10 +9,10 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::super::SharedChange;
-use super::fault;
+use super::super::{AnsweredCall, SharedChange};
 use super::queue::UnitSignal;
 use super::read::Result;
+use super::{answered, fault};
 
 /// The channel of the notifications.
 const CHANNEL: &str = "toolcrib";
@@ -37,6 +37,13 @@ struct LastSeen {
     seen_at: Instant,
 }
 
+/// Those that wait for news of other replicas.
+pub(super) struct Receivers {
+    pub(super) changes: broadcast::Sender<SharedChange>,
+    pub(super) signals: mpsc::Sender<UnitSignal>,
+    pub(super) answered: broadcast::Sender<Vec<AnsweredCall>>,
+}
+
 /// Announces a change in the transaction of the connection.
 pub(super) async fn announce(
     connection: &mut PgConnection,
@@ -58,19 +65,13 @@ pub(super) async fn newest(pool: &PgPool) -> Result<i64> {
 }
 
 /// Sends the changes of other replicas after the one with the number `last`.
-pub(super) async fn follow(
-    pool: PgPool,
-    own: Uuid,
-    last: i64,
-    changes: broadcast::Sender<SharedChange>,
-    signals: mpsc::Sender<UnitSignal>,
-) {
+pub(super) async fn follow(pool: PgPool, own: Uuid, last: i64, receivers: Receivers) {
     let mut last = LastSeen {
         seq: last,
         seen_at: Instant::now(),
     };
     loop {
-        if let Err(error) = follow_connected(&pool, own, &mut last, &changes, &signals).await {
+        if let Err(error) = follow_connected(&pool, own, &mut last, &receivers).await {
             tracing::debug!(
                 reason = fault::reason(&error),
                 "changes of other replicas cannot be read"
@@ -84,11 +85,13 @@ async fn follow_connected(
     pool: &PgPool,
     own: Uuid,
     last: &mut LastSeen,
-    changes: &broadcast::Sender<SharedChange>,
-    signals: &mpsc::Sender<UnitSignal>,
+    receivers: &Receivers,
 ) -> Result<()> {
+    let changes = &receivers.changes;
     let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen_all([CHANNEL, UNITS_CHANNEL]).await?;
+    listener
+        .listen_all([CHANNEL, UNITS_CHANNEL, answered::CHANNEL])
+        .await?;
     if last.seen_at.elapsed() > KEPT / 2 {
         // Some of the changes meanwhile may have been deleted.
         let _ = changes.send(SharedChange::Purged(None));
@@ -110,24 +113,32 @@ async fn follow_connected(
         }
         last.seen_at = Instant::now();
         // The end of the time is a look without a notification.
-        let waiting = wait_for_change(&mut listener, signals);
+        let waiting = wait_for_change(&mut listener, own, receivers);
         timeout(LOOK_INTERVAL, waiting).await.unwrap_or(Ok(()))?;
     }
 }
 
-/// Passes on messages about units, until there is a change to read.
+/// Passes on messages about units and runs, until there is a change to read.
 async fn wait_for_change(
     listener: &mut PgListener,
-    signals: &mpsc::Sender<UnitSignal>,
+    own: Uuid,
+    receivers: &Receivers,
 ) -> Result<()> {
     loop {
         let received = listener.recv().await?;
-        if received.channel() != UNITS_CHANNEL {
-            return Ok(());
-        }
-        // The writer also looks with each heartbeat, so a message may be lost.
-        if let Some(signal) = UnitSignal::parse(received.payload()) {
-            let _ = signals.try_send(signal);
+        match received.channel() {
+            UNITS_CHANNEL => {
+                // The writer also looks with each heartbeat, so a message may be lost.
+                if let Some(signal) = UnitSignal::parse(received.payload()) {
+                    let _ = receivers.signals.try_send(signal);
+                }
+            }
+            answered::CHANNEL => {
+                if let Some(calls) = answered::parse(received.payload(), own) {
+                    let _ = receivers.answered.send(calls);
+                }
+            }
+            _ => return Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
+    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
     Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
     RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
     StoredResult, Switch, UsageRow, WhenDown,
@@ -27,7 +27,8 @@ use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::units::SetAside;
 use super::{
-    announce, approvals, buckets, fault, list, open, read, retention, running, settle, writer,
+    announce, answered, approvals, buckets, fault, list, open, read, retention, running, settle,
+    writer,
 };
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
@@ -52,6 +53,7 @@ pub(in crate::ledger) struct PostgresLedger {
     /// The current boot id, which changes if another replica settles this one.
     boot: watch::Receiver<Uuid>,
     shared_changes: broadcast::Sender<SharedChange>,
+    answered: broadcast::Sender<Vec<AnsweredCall>>,
     /// Settles ended replicas, and follows the changes of others.
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -77,8 +79,13 @@ impl PostgresLedger {
         let (shared_changes, _) = broadcast::channel(announce::CAPACITY);
         let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
         let (signals, unit_signals) = mpsc::channel(UNIT_SIGNALS);
-        let changes = shared_changes.clone();
-        let following = announce::follow(pool.clone(), process, newest, changes, signals);
+        let (answered, _) = broadcast::channel(answered::CAPACITY);
+        let receivers = announce::Receivers {
+            changes: shared_changes.clone(),
+            signals,
+            answered: answered.clone(),
+        };
+        let following = announce::follow(pool.clone(), process, newest, receivers);
         let units = SetAside::default();
         let partitions = tokio::spawn(maintain_partitions(pool.clone()));
         let tasks = [settling, tokio::spawn(following), partitions];
@@ -96,6 +103,7 @@ impl PostgresLedger {
             pool,
             boot,
             shared_changes,
+            answered,
             _tasks: tasks.map(AbortOnDropHandle::new).into(),
         })
     }
@@ -124,6 +132,7 @@ impl PostgresLedger {
             pool,
             boot: watch::channel(process).1,
             shared_changes: broadcast::channel(1).0,
+            answered: broadcast::channel(1).0,
             place: address.place,
             _tasks: Vec::new(),
         })
@@ -412,6 +421,14 @@ impl Ledger for PostgresLedger {
 
     async fn request_cancel(&self, id: InvocationId, caller: Option<&str>) -> Result<(), Error> {
         bounded(self.changes.request_cancel(id, caller)).await
+    }
+
+    async fn tell_answered(&self, calls: &[AnsweredCall]) -> Result<(), Error> {
+        bounded(answered::tell(&self.pool, self.changes.process, calls)).await
+    }
+
+    fn watch_answered(&self) -> Option<broadcast::Receiver<Vec<AnsweredCall>>> {
+        Some(self.answered.subscribe())
     }
 
     fn accepts_calls(&self) -> Result<(), String> {

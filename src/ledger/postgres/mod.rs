@@ -11,11 +11,13 @@
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
+//! - `answered.rs` tells other replicas the last answered calls of runs.
 //! - `blocks.rs` has the data types of `units.rs` for commits.
 //! - `fault.rs` classifies errors.
 
 mod address;
 mod announce;
+mod answered;
 mod approvals;
 mod batch;
 mod blocks;

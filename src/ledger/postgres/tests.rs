@@ -14,7 +14,8 @@ use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
 use crate::ledger::contract::{charge, ended_row, limited_read, now, record_call_at, row};
 use crate::ledger::{
-    Error, Ledger, Query, ReserveError, Row, Settings, SharedChange, State, Switch, WhenDown,
+    AnsweredCall, Error, Ledger, Query, ReserveError, Row, Settings, SharedChange, State, Switch,
+    WhenDown,
 };
 
 /// A database, with a connection that looks into it.
@@ -662,4 +663,38 @@ async fn schema_of_an_unreleased_build_is_refused() {
     let refused = PostgresLedger::open(&fixture.settings, Arc::new(())).await;
     let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("migration 1 differs"), "{refused}");
+}
+
+#[tokio::test]
+async fn replicas_are_told_the_last_answered_calls() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let (here, there) = (fixture.replica().await, fixture.replica().await);
+    let (mut own, mut received) = (
+        here.watch_answered().unwrap(),
+        there.watch_answered().unwrap(),
+    );
+    let calls: Vec<AnsweredCall> = (0..200)
+        .map(|n| AnsweredCall {
+            run: [n; 32],
+            call: [1; 32],
+            invocation: InvocationId::new(),
+            age: Duration::from_millis(n.into()),
+        })
+        .collect();
+    // The listener may connect after the first message.
+    let found = loop {
+        here.tell_answered(&calls).await.unwrap();
+        let wait = tokio::time::timeout(Duration::from_millis(100), received.recv());
+        if let Ok(found) = wait.await {
+            break found.unwrap();
+        }
+    };
+    let mut found = found;
+    while found.len() < calls.len() {
+        found.extend(received.recv().await.unwrap());
+    }
+    assert_eq!(found[..calls.len()], calls[..]);
+    assert!(own.try_recv().is_err(), "a replica knows its own calls");
 }

@@ -3,6 +3,7 @@ made at the same time at different replicas, and sometimes the connections that 
 
 import itertools
 import json
+import time
 
 from callers import Caller
 from fleet import Database, Fleet
@@ -16,13 +17,15 @@ REPLICAS, TOOLS = (3, 5), 9
 WITHIN, WITHOUT = 1.0, 4.0
 # A running call without a row is shown once a second, when it is half a second old.
 SHOWN_WITHIN = 3.0
+# The last answered call of a run.
+TOLD_WITHIN = 0.2
 LISTENERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where query ilike 'listen%'"
 STORED = "select count(*) from toolcrib.stored_result"
 CHANGED = {True: (200, None), False: (403, "tool_disabled")}
 
 
 def run(trial):
-    trial.require_zero("late", "not_cancelled", "not_listed", "not_shared")
+    trial.require_zero("late", "not_cancelled", "not_listed", "not_shared", "not_guarded")
     upstream, database, chance = trial.upstream(), Database.of(trial), trial.random("changes")
     switched = {f"switched{number}": poster(trial, upstream, f"switched{number}", effect="read") for number in range(TOOLS)}
     cached = {"cached": poster(trial, upstream, "cached", effect="read", cache={"ttl": "1h", "scope": "shared"})}
@@ -40,6 +43,8 @@ def run(trial):
         check_registered(trial, fleet, chance, f"registered{round_}", within)
         check_purge(trial, fleet, chance, within)
         check_cancel(trial, fleet, chance, within)
+        if not lost:
+            check_repeats(trial, fleet, chance, f"repeats-{round_}", enabled)
         trial.add("rounds")
     fleet.stop()
 
@@ -132,6 +137,25 @@ def check_cancel(trial, fleet, chance, within):
     trial.record_max("slowest_cancel", took)
     if reply.status != 200 or (call.status, call.kind) != (499, "cancelled") or took > within:
         trial.record_fault("not_cancelled", f"after {took:.2f} s: {reply} {call}")
+
+
+def check_repeats(trial, fleet, chance, run, enabled):
+    """A run is guarded against repeated calls at whatever replica they arrive."""
+    places = [chance.choice(fleet.replicas)]
+    places.append(fleet.other_than(places[0]))
+    tool = next(name for name in sorted(enabled) if enabled[name])
+
+    def kind(at, key, told=True):
+        call = Caller(places[at]).invoke(tool, {"key": key}, run_id=run)
+        if told:
+            time.sleep(TOLD_WITHIN)  # what is promised
+        return call.kind if call.status != 200 else "ok"
+
+    # Here, there, and here again: the call between makes it none in a row. Last without time to tell of it.
+    found = [kind(0, "x"), kind(1, "x"), kind(0, "x"), kind(1, "y"), kind(0, "x"), kind(1, "x"), kind(1, "y", told=False), kind(0, "x")]
+    trial.add("repeats", found.count("repeated_call"))
+    if found != ["ok", "repeated_call", "repeated_call", "ok", "ok", "repeated_call", "ok", "ok"]:
+        trial.record_fault("not_guarded", f"{run}: {found}")
 
 
 def check_running(trial, fleet, chance):
