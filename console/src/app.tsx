@@ -86,6 +86,7 @@ function Shell() {
           {who.needs_key && <IconButton icon="out" label="Sign out" onClick={signOut} />}
         </div>
       </header>
+      {connection.value === "lost" && <div class="banner" role="alert">The service cannot be reached. The page shows what it loaded last, and tries again.</div>}
       <main id="main" tabIndex={-1}><View /></main>
       <Toast />
     </div>
@@ -100,6 +101,6 @@ export function App() {
     void follow();
     return stopFollowing;
   }, [signedIn, who?.caller]);
-  if (who === null) return signInNote.value ? <main class="sign-in"><p role="alert">{signInNote.value}</p></main> : <main><Loading /></main>;
+  if (who === null) return signInNote.value ? <main class="sign-in"><div class="unreachable"><p role="alert">{signInNote.value}</p><button type="button" onClick={() => location.reload()}>Try again</button></div></main> : <main><Loading /></main>;
   return signedIn ? <Shell /> : <SignIn />;
 }

@@ -42,10 +42,18 @@ export const day = (time: string) => {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
 };
 
-/** The time of today, else day and time. */
+const short = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** The time of today, else day and time, with the year if it is another one. */
 export function moment(time: string): string {
-  return day(time) === day(new Date().toISOString()) ? clock(time) : `${day(time)} ${clock(time).slice(0, 5)}`;
+  const date = new Date(time), now = new Date();
+  if (day(time) === day(now.toISOString())) return clock(time);
+  const text = `${short.format(date)} ${clock(time).slice(0, 5)}`;
+  return date.getFullYear() === now.getFullYear() ? text : `${day(time)} ${clock(time).slice(0, 5)}`;
 }
+
+/** The exact time, for the hint of a shortened one. */
+export const exact = (time: string) => `${day(time)} ${clock(time, true)}`;
 
 export function bytes(value: number): string {
   if (value < 1024) return `${value} B`;
@@ -72,5 +80,5 @@ export function limitWords(limit: { limit?: number; calls?: number; per: string;
   const each = limit.scope === "tool" ? "all callers together" : "each caller";
   const calls = number(limit.limit ?? limit.calls ?? 0);
   if (limit.per === "lifetime") return `${calls} in total, ${each}`;
-  return `${calls} a ${limit.per}, ${each}`;
+  return `${calls} ${limit.per === "hour" ? "an" : "a"} ${limit.per}, ${each}`;
 }

@@ -86,8 +86,13 @@ def test_without_callers_the_page_opens_at_once(page, start, tmp_path, screensho
     visit(page, crib)
     assert page.get_by_label("Key").count() == 0
     page.get_by_text("in the last minute").wait_for()
-    failures = page.get_by_role("region", name="Last failures")
-    failures.get_by_role("link", name="flaky_upstream").wait_for()
+    failures = page.get_by_role("region", name="Failures in 24 hours")
+    failures.get_by_role("listitem").filter(has_text="flaky_upstream").get_by_text("Connection refused").wait_for()
+    failures.get_by_role("listitem").filter(has_text="order_status").get_by_text("there is no order A-7777").wait_for()
+    limits = page.get_by_role("region", name="Limits that run out")
+    limits.get_by_role("link", name="refund_payment").wait_for()
+    limits.get_by_text("used up").first.wait_for()
+    page.locator(".tile", has_text="Queue").get_by_text("no call waits").wait_for()
     sources = page.get_by_role("region", name="Sources of tools")
     assert "desk" in sources.inner_text() and "6 tools" in sources.inner_text()
     assert page.get_by_role("region", name="Service").get_by_text("ready").count() >= 1
@@ -178,8 +183,19 @@ def test_list_is_endless(page, start, tmp_path):
     session.close()
     visit(page, crib, "calls")
     until(page, """() => { window.scrollTo(0, document.body.scrollHeight);
-        return document.querySelectorAll('table.calls tbody tr').length === 150 }""")
-    page.get_by_text("150 calls, no older ones").wait_for()
+        return document.body.innerText.includes('150 calls, no older ones') }""")
+    rows = page.locator("table.calls tbody tr:not(.spacer)")
+    until(page, "document.querySelector('table.calls tbody').innerText.includes('\"0+1\"')")
+    assert rows.count() < 150, "rows far from the window are not in the page"
+    height = page.evaluate("document.querySelector('table.calls').offsetHeight / 151")
+    assert abs(height - rows.first.bounding_box()["height"]) < 1, "the space of the others is kept"
+    page.evaluate("scrollTo(0, 0)")
+    rows.first.get_by_text('"149+1"').wait_for()
+    for _ in range(130):
+        page.keyboard.press("j")
+    chosen = page.locator("tr.chosen")
+    chosen.get_by_text('"20+1"').wait_for()
+    assert 0 < chosen.bounding_box()["y"] < 860, "the keys scroll to rows that were not drawn"
 
 
 def test_one_call_shows_its_result(page, start, tmp_path, screenshot):
@@ -251,10 +267,27 @@ def test_a_run_is_a_time_line(page, start, tmp_path, screenshot):
     visit(page, crib, "runs")
     page.get_by_role("link", name="chat-81").click()
     page.get_by_role("heading", level=1, name="Run chat-81").wait_for()
-    line = page.locator("table.waterfall tbody tr")
+    line = page.locator("table.waterfall tbody tr.call")
     line.nth(3).wait_for()
     assert [row.split("\n")[0].split("\t")[0].strip() for row in line.all_inner_texts()] == ["order_status", "search_products", "product_photo", "refund_payment"]
     screenshot(page, "console-run.png")
+
+
+def test_service_that_stops_is_reported(page, start, tmp_path):
+    crib = open_shop(start, tmp_path)
+    fill(crib)
+    page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "status of 503"]
+    visit(page, crib, "calls")
+    page.locator("table.calls tbody tr").nth(12).wait_for()
+    address = crib.base.removeprefix("http://")
+    crib.kill9()
+    page.get_by_text("The service cannot be reached. The page shows what it loaded last").wait_for()
+    assert page.locator("table.calls tbody tr").count() == 13, "the rows stay"
+    crib.args[crib.args.index("--listen") + 1] = address
+    crib.start()
+    page.get_by_text("The service cannot be reached.").wait_for(state="detached")
+    crib.invoke("calculator", {"expression": "2+3"})
+    page.locator("table.calls").get_by_role("link", name="calculator").wait_for()
 
 
 def test_tools_are_searched_and_tried(page, start, tmp_path, screenshot):
@@ -391,7 +424,7 @@ def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screens
     sign_in(page, crib)
 
     def ask(order, amount):
-        return harness.in_background(lambda: crib.invoke("refund_payment", {"order": order, "amount": amount, "reason": "late"}, key=KEYS["support-agent"]))
+        return harness.in_background(lambda: crib.invoke("refund_payment", {"order": order, "amount": amount, "reason": "late"}, key=KEYS["support-agent"], run_id="chat-90"))
 
     def card():
         visit(page, crib, "approvals")
@@ -421,6 +454,9 @@ def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screens
     assert third().json["structured_content"]["amount"] == 50
     page.get_by_role("button", name="Denied").click()
     page.get_by_text("Note: too much").wait_for()
+    visit(page, crib, "runs/chat-90")
+    page.locator("tr.call").get_by_text("approved by operator").first.wait_for()
+    page.locator("tr.call").get_by_text("denied by operator").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -455,11 +491,11 @@ def test_views_on_postgresql(page, start, tmp_path):
         visit(page, crib, f"calls/{found['failed']}")
         page.get_by_role("region", name="Attempts").wait_for()
         visit(page, crib, "runs/chat-81")
-        page.locator("table.waterfall tbody tr").nth(3).wait_for()
+        page.locator("table.waterfall tbody tr.call").nth(3).wait_for()
         visit(page, crib, "usage")
         page.get_by_role("region", name="Limits that run out").get_by_text("used up").wait_for()
         visit(page, crib)
-        page.get_by_role("region", name="Last failures").get_by_role("link", name="flaky_upstream").wait_for()
+        page.get_by_role("region", name="Failures in 24 hours").get_by_role("link", name="flaky_upstream").wait_for()
         page.goto("about:blank")
         crib.stop()
     finally:

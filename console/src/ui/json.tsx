@@ -149,19 +149,20 @@ function TextBlock({ text, title }: { text: string; title?: string }) {
   );
 }
 
-export interface Change { path: string; before?: Json; after?: Json }
+interface Change { path: string; before?: Json; after?: Json; same: boolean }
 
-/** What differs, field by field. */
-export function changes(before: Json | undefined, after: Json | undefined, path = ""): Change[] {
+/** Two values, field by field. */
+function compare(before: Json | undefined, after: Json | undefined, path = ""): Change[] {
   if (isObject(before) && isObject(after))
-    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) => changes(before[name], after[name], path ? `${path}.${name}` : name));
-  return JSON.stringify(before) === JSON.stringify(after) ? [] : [{ path: path || "(all)", before, after }];
+    return [...new Set([...Object.keys(after), ...Object.keys(before)])].flatMap((name) => compare(before[name], after[name], path ? `${path}.${name}` : name));
+  return [{ path: path || "(all)", before, after, same: JSON.stringify(before) === JSON.stringify(after) }];
 }
 
-export function Diff({ before, after, labels }: { before: Json; after: Json; labels: [string, string] }) {
-  const found = changes(before, after);
+/** What differs, field by field. With `all`, also what does not. */
+export function Diff({ before, after, labels, all }: { before: Json; after: Json; labels: [string, string]; all?: boolean }) {
+  const found = compare(before, after).filter((change) => all || !change.same);
   if (found.length === 0) return <p class="dim">The arguments are the same as in {labels[0]}.</p>;
-  const text = (value: Json | undefined) => (value === undefined ? <span class="dim">absent</span> : <code>{JSON.stringify(value)}</code>);
+  const text = (value: Json | undefined) => (value === undefined ? <span class="dim">absent</span> : <code class="wrap">{JSON.stringify(value)}</code>);
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Difference of the arguments">
       <table class="grid diff">
@@ -170,7 +171,7 @@ export function Diff({ before, after, labels }: { before: Json; after: Json; lab
         </thead>
         <tbody>
           {found.map((change) => (
-            <tr key={change.path}><th scope="row">{change.path}</th><td class="removed">{text(change.before)}</td><td class="added">{text(change.after)}</td></tr>
+            <tr key={change.path}><th scope="row">{change.path}</th><td class={change.same ? "dim" : "removed"}>{text(change.before)}</td><td class={change.same ? "" : "added"}>{text(change.after)}</td></tr>
           ))}
         </tbody>
       </table>

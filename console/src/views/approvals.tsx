@@ -60,9 +60,11 @@ function Card({ approval }: { approval: Approval }) {
       </div>
       <div class="panel-body">
         {approval.message && <p class="lead">{approval.message}</p>}
-        {edited && tool.data ? <Fields schema={tool.data.input_schema} root={tool.data.input_schema} value={edited} change={setEdited} faults={faults} /> : <JsonText value={approval.arguments} label="Arguments" />}
+        {edited && tool.data ? <Fields schema={tool.data.input_schema} root={tool.data.input_schema} value={edited} change={setEdited} faults={faults} />
+          : waits && last ? <Diff all before={last.arguments} after={approval.arguments} labels={["last approved", "now"]} />
+            : <JsonText value={approval.arguments} label="Arguments" />}
         {edited && <Diff before={approval.arguments} after={edited} labels={["asked", "your change"]} />}
-        {waits && !edited && last && <><h3>Beside the last approved call of this tool</h3><Diff before={last.arguments} after={approval.arguments} labels={["last approved", "now"]} /></>}
+        {waits && !edited && last && <p class="dim small">Beside <a href={link("calls", last.invocation_id)}>the call of {last.caller}</a> that {last.decided_by ?? "a person"} approved{last.decided_at ? ` at ${moment(last.decided_at)}` : ""}. Changed fields have colours.</p>}
         {waits && !edited && last === null && <p class="dim small">No call of this tool was approved before.</p>}
         {approval.original_arguments && <Diff before={approval.original_arguments} after={approval.arguments} labels={["asked", "approved"]} />}
         {approval.run_id && <p class="small">Run <a href={link("runs", approval.run_id)}>{approval.run_id}</a></p>}
@@ -96,7 +98,7 @@ export function Approvals() {
       {loaded.error?.status === 404 ? <Empty>This service has no approvals.</Empty>
         : loaded.error ? <Failure error={loaded.error} retry={loaded.reload} />
           : !loaded.data ? <Loading />
-            : loaded.data.approvals.length === 0 ? <Empty>{state === "waiting" ? <>No call waits. <Chip>approval</Chip> in the policy of a tool makes its calls wait here.</> : `No call was ${state}.`}</Empty>
+            : loaded.data.approvals.length === 0 ? <Empty>{state === "waiting" ? <>No call waits. With <Chip>approval</Chip> in its policy, the calls of a tool wait here.</> : `No call was ${state}.`}</Empty>
               : loaded.data.approvals.map((approval) => <Card key={approval.invocation_id} approval={approval} />)}
       {loaded.data?.next_cursor && <p class="dim small">The newest 50 are shown.</p>}
     </div>

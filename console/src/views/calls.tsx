@@ -2,11 +2,12 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, session, withQuery } from "../api";
-import { brief, milliseconds, moment } from "../format";
+import { brief, exact, milliseconds, moment, number } from "../format";
 import { useData, useSettled } from "../query";
 import { filter, go, link, place } from "../router";
 import type { Call, Tool } from "../types";
 import { Chip, Empty, Failure, Loading, StateMark } from "../ui/parts";
+import { reveal, Spacer, useRows } from "../ui/rows";
 
 const PAGE = 60;
 interface Page { invocations: Call[]; next_cursor: string | null }
@@ -34,7 +35,7 @@ function useKeys(count: number, open: (index: number) => void) {
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, [count, at, open]);
-  useEffect(() => document.querySelector(".list .chosen")?.scrollIntoView({ block: "nearest" }), [at]);
+  useEffect(() => { if (at >= 0) reveal(document.querySelector<HTMLElement>("table.calls"), at); }, [at]);
   return at;
 }
 
@@ -88,6 +89,7 @@ export function Calls() {
 
   const at = useKeys(calls.length, (index) => go(link("calls", calls[index]!.invocation_id)));
   const used = Object.values(query).some(Boolean);
+  const { table, from, to, above, below } = useRows(calls.length);
   return (
     <div class="view">
       <div class="view-head">
@@ -109,24 +111,26 @@ export function Calls() {
         <Empty>{used ? "No call fits these filters." : "There is no call yet. Open a tool to try it."}</Empty>
       ) : (
         <div class="panel panel-flush">
-          <table class="list calls">
+          <table class="list fixed calls" ref={table} aria-rowcount={cursor ? -1 : calls.length + 1}>
             <caption class="hidden">Calls, newest first</caption>
-            <thead><tr><th scope="col">Started</th><th scope="col">Tool</th><th scope="col">State</th><th scope="col" class="wide-only">Caller</th><th scope="col" class="wide-only">Run</th><th scope="col" class="wide-only">Arguments</th><th scope="col" class="num">Took</th></tr></thead>
+            <thead><tr><th scope="col" class="w-time">Started</th><th scope="col" class="w-name">Tool</th><th scope="col" class="w-state">State</th><th scope="col" class="wide-only w-name-small">Caller</th><th scope="col" class="wide-only w-name-small">Run</th><th scope="col" class="wide-only">Arguments</th><th scope="col" class="num w-num">Took</th></tr></thead>
             <tbody>
-              {calls.map((call, index) => (
-                <tr key={call.invocation_id} class={index === at ? "chosen" : ""} aria-selected={index === at || undefined}>
-                  <td class="dim nowrap">{moment(call.started_at)}</td>
-                  <td class="name"><a class="row-link" href={link("calls", call.invocation_id)}>{call.tool}</a>{call.count > 1 && <Chip>{call.count} times</Chip>}</td>
-                  <td class="nowrap"><StateMark state={call.state} kind={call.kind} />{(call.cache === "hit" || call.cache === "joined") && <Chip>cache</Chip>}{call.attempts > 1 && <Chip tone="warn">{call.attempts} tries</Chip>}</td>
-                  <td class="wide-only">{call.caller}</td>
-                  <td class="wide-only">{call.run_id && <a href={link("runs", call.run_id)}>{call.run_id}</a>}</td>
-                  <td class="wide-only cut"><code>{call.arguments ? brief(call.arguments) : <span class="dim">{call.arguments_digest ? "only a digest is kept" : "long"}</span>}</code></td>
-                  <td class="num nowrap">{milliseconds(call.duration_ms)}</td>
+              <Spacer height={above} />
+              {calls.slice(from, to).map((call, offset) => { const index = from + offset; return (
+                <tr key={call.invocation_id} class={index === at ? "chosen" : ""} aria-rowindex={index + 2} aria-selected={index === at || undefined}>
+                  <td class="dim" title={exact(call.started_at)}>{moment(call.started_at)}</td>
+                  <td class="name" title={call.tool}>{call.count > 1 && <Chip>{number(call.count)}×</Chip>}<a class="row-link" href={link("calls", call.invocation_id)}>{call.tool}</a></td>
+                  <td title={call.detail ?? undefined}><StateMark state={call.state} kind={call.kind} />{(call.cache === "hit" || call.cache === "joined") && <Chip>cache</Chip>}{call.attempts > 1 && <Chip tone="warn">{call.attempts} tries</Chip>}</td>
+                  <td class="wide-only" title={call.caller}>{call.caller}</td>
+                  <td class="wide-only" title={call.run_id ?? undefined}>{call.run_id && <a href={link("runs", call.run_id)}>{call.run_id}</a>}</td>
+                  <td class="wide-only"><code>{call.arguments ? brief(call.arguments) : <span class="dim">{call.arguments_digest ? "only a digest is kept" : "long"}</span>}</code></td>
+                  <td class="num">{milliseconds(call.duration_ms)}</td>
                 </tr>
-              ))}
+              ); })}
+              <Spacer height={below} />
             </tbody>
           </table>
-          <div ref={end} class="list-end">{cursor ? <button type="button" class="quiet" onClick={() => void load()}>Load older calls</button> : <span class="dim small">{calls.length} calls, no older ones</span>}</div>
+          <div ref={end} class="list-end">{cursor ? <button type="button" class="quiet" onClick={() => void load()}>Load older calls</button> : <span class="dim small">{number(calls.length)} calls, no older ones</span>}</div>
         </div>
       )}
     </div>

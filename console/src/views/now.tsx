@@ -1,11 +1,13 @@
-import { useMemo, useRef } from "preact/hooks";
-import { request, session, withQuery } from "../api";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { request, send, session, withQuery } from "../api";
 import { brief, milliseconds, moment, number, percent, span, words } from "../format";
 import { progress, touch } from "../live";
 import { useData, useNow } from "../query";
 import { link } from "../router";
 import type { Bucket, Call, Ready, Replica, Source, Usage } from "../types";
 import { Chart } from "../ui/chart";
+import { Failures } from "../ui/failures";
+import { Limits } from "../ui/limits";
 import { Action, Chip, Empty, Facts, Failure, Panel, StateMark } from "../ui/parts";
 
 const WINDOW = 500;
@@ -27,6 +29,38 @@ function figures(calls: Call[], now: number) {
   };
 }
 
+const QUEUED = /^toolcrib_queued\{tool="([^"]*)"\} (\d+)$/gm;
+/** A page of metrics of many tools is long, so that it is read less often. */
+const LONG = 300_000;
+
+/** Calls that wait for a permit, by tool. Null for callers that may not read the metrics. */
+function useQueue(admin: boolean): [string, number][] | null {
+  const [queue, setQueue] = useState<[string, number][] | null>(null);
+  useEffect(() => {
+    if (!admin) return;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let live = true;
+    const look = async () => {
+      let pause = 5_000;
+      try {
+        const response = document.hidden ? null : await send("GET", "/metrics", undefined, { accept: "text/plain" });
+        if (response && !response.ok && response.status !== 503) return;
+        if (response?.ok) {
+          const text = await response.text();
+          if (text.length > LONG) pause = 30_000;
+          if (live) setQueue([...text.matchAll(QUEUED)].map((found): [string, number] => [found[1]!, Number(found[2])]).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]));
+        }
+      } catch {
+        // The top of the page says that the service cannot be reached.
+      }
+      if (live) timer = setTimeout(look, pause);
+    };
+    void look();
+    return () => { live = false; clearTimeout(timer); };
+  }, [admin]);
+  return queue;
+}
+
 function Running({ calls, now }: { calls: Call[]; now: number }) {
   if (calls.length === 0) return <Empty>No call runs.</Empty>;
   return (
@@ -36,7 +70,7 @@ function Running({ calls, now }: { calls: Call[]; now: number }) {
         {calls.map((call) => (
           <tr key={call.invocation_id}>
             <td><a href={link("calls", call.invocation_id)}>{call.tool}</a> {call.state === "waiting" && <Chip tone="warn">waits for approval</Chip>}</td>
-            <td>{call.caller}</td>
+            <td class="nowrap">{call.caller}</td>
             <td class="cut"><code>{brief(call.arguments)}</code></td>
             <td class="cut">{progress.value.has(call.invocation_id) ? <code>{brief(progress.value.get(call.invocation_id))}</code> : <span class="dim">–</span>}</td>
             <td class="num">{span(now - Date.parse(call.started_at))}</td>
@@ -53,8 +87,8 @@ export function Now() {
   const recent = useData<{ invocations: Call[] }>(withQuery("/invocations", { since: "1m", limit: WINDOW }), ["calls"], 5000);
   const running = useData<{ invocations: Call[] }>("/invocations?state=running&limit=100", ["calls"], 5000);
   const reserved = useData<{ invocations: Call[] }>("/invocations?state=reserved&limit=100", ["calls"], 5000);
-  const failures = useData<{ invocations: Call[] }>("/invocations?state=failed&limit=6", ["calls"]);
   const admin = session.value!.admin;
+  const queue = useQueue(admin);
   const sources = useData<{ sources: Source[] }>(admin ? "/sources" : null, ["sources"], 10000);
   const replicas = useData<{ replicas: Replica[] }>(admin ? "/replicas" : null, [], 10000);
   const ready = useData<Ready>(admin ? "/readyz?verbose" : "/readyz", ["calls"], 10000);
@@ -75,22 +109,13 @@ export function Now() {
         <Tile name="Duration, median" value={at ? milliseconds(at.p50) : "–"} note={at ? `99th percentile ${milliseconds(at.p99)}` : ""} />
         <Tile name="From the cache" value={at ? percent(at.hits, at.total) : "–"} note={totals ? `${percent(totals.hits, totals.calls)} of all ${number(totals.calls)}` : ""} />
         <Tile name="In flight" value={running.data ? String(inFlight.length) : "–"} note={inFlight.length ? `longest ${span(now - Math.min(...inFlight.map((call) => Date.parse(call.started_at))))}` : "idle"} />
+        {queue && <Tile name="Queue" value={number(queue.reduce((sum, [, count]) => sum + count, 0))} note={queue[0] ? `${queue[0][0]} ${queue[0][1]}${queue.length > 1 ? ` and ${queue.length - 1} more` : ""}` : "no call waits for a permit"} tone={queue.length ? "warn" : undefined} />}
       </div>
       <Panel title="Running calls" flush><div class="scroll" tabIndex={0} role="group" aria-label="Running calls"><Running calls={inFlight} now={now} /></div></Panel>
       <RateChart />
       <div class="columns">
-        <Panel title="Last failures" action={<a href={link("calls", null, { state: "failed" })}>All</a>} flush>
-          {failures.data?.invocations.length ? (
-            <ul class="rows">
-              {failures.data.invocations.map((call) => (
-                <li key={call.invocation_id}>
-                  <a href={link("calls", call.invocation_id)}>{call.tool}</a> <span class="dim">{moment(call.started_at)}</span>
-                  <div class="small">{call.detail ?? words(call.kind ?? "the tool answered with an error")}</div>
-                </li>
-              ))}
-            </ul>
-          ) : <Empty>No call has failed.</Empty>}
-        </Panel>
+        <Failures />
+        {usage.data && usage.data.tools.some((row) => row.limits.length > 0) && <Limits rows={usage.data.tools} most={5} />}
         {admin && (
           <Panel title="Sources of tools" flush>
             {sources.data?.sources.length ? (

@@ -1,14 +1,16 @@
 // The calls of one run, as a tree on a time line.
 
 import { get, withQuery } from "../api";
+import { Fragment } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { milliseconds, moment } from "../format";
+import { exact, milliseconds, moment, number } from "../format";
 import { news } from "../live";
 import { useData, useNow } from "../query";
 import { link, place, filter } from "../router";
-import type { Call } from "../types";
+import type { Approval, Call } from "../types";
 import { Icon } from "../ui/icons";
-import { Empty, Failure, Loading, Panel, StateMark } from "../ui/parts";
+import { Chip, Empty, Failure, Loading, Panel, StateMark } from "../ui/parts";
+import { turns } from "../ui/turns";
 
 interface Page { invocations: Call[]; next_cursor: string | null }
 const PAGE = 500;
@@ -33,33 +35,63 @@ function ordered(calls: Call[], root?: string): { call: Call; depth: number }[] 
   return rows;
 }
 
-export function Waterfall({ calls, root }: { calls: Call[]; root?: string }) {
+/** `decided`: the approvals of these calls. `root`: the call whose calls are shown. */
+export function Waterfall({ calls, root, decided }: { calls: Call[]; root?: string; decided?: ReadonlyMap<string, Approval> }) {
   const now = useNow(1000);
   const rows = useMemo(() => ordered(calls, root), [calls, root]);
+  const parts = useMemo(() => (root ? new Map() : turns(rows)), [rows, root]);
   const started = (call: Call) => Date.parse(call.started_at);
   const ended = (call: Call) => started(call) + (call.duration_ms ?? (["running", "reserved", "waiting"].includes(call.state) ? now - started(call) : 0));
-  const begin = Math.min(...calls.map(started)), length = Math.max(1, Math.max(...calls.map(ended)) - begin);
+  const asked = decided ? [...decided.values()].map((approval) => Date.parse(approval.requested_at)) : [];
+  const begin = Math.min(...calls.map(started), ...asked), length = Math.max(1, Math.max(...calls.map(ended)) - begin);
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Time line">
       <table class="list waterfall">
         <thead><tr><th scope="col">Call</th><th scope="col">State</th><th scope="col" class="line">0 <span class="right">{milliseconds(length)}</span></th><th scope="col" class="num">Took</th></tr></thead>
         <tbody>
-          {rows.map(({ call, depth }) => (
-            <tr key={call.invocation_id}>
+          {rows.map(({ call, depth }) => { const turn = parts.get(call.invocation_id), approval = decided?.get(call.invocation_id); return (
+            <Fragment key={call.invocation_id}>
+            {turn && (
+              <tr class="turn">
+                <th scope="rowgroup" colSpan={2}>Turn {turn.number} <span class="dim">{turn.calls === 1 ? "1 call" : `${turn.calls} calls`}</span></th>
+                <td class="line">{turn.pause > 0 && <svg viewBox="0 0 1000 10" preserveAspectRatio="none" class="span pause" role="img" aria-label={`The model takes ${milliseconds(turn.pause)}`}><rect x={(1000 * (turn.start - turn.pause - begin)) / length} width={Math.max(2, (1000 * turn.pause) / length)} y="3" height="4" /></svg>}</td>
+                <td class="num nowrap dim">{turn.pause > 0 ? `after ${milliseconds(turn.pause)}` : ""}</td>
+              </tr>
+            )}
+            <tr class="call">
               <td class="name" style={{ paddingLeft: `${14 + 16 * Math.min(depth, 8)}px` }}>{depth > 0 && <span class="dim" aria-hidden="true">└ </span>}<a href={link("calls", call.invocation_id)}>{call.tool}</a></td>
-              <td class="nowrap"><StateMark state={call.state} kind={call.kind} /></td>
+              <td class="nowrap"><StateMark state={call.state} kind={call.kind} />{approval && <Chip tone={approval.state === "approved" ? "good" : approval.state === "waiting" ? "warn" : "bad"}>{approval.state}{approval.decided_by ? ` by ${approval.decided_by}` : ""}</Chip>}</td>
               <td class="line">
                 <svg viewBox="0 0 1000 10" preserveAspectRatio="none" class={`span state-${call.state}`} role="img" aria-label={`starts after ${milliseconds(started(call) - begin)}`}>
+                  {approval && <rect class="waited" x={(1000 * (Date.parse(approval.requested_at) - begin)) / length} width={Math.max(4, (1000 * ((approval.decided_at ? Date.parse(approval.decided_at) : now) - Date.parse(approval.requested_at))) / length)} height="10" />}
                   <rect x={(1000 * (started(call) - begin)) / length} width={Math.max(4, (1000 * (ended(call) - started(call))) / length)} height="10" />
                 </svg>
               </td>
               <td class="num nowrap">{milliseconds(call.duration_ms)}</td>
             </tr>
-          ))}
+            </Fragment>
+          ); })}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** The approvals of a run's calls, if any of its tools needs one. */
+function useDecided(calls: Call[] | null): ReadonlyMap<string, Approval> | undefined {
+  const tools = [...new Set(calls?.map((call) => call.tool))].sort().join("\n");
+  const waits = calls?.some((call) => call.state === "waiting") ?? false;
+  const [found, setFound] = useState<ReadonlyMap<string, Approval>>();
+  const revision = news.approvals.value;
+  useEffect(() => {
+    if (!tools) return;
+    let live = true;
+    const ids = new Set(calls?.map((call) => call.invocation_id));
+    Promise.all(["approved", "denied", "waiting"].map((state) => get<{ approvals: Approval[] }>(withQuery("/approvals", { state, limit: 100 }))))
+      .then((pages) => live && setFound(new Map(pages.flatMap((page) => page.approvals).filter((approval) => ids.has(approval.invocation_id)).map((approval) => [approval.invocation_id, approval]))), () => undefined);
+    return () => { live = false; };
+  }, [tools, waits, revision]);
+  return found;
 }
 
 export function RunPage({ id }: { id: string }) {
@@ -76,10 +108,14 @@ export function RunPage({ id }: { id: string }) {
         all.push(...page.invocations);
         cursor = page.next_cursor;
       } while (cursor && all.length < MOST);
-      if (live) setCalls(all);
+      if (live) {
+        setCalls(all);
+        setError(null);
+      }
     })().catch((failure: Error) => live && setError(failure));
     return () => { live = false; };
   }, [id, revision]);
+  const decided = useDecided(calls);
   const failed = calls?.filter((call) => !["succeeded", "running", "reserved", "waiting"].includes(call.state)).length ?? 0;
   const first = calls?.length ? Math.min(...calls.map((call) => Date.parse(call.started_at))) : 0;
   const last = calls?.length ? Math.max(...calls.map((call) => Date.parse(call.started_at) + (call.duration_ms ?? 0))) : 0;
@@ -89,13 +125,15 @@ export function RunPage({ id }: { id: string }) {
         <div><a class="crumb" href={link("runs")}><Icon name="back" /> Runs</a><h1>Run {id}</h1></div>
         <div class="actions"><a class="button" href={link("calls", null, { run_id: id })}>Its calls</a></div>
       </div>
-      {error && <div class="note note-bad" role="alert">{error.message}</div>}
+      {error && !calls && <div class="note note-bad" role="alert">{error.message}</div>}
       {!calls ? !error && <Loading /> : calls.length === 0 ? <Empty>There is no call of this run.</Empty> : (
-        <Panel title={`${calls.length} calls by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${milliseconds(last - first)}, ${failed ? `${failed} without success` : "all well"}`} flush><Waterfall calls={calls} /></Panel>
+        <Panel title={`${number(calls.length)} ${calls.length === 1 ? "call" : "calls"} by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${milliseconds(last - first)}, ${failed ? `${failed} without success` : "all well"}`} flush><Waterfall calls={calls} decided={decided} /></Panel>
       )}
     </div>
   );
 }
+
+const unsuccessful = (calls: Call[]) => calls.filter((call) => ["failed", "timed_out", "refused", "unknown", "cancelled"].includes(call.state)).length;
 
 /** Runs among the latest calls. */
 export function Runs() {
@@ -115,16 +153,16 @@ export function Runs() {
         <button type="submit">Open</button>
       </form>
       {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
-      {!loaded.data ? <Loading /> : runs.length === 0 ? <Empty>None of the latest calls carries a <code>run_id</code>.</Empty> : (
-        <div class="panel panel-flush scroll" tabIndex={0} role="group" aria-label="Runs">
-          <table class="list">
-            <thead><tr><th scope="col">Last call</th><th scope="col">Run</th><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Without success</th><th scope="col">Tools</th></tr></thead>
+      {!loaded.data ? !loaded.error && <Loading /> : runs.length === 0 ? <Empty>None of the latest calls carries a <code>run_id</code>.</Empty> : (
+        <div class="panel panel-flush">
+          <table class="list fixed runs">
+            <thead><tr><th scope="col" class="w-time">Last call</th><th scope="col" class="w-name">Run</th><th scope="col" class="w-name-small wide-only">Caller</th><th scope="col" class="num w-num">Calls</th><th scope="col" class="num w-num">Failed</th><th scope="col" class="wide-only">Tools</th></tr></thead>
             <tbody>
               {runs.map(([run, calls]) => (
                 <tr key={run}>
-                  <td class="dim nowrap">{moment(calls[0]!.started_at)}</td><td class="name"><a href={link("runs", run)}>{run}</a></td><td>{calls[0]!.caller}</td><td class="num">{calls.length}</td>
-                  <td class="num">{calls.filter((call) => ["failed", "timed_out", "refused", "unknown", "cancelled"].includes(call.state)).length}</td>
-                  <td class="cut">{[...new Set(calls.map((call) => call.tool))].join(", ")}</td>
+                  <td class="dim" title={exact(calls[0]!.started_at)}>{moment(calls[0]!.started_at)}</td><td class="name" title={run}><a class="row-link" href={link("runs", run)}>{run}</a></td><td class="wide-only" title={calls[0]!.caller}>{calls[0]!.caller}</td><td class="num">{calls.length}</td>
+                  <td class={`num${unsuccessful(calls) ? " fault" : ""}`}>{unsuccessful(calls) || ""}</td>
+                  <td class="wide-only">{[...new Set(calls.map((call) => call.tool))].join(", ")}</td>
                 </tr>
               ))}
             </tbody>

@@ -6,7 +6,7 @@ import { limitWords, milliseconds, number, percent, words } from "../format";
 import { touch } from "../live";
 import { useData } from "../query";
 import { link, place } from "../router";
-import type { Answer, CallDetail, Json, Obj, Problem, ToolDetail, Usage } from "../types";
+import type { Answer, CallDetail, Json, Limit, Obj, Problem, Source, ToolDetail, Usage } from "../types";
 import { Fields, RawJson, startValues } from "../ui/form";
 import { Icon } from "../ui/icons";
 import { Content, JsonText } from "../ui/json";
@@ -109,13 +109,24 @@ function Try({ tool }: { tool: ToolDetail }) {
   );
 }
 
+/** What remains of a caller's own limit, the scarcest one. */
+function Left({ limits }: { limits: Limit[] }) {
+  const own = limits.filter((limit) => limit.scope !== "tool").sort((a, b) => a.remaining / a.limit - b.remaining / b.limit)[0];
+  if (!own) return <>–</>;
+  return own.remaining === 0 ? <Chip tone="bad">used up</Chip> : <span title={limitWords(own)}>{number(own.remaining)} of {number(own.limit)}</span>;
+}
+
 export function ToolPage({ name }: { name: string }) {
   const path = `/tools/${encodeURIComponent(name)}`;
   const loaded = useData<ToolDetail>(path, ["tools", "calls"]);
   const usage = useData<{ tools: Usage[] }>("/usage", ["calls"]);
+  const sources = useData<{ sources: Source[] }>(session.value!.admin ? "/sources" : null, ["sources"]);
+  const stopped = sources.data?.sources.flatMap((source) => source.stopped.map((entry) => ({ ...entry, source: source.name }))).find((entry) => entry.tool === name);
+  const findings = sources.data?.sources.flatMap((source) => source.findings).filter((finding) => finding.tool === name) ?? [];
   const tool = loaded.data;
   if (!tool) return <div class="view"><h1>{name}</h1>{loaded.error ? <Failure error={loaded.error} retry={loaded.reload} /> : <Loading />}</div>;
   const { policy } = tool;
+  const each = policy.limits.some((limit) => limit.scope !== "tool");
   const rows = usage.data?.tools.filter((row) => row.tool === tool.name) ?? [];
   return (
     <div class="view">
@@ -135,6 +146,14 @@ export function ToolPage({ name }: { name: string }) {
           )}
         </div>
       </div>
+      {stopped && (
+        <div class="note note-bad">
+          <strong>Quarantined: {stopped.why}</strong>
+          <span>The service refuses its calls, and no model sees the new definition. Pins are hashes, so the text of before is not here. This command shows the definition that the source <code>{stopped.source}</code> offers now. Without the option, it approves it:</span>
+          <div class="code"><pre tabIndex={0} role="group" aria-label="Command">toolcrib pin --dry-run</pre></div>
+        </div>
+      )}
+      {findings.length > 0 && <div class="note note-warn">{findings.map((finding) => <div key={finding.message}>{finding.message} <span class="dim">{finding.rule}</span></div>)}</div>}
       <p class="lead wrap">{tool.description}</p>
       <div class="detail">
         <div>
@@ -146,8 +165,8 @@ export function ToolPage({ name }: { name: string }) {
           {tool.usage.length > 0 && <Panel title="Limits">{tool.usage.map((limit, index) => <Meter key={index} limit={limit} />)}</Panel>}
           <Panel title="Usage" flush>
             {rows.length ? (
-              <table class="list"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">p99</th></tr></thead>
-                <tbody>{rows.map((row) => <tr key={row.caller}><td>{row.caller}</td><td class="num">{number(row.calls)}</td><td class="num">{row.failed ? percent(row.failed, row.calls) : "0"}</td><td class="num nowrap">{milliseconds(row.p99_ms)}</td></tr>)}</tbody></table>
+              <table class="list"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th>{each && <th scope="col" class="num">Left</th>}<th scope="col" class="num">p99</th></tr></thead>
+                <tbody>{rows.map((row) => <tr key={row.caller}><td><a href={link("calls", null, { tool: tool.name, caller: row.caller })}>{row.caller}</a></td><td class="num">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`}>{row.failed ? percent(row.failed, row.calls) : "0"}</td>{each && <td class="num nowrap"><Left limits={row.limits} /></td>}<td class="num nowrap">{milliseconds(row.p99_ms)}</td></tr>)}</tbody></table>
             ) : <p class="empty">Not called yet.</p>}
           </Panel>
           <Panel title="Policy">

@@ -6,8 +6,7 @@ import { useData, useSettled } from "../query";
 import { filter, link, place } from "../router";
 import type { Tool, Usage } from "../types";
 import { Action, Chip, Empty, Failure, Loading } from "../ui/parts";
-
-const SHOWN = 200;
+import { Spacer, useRows } from "../ui/rows";
 
 export function EffectMark({ effect }: { effect: string }) {
   return <Chip tone={effect === "write" ? "warn" : undefined}>{effect}</Chip>;
@@ -17,7 +16,6 @@ export function Tools() {
   const { filters } = place.value;
   const [text, setText] = useState(filters.q ?? "");
   const settled = useSettled(text, 120);
-  const [whole, setWhole] = useState(false);
   const loaded = useData<{ tools: Tool[] }>("/tools", ["tools"]);
   const usage = useData<{ tools: Usage[] }>("/usage", ["calls"]);
   const totals = useMemo(() => {
@@ -28,18 +26,19 @@ export function Tools() {
     }
     return found;
   }, [usage.data]);
+  const searched = useMemo(() => (loaded.data?.tools ?? []).map((tool) => ({
+    tool, text: `${tool.name} ${tool.aliases?.join(" ")} ${tool.tags.join(" ")} ${tool.kind} ${tool.effect} ${tool.description}`.toLowerCase(),
+  })), [loaded.data]);
   const tools = useMemo(() => {
     const words = settled.toLowerCase().split(/\s+/).filter(Boolean);
-    return (loaded.data?.tools ?? []).filter((tool) => {
-      const where = `${tool.name} ${tool.aliases?.join(" ")} ${tool.tags.join(" ")} ${tool.kind} ${tool.description}`.toLowerCase();
-      return words.every((word) => where.includes(word)) && (!filters.tag || tool.tags.includes(filters.tag));
-    });
-  }, [loaded.data, settled, filters.tag]);
+    return searched.filter(({ tool, text }) => words.every((word) => text.includes(word)) && (!filters.tag || tool.tags.includes(filters.tag))).map(({ tool }) => tool);
+  }, [searched, settled, filters.tag]);
+  const { table, from, to, above, below } = useRows(tools.length);
   const tags = useMemo(() => [...new Set(loaded.data?.tools.flatMap((tool) => tool.tags))].sort(), [loaded.data]);
   return (
     <div class="view">
       <div class="view-head">
-        <h1>Tools</h1>
+        <h1>Tools {loaded.data && <span class="dim count">{tools.length === loaded.data.tools.length ? number(tools.length) : `${number(tools.length)} of ${number(loaded.data.tools.length)}`}</span>}</h1>
         {session.value!.admin && <div class="actions"><Action run={() => request("DELETE", "/cache").then(() => touch("tools"))} done="All stored results were removed" confirm="Remove all stored results?">Purge the cache</Action></div>}
       </div>
       <form class="filters" role="search" aria-label="Search the tools" onSubmit={(event) => event.preventDefault()}>
@@ -49,24 +48,26 @@ export function Tools() {
       {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
       {!loaded.data ? !loaded.error && <Loading /> : tools.length === 0 ? <Empty>No tool fits.</Empty> : (
         <div class="panel panel-flush">
-          <table class="list tools">
+          <table class="list fixed tools" ref={table} aria-rowcount={tools.length + 1}>
             <caption class="hidden">Tools</caption>
-            <thead><tr><th scope="col">Tool</th><th scope="col" class="wide-only">Description</th><th scope="col">Kind</th><th scope="col" class="num wide-only">Calls</th><th scope="col" class="num wide-only">Failed</th><th scope="col" class="num wide-only">Median</th></tr></thead>
+            <thead><tr><th scope="col" class="w-name">Tool</th><th scope="col" class="wide-only">Description</th><th scope="col" class="w-kind">Kind</th><th scope="col" class="w-kind">Effect</th><th scope="col" class="num wide-only w-num">Calls</th><th scope="col" class="num wide-only w-num">Failed</th><th scope="col" class="num wide-only w-num">Median</th></tr></thead>
             <tbody>
-              {tools.slice(0, whole ? undefined : SHOWN).map((tool) => {
+              <Spacer height={above} />
+              {tools.slice(from, to).map((tool, offset) => {
                 const used = totals.get(tool.name);
                 return (
-                  <tr key={tool.name}>
-                    <td class="name"><a class="row-link" href={link("tools", tool.name)}>{tool.name}</a>{!tool.available && <Chip tone="bad">not available</Chip>}</td>
-                    <td class="wide-only cut">{tool.description}</td>
-                    <td class="nowrap">{tool.kind} <EffectMark effect={tool.effect} /></td>
-                    <td class="num wide-only">{used ? number(used.calls) : ""}</td><td class="num wide-only">{used?.failed ? number(used.failed) : ""}</td><td class="num wide-only">{used ? milliseconds(used.p50) : ""}</td>
+                  <tr key={tool.name} aria-rowindex={from + offset + 2}>
+                    <td class="name" title={tool.name}>{!tool.available && <Chip tone="bad">off</Chip>}<a class="row-link" href={link("tools", tool.name)}>{tool.name}</a></td>
+                    <td class="wide-only" title={tool.description}>{tool.description}</td>
+                    <td>{tool.kind}</td>
+                    <td><EffectMark effect={tool.effect} /></td>
+                    <td class="num wide-only">{used ? number(used.calls) : ""}</td><td class={`num wide-only${used?.failed ? " fault" : ""}`}>{used?.failed ? number(used.failed) : ""}</td><td class="num wide-only">{used ? milliseconds(used.p50) : ""}</td>
                   </tr>
                 );
               })}
+              <Spacer height={below} />
             </tbody>
           </table>
-          {!whole && tools.length > SHOWN && <div class="list-end"><button type="button" class="quiet" onClick={() => setWhole(true)}>Show all {number(tools.length)} tools</button></div>}
         </div>
       )}
     </div>

@@ -2,12 +2,13 @@
 
 import { useMemo } from "preact/hooks";
 import { withQuery } from "../api";
-import { limitWords, milliseconds, moment, number, percent, span } from "../format";
-import { useData, useNow } from "../query";
+import { milliseconds, moment, number, percent } from "../format";
+import { useData } from "../query";
 import { filter, link, place } from "../router";
-import type { Bucket, Limit, Usage } from "../types";
+import type { Bucket, Usage } from "../types";
 import { Chart } from "../ui/chart";
-import { Chip, Empty, Failure, Loading, Meter, Panel, Segments } from "../ui/parts";
+import { Limits } from "../ui/limits";
+import { Empty, Failure, Loading, Panel, Segments } from "../ui/parts";
 
 type By = "tool" | "caller" | "run";
 const LENGTHS: Record<string, { ms: number; bucket: string; step: number; text: string }> = {
@@ -15,7 +16,6 @@ const LENGTHS: Record<string, { ms: number; bucket: string; step: number; text: 
   "24h": { ms: 86400e3, bucket: "1h", step: 3600e3, text: "24 hours" },
   "30d": { ms: 30 * 86400e3, bucket: "1d", step: 86400e3, text: "30 days" },
 };
-const PER: Record<string, number> = { minute: 60e3, hour: 3600e3, day: 86400e3 };
 
 interface Row { name: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null }
 
@@ -31,37 +31,6 @@ function summed(rows: (Usage | Bucket)[], name: (row: Usage | Bucket) => string)
     });
   }
   return [...found.values()].sort((a, b) => b.calls - a.calls);
-}
-
-/** When a limit runs out, if its window goes on as it began. */
-export function runsOut(limit: Limit, now: number): number | null {
-  const length = PER[limit.per];
-  if (!length || !limit.resets_at || limit.used === 0 || limit.remaining === 0) return null;
-  const end = Date.parse(limit.resets_at), gone = Math.max(1, now - (end - length));
-  const left = (limit.remaining * gone) / limit.used;
-  return now + left < end ? left : null;
-}
-
-function Limits({ rows }: { rows: Usage[] }) {
-  const now = useNow(10_000);
-  const seen = new Set<string>();
-  const all = rows.flatMap((row) => row.limits.map((limit) => ({ row, limit, out: runsOut(limit, now) })))
-    .filter(({ row, limit }) => {
-      const key = limit.scope === "tool" ? `${row.tool} ${limitWords(limit)}` : "";
-      return !key || (!seen.has(key) && !!seen.add(key));
-    })
-    .filter(({ limit, out }) => out !== null || limit.used / limit.limit >= 0.8)
-    .sort((a, b) => (a.limit.remaining === 0 ? -1 : (a.out ?? Infinity)) - (b.limit.remaining === 0 ? -1 : (b.out ?? Infinity)));
-  return (
-    <Panel title="Limits that run out">
-      {all.length === 0 ? <p class="dim">At the present pace no limit runs out before its window ends.</p> : all.slice(0, 20).map(({ row, limit, out }) => (
-        <div class="limit" key={`${row.tool} ${row.caller} ${limitWords(limit)}`}>
-          <div><a href={link("tools", row.tool)}>{row.tool}</a> <span class="dim">{limit.scope === "tool" ? "all callers" : row.caller}</span> {limit.remaining === 0 ? <Chip tone="bad">used up</Chip> : out !== null && <Chip tone="warn">in about {span(out)}</Chip>}</div>
-          <Meter limit={limit} now={now} />
-        </div>
-      ))}
-    </Panel>
-  );
 }
 
 export function UsageView() {
@@ -106,13 +75,13 @@ export function UsageView() {
           <Panel title={buckets ? `By ${by}, since ${moment(since)}` : `By ${by}, all calls of the ledger`} flush>
             {!totals.data && !totals.error ? <Loading /> : rows.length === 0 ? <Empty>{by === "run" && !buckets ? <>This service does not count by run. <a href={link("runs")}>Runs</a> has the latest.</> : "No call in this time."}</Empty> : (
               <div class="scroll" tabIndex={0} role="group" aria-label={`Usage by ${by}`}>
-                <table class="list">
-                  <thead><tr><th scope="col">{by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"}</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Cache</th><th scope="col" class="num">p50</th><th scope="col" class="num">worst p99</th></tr></thead>
+                <table class="list usage">
+                  <thead><tr><th scope="col">{by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"}</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Cache</th><th scope="col" class="num">Median</th><th scope="col" class="num nowrap">Worst p99</th></tr></thead>
                   <tbody>
                     {rows.slice(0, 300).map((row) => (
                       <tr key={row.name}>
                         <td class="name">{target(row.name) ? <a href={target(row.name)!}>{row.name}</a> : row.name}</td>
-                        <td class="num">{number(row.calls)}</td><td class="num">{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num">{number(row.refused)}</td>
+                        <td class="num">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`}>{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num">{number(row.refused)}</td>
                         <td class="num">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap">{milliseconds(row.p50_ms)}</td><td class="num nowrap">{milliseconds(row.p99_ms)}</td>
                       </tr>
                     ))}
