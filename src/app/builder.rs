@@ -259,12 +259,21 @@ impl AppBuilder {
             ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics())
                 .await?;
         let call_log = call_log.unwrap_or_else(CallLog::events);
-        let telemetry =
-            telemetry::Config::resolve(manifest.telemetry.as_ref(), &config.environment)
+        let shared = {
+            let collector =
+                telemetry::Config::resolve(manifest.telemetry.as_ref(), &config.environment);
+            let keys = collector
+                .as_ref()
+                .map(telemetry::Config::header_secrets)
+                .unwrap_or_default();
+            let telemetry = collector
                 .map(|config| Telemetry::start(config, &metrics, &call_log))
                 .transpose()
                 .map_err(Error::Telemetry)?;
-        let shared = build_shared(&manifest, ledger, clock, call_log, metrics, telemetry)?;
+            let shared = build_shared(&manifest, ledger, clock, call_log, metrics, telemetry)?;
+            shared.redactor.add_secrets(keys.iter().map(String::as_str));
+            shared
+        };
         let retention = ledger_settings.retention;
         let registry = Arc::new(
             Registry::new(shared, Arc::new(Callers::default()), services)

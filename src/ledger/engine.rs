@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::{
-    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
-    EndedQuery, Error, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
-    Row, SharedChange, StoredResult, Switch, UsageRow,
+    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
+    BucketQuery, BucketRow, EndedQuery, Error, Query, RecordedCall, RegisteredTool, ReplicaRow,
+    Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 

@@ -58,6 +58,14 @@ pub fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
 }
 
 impl Config {
+    /// The values of the headers, as a whole and without the scheme of an authorization.
+    pub fn header_secrets(&self) -> Vec<String> {
+        let values = self.headers.values().filter_map(|one| one.to_str().ok());
+        let words =
+            values.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, key)| key)]);
+        words.flatten().map(str::to_owned).collect()
+    }
+
     /// Completes the manifest's settings by the `OTEL_*` variables. The manifest takes precedence.
     /// `None` if no collector is configured, or `OTEL_SDK_DISABLED` is `true`.
     pub fn resolve(manifest: Option<&Settings>, environment: &Environment) -> Option<Self> {

@@ -315,3 +315,10 @@ def test_check_reports_what_is_wrong(tmp_path):
     assert done.returncode == 64
     for key in ("telemetry.otlp", "telemetry.sample", "telemetry.headers.a b"):
         assert key in text, text
+
+
+def test_key_of_the_environment_is_in_no_output(start, collector):
+    crib = start(tools(t=sh(f"echo {SECRET}", effect="read")),
+                 env={**FAST, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{SECRET}"})
+    assert SECRET not in ok(crib.invoke("t"))["content"][0]["text"]
+    collector.wait_span("execute_tool t")

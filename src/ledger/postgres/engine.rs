@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
-    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
-    Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
-    StoredResult, Switch, UsageRow, WhenDown,
+    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
+    BucketQuery, BucketRow, Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver,
+    Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings,
+    SharedChange, State, StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, StartingCall, UnitRequest};
