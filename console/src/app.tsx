@@ -7,6 +7,7 @@ import { dark, switchTheme } from "./theme";
 import type { Approval } from "./types";
 import { Icon, type IconName } from "./ui/icons";
 import { IconButton, Loading, Toast } from "./ui/parts";
+import { ApiPage } from "./views/api";
 import { Approvals, useNotification } from "./views/approvals";
 import { CallPage } from "./views/call";
 import { Calls } from "./views/calls";
@@ -42,6 +43,24 @@ function SignIn() {
   );
 }
 
+/** The operations, which need no key, for a person without one. */
+function PublicApi() {
+  const { id } = place.value;
+  useEffect(() => { document.title = "API · Toolcrib"; }, []);
+  return (
+    <div class="shell">
+      <header class="top">
+        <a class="brand" href={link("now")}><img src="/console/icon.svg" width="22" height="22" alt="" /> <span>Toolcrib</span></a>
+        <div class="top-end">
+          <IconButton icon={dark.value ? "sun" : "moon"} label={dark.value ? "Light colours" : "Dark colours"} onClick={switchTheme} />
+          <a class="button" href={link("now")}>Sign in</a>
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}><ApiPage chosen={id} /></main>
+    </div>
+  );
+}
+
 function View() {
   const { view, id, turn } = place.value;
   switch (view) {
@@ -50,6 +69,7 @@ function View() {
     case "tools": return id ? <ToolPage key={id} name={id} /> : <Tools key={turn} />;
     case "approvals": return <Approvals />;
     case "usage": return <UsageView />;
+    case "api": return <ApiPage chosen={id} />;
     default: return <Now />;
   }
 }
@@ -61,7 +81,7 @@ function Shell() {
   const waiting = inbox.data?.approvals ?? [];
   useNotification(waiting);
   const count = waiting.filter((approval) => approval.can_decide).length;
-  const name = VIEWS.find(([path]) => path === view)?.[1] ?? "Now";
+  const name = view === "api" ? "API" : (VIEWS.find(([path]) => path === view)?.[1] ?? "Now");
   useEffect(() => {
     document.title = `${count ? `(${count}) ` : ""}${name} · Toolcrib`;
   }, [name, count]);
@@ -81,7 +101,7 @@ function Shell() {
         <div class="top-end">
           <span class={`link link-${connection.value}`} title="How the page gets its news"><span class="dot" aria-hidden="true" />{CONNECTION[connection.value]}</span>
           {who.caller && who.needs_key && <span class="who" title={who.admin ? "an admin: sees all callers" : "sees its own calls"}>{who.caller}</span>}
-          <a class="icon-button" href="/docs" aria-label="Page of the API" title="Page of the API"><Icon name="book" /></a>
+          <a class={`icon-button${view === "api" ? " here" : ""}`} href={link("api")} aria-current={view === "api" ? "page" : undefined} aria-label="API" title="API: all operations"><Icon name="book" /></a>
           <IconButton icon={dark.value ? "sun" : "moon"} label={dark.value ? "Light colours" : "Dark colours"} onClick={switchTheme} />
           {who.needs_key && <IconButton icon="out" label="Sign out" onClick={signOut} />}
         </div>
@@ -102,5 +122,6 @@ export function App() {
     return stopFollowing;
   }, [signedIn, who?.caller]);
   if (who === null) return signInNote.value ? <main class="sign-in"><div class="unreachable"><p role="alert">{signInNote.value}</p><button type="button" onClick={() => location.reload()}>Try again</button></div></main> : <main><Loading /></main>;
-  return signedIn ? <Shell /> : <SignIn />;
+  if (signedIn) return <Shell />;
+  return place.value.view === "api" ? <PublicApi /> : <SignIn />;
 }

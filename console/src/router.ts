@@ -21,6 +21,9 @@ function decode(text: string): string {
   }
 }
 
+// The page of the API has an address of its own.
+if (location.pathname === "/docs") history.replaceState(null, "", `/${location.hash.startsWith("#/api") ? location.hash : "#/api"}`);
+
 export const place = signal<Place>(parse(location.hash));
 
 addEventListener("hashchange", () => {

@@ -1,6 +1,5 @@
-//! The OpenAPI document, and a page to browse it that needs no network.
+//! The OpenAPI document, and the entry of the console.
 
-use axum::extract::Path;
 use axum::http::header::{ACCEPT, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -14,7 +13,6 @@ use utoipa::{Modify, OpenApi};
 
 use super::auth::OptionalAuth;
 use super::console;
-use super::docs_files::serve_file;
 use super::documented::Duration;
 use super::etag::TaggedBody;
 use super::openapi::FixedRoutes;
@@ -77,8 +75,8 @@ impl Modify for ProblemResponses {
     }
 }
 
-/// `/`, `/openapi.json`, `/docs` and the files of the page. `fixed_document` makes the document of
-/// the fixed routes.
+/// `/`, `/openapi.json` and `/docs`, where the console shows the operations. `fixed_document` makes
+/// the document of the fixed routes.
 pub(super) fn routes(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Router<AppState> {
     let documents = Documents::new(fixed_document);
     let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
@@ -92,15 +90,9 @@ pub(super) fn routes(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Router
         .route("/openapi.json", get(document))
         .route(
             "/docs",
-            get(|headers: HeaderMap| async move { serve_file("", &headers) }),
+            get(|headers: HeaderMap| async move { console::page(&headers) }),
         )
         .route("/docs/", get(|| async { Redirect::permanent("/docs") }))
-        .route(
-            "/docs/{*file}",
-            get(|Path(name): Path<String>, headers: HeaderMap| async move {
-                serve_file(&name, &headers)
-            }),
-        )
 }
 
 /// `/`: a browser gets the console, another client gets a short list of routes.

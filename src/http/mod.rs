@@ -11,7 +11,6 @@ mod calls;
 mod console;
 mod cors;
 mod docs;
-mod docs_files;
 mod documented;
 mod etag;
 mod event_feed;

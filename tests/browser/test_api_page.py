@@ -1,6 +1,12 @@
 """The page of the API at /docs, as a person uses it: open an operation, press Execute."""
 
+import json
+import os
+import subprocess
+
 import pytest
+
+import harness
 
 KEY = "ann-key-0123456789abcdef"
 KEYS = {
@@ -25,31 +31,37 @@ OPEN = {"tools": {
 
 def open_page(page, crib, path="/docs"):
     page.goto(f"{crib.base}{path}")
-    page.wait_for_selector(".opblock")
+    page.locator(".operation").first.wait_for()
     return page
 
 
 def block(page, path, method="post"):
-    return page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]')).first
+    """The operation with this method and path."""
+    head = page.locator(f".operation-head:has(.method-{method}):has(code.path:text-is('{path}'))")
+    return page.locator(".operation").filter(has=head).first
 
 
-def execute(page, path, method="post"):
-    """Opens the operation and presses Execute, without any other input. Returns the status and the body."""
+def send(page, path, method="post"):
+    """Opens the operation and presses Send, without any other input. Returns the status and the body."""
     operation = block(page, path, method)
-    operation.locator(".opblock-summary").click()
-    operation.get_by_role("button", name="Execute").click()
-    row = operation.locator(".live-responses-table .response").first
-    row.wait_for()
-    return int(row.locator(".response-col_status").inner_text().split()[0]), row.inner_text()
+    operation.locator(".operation-head").click()
+    operation.get_by_role("button", name="Send").click()
+    status = operation.locator(".outcome .status")
+    status.wait_for()
+    return int(status.inner_text()), operation.locator(".outcome").inner_text()
+
+
+def has_operation(page, path, method="post"):
+    return block(page, path, method).count() == 1
 
 
 def test_first_click_runs_a_tool(page, start, screenshot):
     crib = start(None)
     open_page(page, crib)
     screenshot(page, "api-page.png")
-    status, body = execute(page, "/tools/calculator/invoke")
+    status, body = send(page, "/tools/calculator/invoke")
     assert status == 200 and "42" in body
-    block(page, "/tools/calculator/invoke").get_by_role("button", name="Execute").scroll_into_view_if_needed()
+    block(page, "/tools/calculator/invoke").get_by_role("button", name="Send").scroll_into_view_if_needed()
     screenshot(page, "api-page-call.png")
     assert page.complaints == []
 
@@ -63,54 +75,86 @@ def test_first_click_runs_a_tool(page, start, screenshot):
 ])
 def test_each_example_succeeds(page, start, path, method):
     crib = start(OPEN)
-    status, body = execute(open_page(page, crib), path, method)
+    status, body = send(open_page(page, crib), path, method)
     assert status in (200, 201), body
     assert '"is_error": true' not in body
     assert page.complaints == []
 
 
-def test_an_opened_operation_is_short(page, start):
+def test_copied_command_makes_the_same_request(page, start):
     crib = start(OPEN)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     operation = block(open_page(page, crib), "/tools/repeat/invoke")
-    operation.locator(".opblock-summary").click()
-    operation.get_by_role("button", name="Execute").wait_for()
-    assert operation.bounding_box()["height"] < 1700
-    assert operation.locator(".responses-table .response").count() == 2, "the answer, and one entry for all problems"
+    operation.locator(".operation-head").click()
+    operation.get_by_role("button", name="Copy as curl").click()
+    text = harness.poll(lambda: page.evaluate("navigator.clipboard.readText()"), what="the copied command")
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, timeout=20, env={"PATH": os.environ["PATH"]})
+    assert json.loads(done.stdout)["content"] == [{"type": "text", "text": "hello"}], done.stderr
+
+
+def test_operation_shows_its_schemas(page, start):
+    crib = start(OPEN)
+    operation = block(open_page(page, crib), "/tools/{name}", "get")
+    operation.locator(".operation-head").click()
+    operation.get_by_label("name").wait_for()
+    assert operation.get_by_label("name").input_value() == "calculator"
+    operation.locator("summary", has_text="Answer 200").click()
+    fields = operation.locator("dl.fields").first
+    assert "policy" in fields.inner_text() and "What the operator decided." in fields.inner_text()
+    operation.locator("summary", has_text="Problems").click()
+    assert operation.get_by_text("404").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_operations_are_grouped_and_searched(page, start):
+    crib = start(OPEN)
+    open_page(page, crib)
+    groups = page.get_by_role("heading", level=2).all_inner_texts()
+    assert groups[:6] == ["invoke", "tools", "mcp", "ledger", "operator", "health"]
+    count = len(crib.get("/openapi.json").json["paths"])
+    assert page.locator(".operation").count() >= count
+    page.get_by_role("searchbox", name="Search").fill("replicas")
+    page.get_by_text("/replicas").first.wait_for()
+    harness.poll(lambda: page.locator(".operation").count() < 4, what="the search")
+    page.get_by_role("searchbox", name="Search").fill("nothing-like-this")
+    page.get_by_text("No operation fits.").wait_for()
+
+
+def test_events_are_shown_as_they_arrive(page, start):
+    crib = start(OPEN)
+    operation = block(open_page(page, crib), "/events", "get")
+    operation.locator(".operation-head").click()
+    operation.get_by_role("button", name="Send").click()
+    operation.locator(".outcome", has_text="open").wait_for()
+    crib.invoke("repeat", {"value": "hello"})
+    operation.get_by_role("group", name="Answer").get_by_text("invocation.ended").wait_for()
+    operation.get_by_role("button", name="Stop").click()
+    operation.get_by_role("button", name="Stop").wait_for(state="detached")
+    assert page.complaints == []
 
 
 def test_page_looks_like_the_product(page, start):
     crib = start(OPEN)
     open_page(page, crib)
-    assert page.title() == "Toolcrib API"
-    assert "smartbear" not in page.content().lower()
-    assert page.locator(".authorization__btn, .btn.authorize").count() == 0, "nothing is locked"
-    assert page.locator("#notice").is_hidden()
+    assert page.title() == "API · Toolcrib"
+    assert page.get_by_role("link", name="Sign in").count() == 0, "nothing is locked"
+    assert page.get_by_role("link", name="Calls").count() == 1, "the views of the console are beside it"
+    assert page.url.endswith("/#/api")
 
 
 def test_key_shows_the_tools_of_its_caller(page, start, screenshot):
     crib = start(KEYS)
     open_page(page, crib)
-    assert "Authorize" in page.locator("#notice").inner_text()
-    assert block(page, "/tools/calculator/invoke").count() == 0
-    page.locator(".btn.authorize").first.click()
-    dialog = page.locator(".modal-ux")
-    dialog.locator("input").first.fill(KEY)
-    dialog.get_by_role("button", name="Apply credentials").first.click()
-    page.get_by_role("button", name="Close").first.click()
+    page.get_by_text("Sign in with a caller's key.").wait_for()
+    assert not has_operation(page, "/tools/calculator/invoke")
+    page.get_by_role("link", name="Sign in").first.click()
+    page.get_by_label("Key").fill(KEY)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="API").click()
     block(page, "/tools/calculator/invoke").wait_for()
     screenshot(page, "api-page-key.png")
-    assert block(page, "/tools/current_time/invoke").count() == 0, "another caller's tool"
-    status, body = execute(page, "/tools/calculator/invoke")
+    assert not has_operation(page, "/tools/current_time/invoke"), "another caller's tool"
+    status, body = send(page, "/tools/calculator/invoke")
     assert status == 200 and "42" in body
+    assert KEY not in page.url
     assert page.complaints == []
-
-
-def test_unknown_key_is_reported(page, start):
-    crib = start(KEYS)
-    open_page(page, crib)
-    page.locator(".btn.authorize").first.click()
-    dialog = page.locator(".modal-ux")
-    dialog.locator("input").first.fill("not-a-key-of-this-service")
-    dialog.get_by_role("button", name="Apply credentials").first.click()
-    page.locator("#notice", has_text="not known").wait_for()
-    assert block(page, "/tools/calculator/invoke").count() == 0

@@ -258,16 +258,15 @@ async fn every_answer_restricts_browsers() {
 
 /// A browser that may not guess shows a page's files only under their own types.
 #[tokio::test]
-async fn docs_files_have_their_types() {
+async fn page_files_have_their_types() {
     let app = TestApp::new([word_tool()]).await;
     for (file, kind) in [
-        ("", "text/html"),
-        ("/page.css", "text/css"),
-        ("/page.js", "text/javascript"),
-        ("/swagger-ui.css", "text/css"),
-        ("/swagger-ui-bundle.js", "text/javascript"),
+        ("/docs", "text/html"),
+        ("/console/console.css", "text/css"),
+        ("/console/console.js", "text/javascript"),
+        ("/console/icon.svg", "image/svg+xml"),
     ] {
-        let headers = app.headers(&format!("/docs{file}")).await;
+        let headers = app.headers(file).await;
         assert!(
             headers["content-type"].to_str().unwrap().starts_with(kind),
             "{file}: {headers:?}"
