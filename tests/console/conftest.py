@@ -32,13 +32,13 @@ def browser():
 
 @pytest.fixture
 def new_page(browser):
-    """new_page(scheme, viewport) opens a page of its own. After the test, no page may have had a complaint of the browser, such as a
+    """new_page(scheme, viewport, ...) opens a page of its own. After the test, no page may have had a complaint of the browser, such as a
     refused script. Answers that a test expects to be refused are in `page.expected`."""
     pages = []
 
-    def open_page(scheme="light", viewport=None):
-        context = browser.new_context(viewport=viewport or WIDE, color_scheme=scheme, reduced_motion="reduce")
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
+    def open_page(scheme="light", viewport=None, permissions=(), **options):
+        context = browser.new_context(viewport=viewport or WIDE, color_scheme=scheme, reduced_motion="reduce", **options)
+        context.grant_permissions(["clipboard-read", "clipboard-write", *permissions])
         page = context.new_page()
         page.complaints, page.expected = [], []
         page.on("pageerror", lambda error: page.complaints.append(str(error)))

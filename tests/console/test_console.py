@@ -22,14 +22,18 @@ callers:
   - {{name: billing-agent, key: {KEYS['billing-agent']}}}
   - {{name: operator, key: {KEYS['operator']}, admin: true}}
 """
+APPROVED = ("refund_payment: {effect: write,", "refund_payment: {effect: write, approval: {wait: 60s, message: 'Pays money back'},")
 VIEWS = {"now": "Now", "calls": "Calls", "runs": "Runs", "tools": "Tools", "approvals": "Approvals", "usage": "Usage"}
 
 
-def open_shop(start, tmp_path, keys=False, **options):
-    """A service with the shop's tools."""
+def open_shop(start, tmp_path, keys=False, change=None, **options):
+    """A service with the shop's tools. `change`: a text of the manifest, and what stands there instead."""
     folder = tmp_path / "shop"
     shutil.copytree(HERE / "shop", folder)
     manifest = (HERE / "shop/toolcrib.yaml").read_text(encoding="utf-8")
+    if change:
+        assert change[0] in manifest
+        manifest = manifest.replace(*change)
     crib = start((CALLERS if keys else "") + manifest, folder=folder, **options)
     crib.ready()
     harness.poll(lambda: crib.get("/tools/order_status", key=KEYS["operator"] if keys else None).status == 200, what="the shop's tools")
@@ -418,7 +422,7 @@ def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screens
         pytest.skip("this service has no /approvals")
     shutil.copytree(HERE / "shop", tmp_path / "shop")
     manifest = (HERE / "shop/toolcrib.yaml").read_text(encoding="utf-8")
-    manifest = manifest.replace("refund_payment: {effect: write,", "refund_payment: {effect: write, approval: {wait: 60s, message: 'Pays money back'},")
+    manifest = manifest.replace(*APPROVED)
     crib = start(CALLERS + manifest, folder=tmp_path / "shop")
     harness.poll(lambda: crib.get("/tools/refund_payment", key=KEYS["operator"]).status == 200, what="the shop's tools")
     sign_in(page, crib)
@@ -459,6 +463,48 @@ def test_one_call_is_approved_and_one_denied(page, start, tmp_path, axe, screens
     page.locator("tr.call").get_by_text("denied by operator").wait_for()
 
 
+NOTICES = """() => {
+    window.notices = [];
+    window.Notification = class {
+        static permission = "default";
+        static async requestPermission() { return (this.permission = "granted"); }
+        constructor(title, options) { window.notices.push([title, options.body]); window.lastNotice = this; }
+    };
+    Object.defineProperty(document, "hidden", {get: () => window.looksAway === true});
+}"""
+
+
+def test_a_waiting_call_is_notified(page, start, tmp_path):
+    """The browser notifies of a call that begins to wait, once it may, and only while the page is not looked at."""
+    crib = open_shop(start, tmp_path, change=APPROVED)
+    page.add_init_script(f"({NOTICES})()")
+    visit(page, crib, "approvals")
+    page.get_by_role("button", name="Notify me").click()
+    page.get_by_role("button", name="Notify me").wait_for(state="detached")
+
+    def ask(order):
+        return harness.in_background(lambda: crib.invoke("refund_payment", {"order": order, "amount": 20, "reason": "late"}))
+
+    seen = ask("A-1001")
+    page.get_by_role("article").wait_for()
+    assert page.evaluate("notices") == [], "the page is looked at"
+    page.evaluate("window.looksAway = true")
+    unseen = ask("A-1002")
+    until(page, "notices.length === 1")
+    (title, body), = page.evaluate("notices")
+    assert title == "refund_payment waits for approval" and body.startswith("called by ")
+    page.evaluate("location.hash = '#/tools'")
+    page.evaluate("lastNotice.onclick()")
+    page.get_by_role("heading", level=1, name="Approvals").wait_for()
+    assert page.title().startswith("(2) ")
+    for _ in range(2):
+        page.get_by_role("article").first.get_by_role("button", name="Deny").click()
+        page.get_by_text("refund_payment was denied").wait_for()
+        until(page, "document.querySelectorAll('article').length < 2")
+    page.get_by_text("No call waits").wait_for()
+    assert {seen().json["kind"], unseen().json["kind"]} == {"approval_denied"}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_is_accessible_and_fits(new_page, start, tmp_path, axe, scheme):
     crib = open_shop(start, tmp_path, keys=True)
@@ -468,7 +514,7 @@ def test_every_view_is_accessible_and_fits(new_page, start, tmp_path, axe, schem
     page.get_by_label("Key").wait_for()
     assert axe(page) == []
     sign_in(page, crib)
-    places = [*VIEWS, "runs/chat-82", "tools/search_products", "tools/flaky_upstream", *(f"calls/{found[name]}" for name in ("photo", "products", "failed", "refused"))]
+    places = [*VIEWS, "api", "api/invoke_tool", "runs/chat-82", "tools/search_products", "tools/flaky_upstream", *(f"calls/{found[name]}" for name in ("photo", "products", "failed", "refused"))]
     for where in places:
         visit(page, crib, where)
         page.locator(".panel, .empty").first.wait_for()
