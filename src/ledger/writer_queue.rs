@@ -50,6 +50,13 @@ pub(super) struct WriterQueue<Op> {
     health: Arc<WriterHealth>,
 }
 
+impl<Op> Clone for WriterQueue<Op> {
+    fn clone(&self) -> Self {
+        let (queue, health) = (self.queue.clone(), self.health.clone());
+        Self { queue, health }
+    }
+}
+
 /// The state of a writer.
 #[derive(Default)]
 pub(super) struct WriterHealth {

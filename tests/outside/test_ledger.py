@@ -172,6 +172,34 @@ def test_acknowledged_writes_survive_kill_nine(start, tmp_path):
     assert all(rows.get(one) == "succeeded" for one in ids), rows
 
 
+def test_two_services_on_one_file(start, tmp_path):
+    """A limit counts for both, a key has one holder, and the calls of one that is killed are settled by the other while it runs. A service
+    that stops in order, as in a rolling restart, leaves nothing behind."""
+    ran, tried = tmp_path / "ran", tmp_path / "tried"
+    manifest = {"tools": {
+        "few": sh(f"echo ran >> {ran}", effect="write", limits=[{"calls": 10, "per": "lifetime"}]),
+        "hung": sh(f"echo tried >> {tried}; sleep 20", effect="write", timeout="90s")}}
+    first = start(manifest)
+    second = start(manifest, ledger=first.ledger)
+    replies = [(first, second)[number % 2].invoke("few") for number in range(14)]
+    assert [reply.status for reply in replies] == [200] * 10 + [429] * 4, replies
+    assert lines_in(ran) == 10
+    in_background(lambda: first.invoke("hung", headers={"idempotency-key": "h"}))
+    poll(lambda: tried.exists(), what="the hung call runs")
+    problem(second.invoke("hung", headers={"idempotency-key": "h"}), 409, "idempotency_in_progress")
+    listed = cli("invocations", "--ledger", f"sqlite://{first.ledger}", cwd=tmp_path)
+    assert listed.returncode == 0 and "reserved" in listed.stdout, listed
+    first.kill9()
+    row = poll(lambda: second.rows("tool=hung&state=unknown"), 10, what="the call is settled")[0]
+    problem(second.invoke("hung", headers={"idempotency-key": "h"}), 409, "outcome_unknown")
+    assert lines_in(tried) == 1 and row["idempotency_key"] == "h"
+    third = start(manifest, ledger=first.ledger)
+    second.stop()
+    assert third.rows("tool=hung&state=unknown") and len(third.rows("tool=few&state=succeeded")) == 10
+    third.stop()
+    assert not list(first.folder.glob("*.lock-*"))
+
+
 # ---- unusable files ----------------------------------------------------------------------------------------------------
 
 def test_corrupt_file_stops_the_start(start):

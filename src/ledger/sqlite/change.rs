@@ -5,7 +5,7 @@ use sqlx::{SqliteConnection, query};
 
 use super::super::{ApprovalChange, ApprovalMark, ApprovalRow, RegisteredTool, Switch};
 use super::set_aside::SetAside;
-use super::{approvals, commit_marker, prune};
+use super::{approvals, commit_marker, processes, prune};
 use crate::call::InvocationId;
 
 /// The changes of the ledger's trait.
@@ -29,6 +29,10 @@ pub(super) enum Change {
     Register(RegisteredTool),
     Unregister {
         name: String,
+    },
+    SettleProcess {
+        process: i64,
+        now: Timestamp,
     },
 }
 
@@ -69,6 +73,9 @@ impl Change {
         let query = match self {
             Self::Prune { before, now, at_most } => {
                 return prune::delete_old_rows(connection, before, now, at_most).await;
+            }
+            Self::SettleProcess { process, now } => {
+                return processes::settle_calls(connection, Some(process), now).await;
             }
             Self::Reset { tool, caller } => query(
                 "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",

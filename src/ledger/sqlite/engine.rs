@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
@@ -20,11 +21,12 @@ use super::super::{
 };
 use super::change::Change;
 use super::fault::{self, Fault};
+use super::processes::ProcessLock;
 use super::queue::{Operation, Writer};
 use super::quota::Settlement;
 use super::set_aside::{SetAside, UnitRequest};
-use super::{approvals, backup, buckets, list, open, read, writer};
-use crate::call::{Charge, Charged, InvocationId};
+use super::{approvals, backup, buckets, list, open, processes, read, writer};
+use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.
 const READERS_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,6 +40,9 @@ pub(in crate::ledger) struct SqliteLedger {
     readers: SqlitePool,
     /// Locked as long as this process may write to the file; see `open.rs`.
     _lock: Option<File>,
+    process: Option<ProcessLock>,
+    /// Settles the calls of other processes that end.
+    settling: Option<AbortOnDropHandle<()>>,
     /// The folder of a temporary ledger. As the last field, it is removed last.
     _folder: Option<TempDir>,
 }
@@ -51,21 +56,25 @@ impl SqliteLedger {
     ) -> Result<Self, Error> {
         let opened = open::open_file(path, now, settings).await?;
         let set_aside = SetAside::default();
+        let writer = writer::spawn_writer(
+            opened.connection,
+            opened.head,
+            set_aside.clone(),
+            path,
+            settings.max_bytes,
+            observer,
+        );
+        let settling = processes::settle_ended(path.to_owned(), writer.clone(), Clock::system());
         Ok(Self {
             path: path.to_owned(),
             durability: settings.durability,
             when_down: settings.when_down,
-            set_aside: set_aside.clone(),
-            writer: writer::spawn_writer(
-                opened.connection,
-                opened.head,
-                set_aside,
-                path,
-                settings.max_bytes,
-                observer,
-            ),
+            set_aside,
+            writer,
             readers: opened.readers,
             _lock: Some(opened.lock),
+            process: Some(opened.process),
+            settling: Some(AbortOnDropHandle::new(tokio::spawn(settling))),
             _folder: None,
         })
     }
@@ -82,6 +91,8 @@ impl SqliteLedger {
             set_aside: SetAside::default(),
             readers,
             _lock: None,
+            process: None,
+            settling: None,
             _folder: None,
         })
     }
@@ -101,6 +112,19 @@ impl SqliteLedger {
             self.writer.stop(reason);
         }
         fault::statement_error(error)
+    }
+
+    /// Removes the file of this process, unless calls have not ended in time: another process, or
+    /// the next start, then finds the file and settles them.
+    async fn remove_process(&self) {
+        let Some(process) = &self.process else {
+            return;
+        };
+        let open = "select count(*) from invocation where state = 'reserved' and reserved = ?";
+        let open = sqlx::query_scalar::<_, i64>(open).bind(process.number());
+        if matches!(open.fetch_one(&self.readers).await, Ok(0)) {
+            process.remove();
+        }
     }
 
     /// Sends a change and waits for its commit. Returns the number of affected rows.
@@ -386,6 +410,8 @@ impl Ledger for SqliteLedger {
         // The writer closes last: the last connection cleans up the write-ahead log, which a reader
         // cannot do.
         let _ = self.flush().await;
+        self.settling.iter().for_each(AbortOnDropHandle::abort);
+        self.remove_process().await;
         let _ = tokio::time::timeout(READERS_CLOSE_TIMEOUT, self.readers.close()).await;
         self.writer.close().await;
     }

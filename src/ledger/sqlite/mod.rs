@@ -10,6 +10,7 @@
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
+//! - `processes.rs` settles the calls of processes that have ended.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
 //! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
 
@@ -31,6 +32,7 @@ mod keys;
 mod list;
 mod open;
 mod pending_replies;
+mod processes;
 mod prune;
 mod queue;
 mod quota;

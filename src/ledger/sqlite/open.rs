@@ -10,14 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
 
-use super::super::{Error, Row, Settings};
+use super::super::{Error, Settings};
 use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
+use super::processes::{self, ProcessLock};
 use super::quota::LOSE_UNITS;
 use super::wal;
-use crate::call::KEY_RETENTION;
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
@@ -41,6 +41,7 @@ pub(super) struct OpenedLedger {
     pub(super) head: HeadFile,
     pub(super) readers: SqlitePool,
     pub(super) lock: File,
+    pub(super) process: ProcessLock,
 }
 
 fn writer_options(path: &Path) -> SqliteConnectOptions {
@@ -99,7 +100,18 @@ pub(super) async fn open_file(
         settle_interrupted(&mut connection, now)
             .await
             .map_err(explain)?;
+        // The calls of all ended processes are settled.
+        processes::find_ended(path)
+            .iter()
+            .for_each(ProcessLock::remove);
     }
+    let process = ProcessLock::create(path).map_err(|error| Error::Unusable {
+        place: location(),
+        reason: error.to_string(),
+    })?;
+    name_process(&mut connection, process.number())
+        .await
+        .map_err(explain)?;
     if !is_marked {
         // The new id must be in the database file itself. In the log only, it would be lost
         // together with the log, and the loss would go unnoticed.
@@ -123,7 +135,17 @@ pub(super) async fn open_file(
         head,
         readers: open_readers(path).await?,
         lock,
+        process,
     })
+}
+
+/// Tells the statements of the writing connection the number of this process.
+async fn name_process(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
+    let sql = format!("create temp view this_process as select {number} as number");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 /// Refuses to start with a log whose database is missing. The log holds commits that a new database
@@ -474,22 +496,8 @@ async fn settle_interrupted(
     connection: &mut SqliteConnection,
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
-    let counted = "update usage_total set failed = failed + open.calls from \
-        (select caller, tool, count(*) as calls from invocation where state = 'reserved' group by caller, tool) as open \
-        where usage_total.caller = open.caller and usage_total.tool = open.tool";
-    let settled = "update invocation set state = 'unknown', \
-        key_until = iif(effect = 'write' and key_until is not null, ?, null) where state = 'reserved'";
-    let key_until = now
-        .checked_add(KEY_RETENTION)
-        .unwrap_or(Row::FOREVER)
-        .as_millisecond();
     let mut change = connection.begin_with("begin immediate").await?;
-    sqlx::query(counted).execute(&mut *change).await?;
-    let found = sqlx::query(settled)
-        .bind(key_until)
-        .execute(&mut *change)
-        .await?
-        .rows_affected();
+    let found = processes::settle_calls(&mut change, None, now).await?;
     let lost = sqlx::query_as::<_, (String, String, i64)>(LOSE_UNITS)
         .fetch_all(&mut *change)
         .await?;

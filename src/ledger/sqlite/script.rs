@@ -17,7 +17,7 @@ use super::checksum;
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
      duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
-     select *, column6 = 'reserved' from (values ",
+     select *, iif(column6 = 'reserved', (select number from temp.this_process), 0) from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      arguments = excluded.arguments, result = excluded.result, origin = excluded.origin, meta = excluded.meta, \

@@ -11,6 +11,7 @@ use jiff::{Timestamp, ToSpan};
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended_row, limited_read, now, record_call_at, row};
 use super::super::*;
+use super::processes;
 use crate::call::{Effect, InvocationId, Per};
 
 #[path = "commit_tests.rs"]
@@ -193,6 +194,56 @@ async fn closed_ledger_has_nothing_set_aside() {
         .await
         .unwrap();
     assert_eq!(counter, (9, 0, 0));
+}
+
+#[tokio::test]
+async fn calls_of_an_ended_process_are_settled_by_another_one() {
+    let (first, folder) = open().await;
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    let third = super::super::open(&settings, now()).await.unwrap();
+    let write = |key: &str| Row {
+        idempotency_key: Some(key.into()),
+        fingerprint: Some("f".into()),
+        key_until: Some(Row::FOREVER),
+        ..row("t", "a", now())
+    };
+    let (ended, running, stopped) = (write("ended"), write("running"), write("stopped"));
+    first.reserve(ended.clone(), vec![]).await.unwrap();
+    second.reserve(running.clone(), vec![]).await.unwrap();
+    third.reserve(stopped.clone(), vec![]).await.unwrap();
+    let state = async |row: &Row| second.get(row.id).await.unwrap().unwrap().row.state;
+    let path = folder.path().join("test.db");
+    assert_eq!(processes::find_ended(&path).len(), 0, "all are alive");
+
+    // One process stops before its call has ended, and one ends as after a crash.
+    third.close().await;
+    drop((first, third));
+    assert_eq!(processes::find_ended(&path).len(), 2);
+    for row in [&ended, &stopped] {
+        while state(row).await == State::Reserved {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(state(row).await, State::Unknown);
+    }
+    let holder = second.find_key_holder("a", "t", "ended", now()).await;
+    assert_eq!(holder.unwrap().unwrap().id, ended.id, "it may have written");
+    assert_eq!(state(&running).await, State::Reserved);
+    second
+        .settle(ended_row(&running, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    let usage = second.usage_totals(None).await.unwrap();
+    let totals = (usage[0].calls, usage[0].failed, usage[0].succeeded);
+    assert_eq!(totals, (3, 2, 1));
+    assert_eq!(processes::find_ended(&path).len(), 0);
+    second.close().await;
+    let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let left = files.filter(|file| file.file_name().to_string_lossy().contains(".lock-"));
+    assert_eq!(left.count(), 0);
 }
 
 #[tokio::test]

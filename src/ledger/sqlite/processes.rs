@@ -1,0 +1,166 @@
+//! The processes that write to one file. Each has a number, which its reserved rows carry in the
+//! column `reserved`, and holds the lock of a file with that number in its name. The system releases
+//! the lock with the process, so the other processes notice its end and settle its calls.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::SqliteConnection;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::super::{Error, Row};
+use super::change::Change;
+use super::queue::{Operation, Writer};
+use crate::call::{Clock, KEY_RETENTION};
+
+/// How often a process looks for others that have ended.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Without a process: the calls of all processes.
+const COUNT_FAILED: &str = "update usage_total set failed = failed + open.calls from \
+    (select caller, tool, count(*) as calls from invocation where state = 'reserved' and (?1 is null or reserved = ?1) \
+    group by caller, tool) as open where usage_total.caller = open.caller and usage_total.tool = open.tool";
+const SETTLE: &str = "update invocation set state = 'unknown', \
+    key_until = iif(effect = 'write' and key_until is not null, ?2, null) \
+    where state = 'reserved' and (?1 is null or reserved = ?1)";
+
+/// A process with its lock. It ends with this value, or with the process.
+pub(super) struct ProcessLock {
+    number: i64,
+    path: PathBuf,
+    _locked: File,
+}
+
+impl ProcessLock {
+    /// Gives this process a new number.
+    pub(super) fn create(ledger: &Path) -> io::Result<Self> {
+        loop {
+            let random = Uuid::now_v7().as_u64_pair().1 >> 8;
+            // Versions without numbers write 1.
+            let number = i64::try_from(random).unwrap_or(0) + 2;
+            let mut path = lock_prefix(ledger);
+            path.push(format!("{number:x}"));
+            let mut options = OpenOptions::new();
+            let locked = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            locked.lock()?;
+            let process = Self {
+                number,
+                path: path.into(),
+                _locked: locked,
+            };
+            // Before it was locked, another process may have taken it for that of an ended one.
+            if process.path.exists() {
+                return Ok(process);
+            }
+        }
+    }
+
+    /// The number of the process.
+    pub(super) fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// Removes the file, once the calls of the process are settled.
+    pub(super) fn remove(&self) {
+        // A file that stays costs the next start one look.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn lock_prefix(ledger: &Path) -> OsString {
+    let mut path = ledger.as_os_str().to_owned();
+    path.push(".lock-");
+    path
+}
+
+/// The processes that have ended and whose files are still there. Their locks are held meanwhile, so
+/// only one process settles them.
+pub(super) fn find_ended(ledger: &Path) -> Vec<ProcessLock> {
+    let prefix = lock_prefix(ledger);
+    let prefix = Path::new(&prefix);
+    let name = prefix.file_name().unwrap_or_default().as_encoded_bytes();
+    let folder = prefix.parent().filter(|folder| *folder != Path::new(""));
+    let Ok(files) = fs::read_dir(folder.unwrap_or(Path::new("."))) else {
+        return Vec::new();
+    };
+    let ended = |file: fs::DirEntry| {
+        let number = file.file_name();
+        let number = number.as_encoded_bytes().strip_prefix(name)?;
+        let number = i64::from_str_radix(str::from_utf8(number).ok()?, 16).ok()?;
+        let path = file.path();
+        let locked = OpenOptions::new().write(true).open(&path).ok()?;
+        locked.try_lock().ok()?;
+        Some(ProcessLock {
+            number,
+            path,
+            _locked: locked,
+        })
+    };
+    files.flatten().filter_map(ended).collect()
+}
+
+/// Settles the calls of processes that end, as long as this process runs.
+pub(super) async fn settle_ended(ledger: PathBuf, writer: Writer, clock: Clock) {
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        for process in find_ended(&ledger) {
+            match settle_process(&writer, process.number, clock.now()).await {
+                Ok(0) => process.remove(),
+                Ok(calls) => {
+                    tracing::warn!(
+                        calls,
+                        "a process with the same ledger has ended; its interrupted calls are now `unknown`"
+                    );
+                    process.remove();
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "calls of an ended process cannot be settled");
+                }
+            }
+        }
+    }
+}
+
+/// Makes the calls that a process has left `unknown`. Returns their number.
+pub(super) async fn settle_process(
+    writer: &Writer,
+    process: i64,
+    now: Timestamp,
+) -> Result<u64, Error> {
+    let change = Change::SettleProcess { process, now };
+    writer
+        .send_and_wait(|reply| Operation::Change { change, reply })
+        .await
+}
+
+/// Makes the open calls of a process `unknown`; without a process, those of all. A write keeps its
+/// key for a while, as it may have had its effect. Returns the number of calls.
+pub(super) async fn settle_calls(
+    connection: &mut SqliteConnection,
+    process: Option<i64>,
+    now: Timestamp,
+) -> Result<u64, sqlx::Error> {
+    let key_until = now
+        .checked_add(KEY_RETENTION)
+        .unwrap_or(Row::FOREVER)
+        .as_millisecond();
+    sqlx::query(COUNT_FAILED)
+        .bind(process)
+        .execute(&mut *connection)
+        .await?;
+    let settled = sqlx::query(SETTLE)
+        .bind(process)
+        .bind(key_until)
+        .execute(connection)
+        .await?;
+    Ok(settled.rows_affected())
+}
