@@ -5,7 +5,7 @@ use sqlx::{SqliteConnection, query};
 
 use super::super::{ApprovalChange, ApprovalMark, ApprovalRow, RegisteredTool, Switch};
 use super::set_aside::SetAside;
-use super::{approvals, commit_marker, processes, prune};
+use super::{approvals, commit_marker, prune, settle};
 use crate::call::InvocationId;
 
 /// The changes of the ledger's trait.
@@ -75,7 +75,7 @@ impl Change {
                 return prune::delete_old_rows(connection, before, now, at_most).await;
             }
             Self::SettleProcess { process, now } => {
-                return processes::settle_calls(connection, Some(process), now).await;
+                return settle::settle_calls(connection, Some(process), now).await;
             }
             Self::Reset { tool, caller } => query(
                 "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",

@@ -10,7 +10,7 @@
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
-//! - `processes.rs` settles the calls of processes that have ended.
+//! - `processes.rs` notices processes that have ended, and `settle.rs` settles their calls.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
 //! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
 
@@ -41,6 +41,7 @@ mod reclaim;
 mod recovery;
 mod script;
 mod set_aside;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod totals;

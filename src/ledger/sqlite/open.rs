@@ -17,7 +17,7 @@ use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
 use super::quota::LOSE_UNITS;
-use super::wal;
+use super::{settle, wal};
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
@@ -497,7 +497,7 @@ async fn settle_interrupted(
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
     let mut change = connection.begin_with("begin immediate").await?;
-    let found = processes::settle_calls(&mut change, None, now).await?;
+    let found = settle::settle_calls(&mut change, None, now).await?;
     let lost = sqlx::query_as::<_, (String, String, i64)>(LOSE_UNITS)
         .fetch_all(&mut *change)
         .await?;
