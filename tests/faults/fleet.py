@@ -86,10 +86,10 @@ class Database(Postgres):
 class Fleet:
     """Replicas on one ledger. Each new connection to `port` goes to the next replica that runs, as behind a load balancer."""
 
-    def __init__(self, trial, database, manifest, count, url=None, **options):
+    def __init__(self, trial, database, manifest, count, url=None, binary=None, folder="replica", **options):
         self.trial, self.database = trial, database
         url = url or database.url()
-        self.replicas = [Service(trial.binary, trial.folder / f"replica-{number}", manifest, ledger=url, **options)
+        self.replicas = [Service(binary or trial.binary, trial.folder / f"{folder}-{number}", manifest, ledger=url, **options)
                          for number in range(count)]
         trial.services += self.replicas
         self.turns = itertools.count()

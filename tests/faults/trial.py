@@ -37,7 +37,7 @@ class Trial:
 
     def __init__(self, name, options):
         self.name, self.module = name, importlib.import_module(f"scenarios.{name}")
-        self.binary, self.dynamic = options.bin, options.dynamic_bin
+        self.binary, self.dynamic, self.old_binary = options.bin, options.dynamic_bin, options.old_bin
         self.seed, self.long = options.seed, options.long
         self.rounds = options.rounds or self.module.ROUNDS[self.long]
         # More rounds than the default may take proportionally longer.
