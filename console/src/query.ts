@@ -8,20 +8,32 @@ import { news, type Topic } from "./live";
 const absent = new Map<string, ApiError>();
 const optional = (path: string) => (path.startsWith("/approvals?") ? "/approvals" : path.startsWith("/usage?") ? "/usage?" : null);
 
+/** So many times as long as a load took, no news makes another. */
+const REST = 8;
+const MOST_REST = 15_000;
+
 export interface Loaded<T> { data: T | null; error: ApiError | null; reload: () => void; path: string | null }
 
 /** `path` is null while there is nothing to load. The data of one path stays until there is newer data. */
 export function useData<T>(path: string | null, topics: Topic[] = [], every = 0): Loaded<T> {
   const [state, setState] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({ path, data: null, error: null });
   const [turn, setTurn] = useState(0);
+  const [pending, setPending] = useState(0);
   const revision = topics.reduce((sum, topic) => sum + news[topic].value, 0);
   const busy = useRef(false);
   const again = useRef(false);
   const latest = useRef(path);
   latest.current = path;
+  const slow = useRef<{ path: string; until: number; turn: number }>({ path: "", until: 0, turn: 0 });
 
   useEffect(() => {
     if (path === null) return;
+    // News of a busy service comes twice a second. What takes long to load is loaded less often, unless a person asks for it.
+    const rest = slow.current.path === path && slow.current.turn === turn ? slow.current.until - performance.now() : 0;
+    if (rest > 0) {
+      const timer = setTimeout(() => setTurn((value) => value + 1), rest);
+      return () => clearTimeout(timer);
+    }
     const missing = absent.get(optional(path) ?? "");
     if (missing) {
       setState({ path, data: null, error: missing });
@@ -32,6 +44,7 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
       return;
     }
     busy.current = true;
+    const began = performance.now();
     get<T>(path)
       .then(
         (data) => latest.current === path && setState({ path, data, error: null }),
@@ -44,12 +57,14 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
       )
       .finally(() => {
         busy.current = false;
+        const ended = performance.now();
+        slow.current = { path, until: ended + Math.min(MOST_REST, REST * (ended - began)), turn };
         if (again.current) {
           again.current = false;
-          setTurn((value) => value + 1);
+          setPending((value) => value + 1);
         }
       });
-  }, [path, revision, turn]);
+  }, [path, revision, turn, pending]);
 
   useEffect(() => {
     if (!every || path === null) return;

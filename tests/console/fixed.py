@@ -87,7 +87,8 @@ def answer(url):
     if path.startswith("/invocations/"):
         return detail(next(row for row in everything if row["invocation_id"] == path.split("/")[2]))
     if path == "/usage":
-        return {"buckets": [{**row, "start": time_of(-600 + 3600 * n), "run_id": None} for n in range(20) for row in USAGE[: n % 5 + 1]]} if "bucket" in query else {"tools": USAGE}
+        return {"buckets": [{**row, "start": time_of((60 if query["bucket"] == "1m" else 3600) * n), "calls": row["calls"] // (n % 7 + 3), "run_id": None}
+                            for n in range(40) for row in USAGE[: n % 5 + 1]]} if "bucket" in query else {"tools": USAGE}
     if path == "/approvals":
         return {"approvals": {"waiting": WAITING, "approved": APPROVED}.get(query.get("state"), []), "next_cursor": None}
     return {

@@ -102,14 +102,13 @@ def test_without_callers_the_page_opens_at_once(page, start, tmp_path, screensho
     assert page.get_by_role("region", name="Service").get_by_text("ready").count() >= 1
 
 
-def test_running_call_is_shown_and_cancelled(page, start, tmp_path, screenshot):
+def test_running_call_is_shown_and_cancelled(page, start, tmp_path):
     crib = open_shop(start, tmp_path)
     fill(crib)
     answer = harness.in_background(lambda: crib.invoke("stock_report", {"warehouses": 400}))
     visit(page, crib)
     running = page.get_by_role("region", name="Running calls").first
     running.get_by_role("link", name="stock_report").wait_for()
-    screenshot(page, "console-now.png")
     running.get_by_role("button", name="Cancel").click()
     running.get_by_text("No call runs.").wait_for()
     assert answer().json["kind"] == "cancelled"
@@ -265,7 +264,7 @@ def test_call_again_fills_the_form(page, start, tmp_path):
     assert "cache hit" in page.locator(".outcome").inner_text()
 
 
-def test_a_run_is_a_time_line(page, start, tmp_path, screenshot):
+def test_a_run_is_a_time_line(page, start, tmp_path):
     crib = open_shop(start, tmp_path)
     fill(crib)
     visit(page, crib, "runs")
@@ -274,7 +273,6 @@ def test_a_run_is_a_time_line(page, start, tmp_path, screenshot):
     line = page.locator("table.waterfall tbody tr.call")
     line.nth(3).wait_for()
     assert [row.split("\n")[0].split("\t")[0].strip() for row in line.all_inner_texts()] == ["order_status", "search_products", "product_photo", "refund_payment"]
-    screenshot(page, "console-run.png")
 
 
 def test_service_that_stops_is_reported(page, start, tmp_path):

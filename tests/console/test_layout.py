@@ -151,20 +151,23 @@ def test_another_font_looks_alike(show, small):
     assert not recoloured(small(page.screenshot())["grey"], small((LAYOUT / "calls-desk.png").read_bytes(), 1)["grey"])
 
 
-def test_turns_of_a_model_are_told_from_pauses(show):
+def test_turns_of_a_model_are_derived_from_pauses(show, screenshot):
     page = show("run", "desk")
     turns = page.locator("tr.turn")
     turns.nth(2).wait_for()
-    assert [" ".join(text.split()) for text in turns.all_inner_texts()] == ["Turn 1 2 calls", "Turn 2 1 call after 2.00 s", "Turn 3 1 call after 5.70 s"]
+    assert [" ".join(text.split()) for text in turns.all_inner_texts()] == ["Turn 1 2 calls", "Turn 2 1 call after 2.00 s", "Turn 3 1 call after 1.70 s"]
     assert page.locator("tr.call").count() == 5
     assert page.locator("tr.call", has_text="refund_payment").get_by_text("approved by operator").count() == 1
     assert page.locator("rect.waited").count() == 1
+    screenshot(page, "console-run.png")
 
 
-def test_queue_is_on_now(show):
-    tile = show("now", "desk").locator(".tile", has_text="Queue")
+def test_queue_is_on_now(show, screenshot):
+    page = show("now", "desk")
+    tile = page.locator(".tile", has_text="Queue")
     tile.get_by_text("stock_report 3").wait_for()
     assert tile.locator(".tile-value").inner_text() == "3"
+    screenshot(page, "console-now.png")
 
 
 def test_limit_that_will_run_out_says_when(show):

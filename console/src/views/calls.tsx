@@ -1,6 +1,6 @@
 // The list of calls, with filters in the address and an endless list.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get, session, withQuery } from "../api";
 import { brief, exact, milliseconds, moment, number } from "../format";
 import { useData, useSettled } from "../query";
@@ -59,8 +59,10 @@ export function Calls() {
   const busy = useRef(false);
   const more = older?.path === path ? older : null;
 
-  const known = new Set(first.data?.invocations.map((call) => call.invocation_id));
-  const calls = [...(first.data?.invocations ?? []), ...(more?.calls ?? []).filter((call) => !known.has(call.invocation_id))];
+  const calls = useMemo(() => {
+    const known = new Set(first.data?.invocations.map((call) => call.invocation_id));
+    return [...(first.data?.invocations ?? []), ...(more?.calls ?? []).filter((call) => !known.has(call.invocation_id))];
+  }, [first.data, more]);
   const cursor = more ? more.cursor : (first.data?.next_cursor ?? null);
 
   const load = async () => {

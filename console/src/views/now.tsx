@@ -73,7 +73,7 @@ function Running({ calls, now }: { calls: Call[]; now: number }) {
             <td class="nowrap">{call.caller}</td>
             <td class="cut"><code>{brief(call.arguments)}</code></td>
             <td class="cut">{progress.value.has(call.invocation_id) ? <code>{brief(progress.value.get(call.invocation_id))}</code> : <span class="dim">–</span>}</td>
-            <td class="num">{span(now - Date.parse(call.started_at))}</td>
+            <td class="num nowrap">{span(now - Date.parse(call.started_at))}</td>
             <td class="end"><Action run={() => request("DELETE", `/invocations/${call.invocation_id}`).then(() => touch("calls"))} done={`${call.tool} was cancelled`}>Cancel<span class="hidden"> {call.tool}</span></Action></td>
           </tr>
         ))}

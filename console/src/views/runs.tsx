@@ -39,7 +39,7 @@ function ordered(calls: Call[], root?: string): { call: Call; depth: number }[] 
 export function Waterfall({ calls, root, decided }: { calls: Call[]; root?: string; decided?: ReadonlyMap<string, Approval> }) {
   const now = useNow(1000);
   const rows = useMemo(() => ordered(calls, root), [calls, root]);
-  const parts = useMemo(() => (root ? new Map() : turns(rows)), [rows, root]);
+  const parts = useMemo(() => (root ? new Map() : turns(rows, decided)), [rows, root, decided]);
   const started = (call: Call) => Date.parse(call.started_at);
   const ended = (call: Call) => started(call) + (call.duration_ms ?? (["running", "reserved", "waiting"].includes(call.state) ? now - started(call) : 0));
   const asked = decided ? [...decided.values()].map((approval) => Date.parse(approval.requested_at)) : [];
