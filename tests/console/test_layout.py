@@ -177,3 +177,45 @@ def test_limit_that_will_run_out_says_when(show):
     limits.get_by_text("in about 10 min").wait_for()
     limits.get_by_text("used up").wait_for()
     assert limits.locator(".limit").count() == 2
+
+
+def test_quarantined_tool_says_how_to_review_it(show, monkeypatch, axe):
+    usual = fixed.answer
+
+    def answer(url):
+        found = usual(url)
+        if url.endswith("/sources"):
+            found["sources"][0]["stopped"] = [{"tool": "list_customers", "why": "its definition differs from its pin"}]
+        return found
+
+    monkeypatch.setattr(fixed, "answer", answer)
+    page = show("tool", "desk")
+    page.get_by_text("Quarantined: its definition differs from its pin").wait_for()
+    page.get_by_text("toolcrib pin --dry-run").wait_for()
+    assert axe(page) == []
+
+
+def test_refused_load_is_shown_and_tried_again(show):
+    page = show("calls", "desk")
+    page.expected.append("status of 503")
+    problem = {"title": "The ledger is unavailable", "status": 503, "kind": "ledger_unavailable", "detail": "the ledger cannot be read now"}
+    page.route("**/invocations?*", lambda route: route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem)))
+    page.get_by_role("combobox", name="State").select_option("failed")
+    page.get_by_text("the ledger cannot be read now").wait_for()
+    page.unroute("**/invocations?*")
+    page.get_by_role("button", name="Try again").click()
+    page.locator("table.calls tbody tr").first.wait_for()
+    assert page.get_by_text("the ledger cannot be read now").count() == 0
+
+
+def test_key_that_is_withdrawn_leads_to_the_sign_in(show):
+    page = show("calls", "desk")
+    page.expected.append("status of 401")
+    page.evaluate("sessionStorage.setItem('toolcrib.key', 'a-key-that-was-valid-before')")
+    page.reload()
+    page.locator("table.calls tbody tr").first.wait_for()
+    page.route("**/invocations?*", lambda route: route.fulfill(status=401, content_type="application/problem+json", body="{}"))
+    page.get_by_role("combobox", name="State").select_option("failed")
+    page.get_by_text("The key is not valid any more.").wait_for()
+    page.get_by_label("Key").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
