@@ -171,9 +171,7 @@ create table approval (
     note            text,
     changed         text,                  -- JSON: the arguments that were approved instead
     runner          text    not null,      -- the process that acts on the state
-    done            boolean not null default false,
-    notified        boolean not null default false,    -- whether the receivers of webhooks know of the call
-    message         text                   -- JSON: the model's message with the call, and the results of its other calls
+    done            boolean not null default false
 );
 -- A key belongs to one call that waits or starts. `done`: the key of the call's own row takes over.
 create unique index approval_key on approval (idempotency_key, caller, tool) where idempotency_key is not null and not done;

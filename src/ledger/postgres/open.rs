@@ -44,6 +44,11 @@ fn migrations() -> Vec<Migration> {
             "running_call",
             include_str!("../../../migrations/postgres/0002_running_call.sql"),
         ),
+        embed(
+            3,
+            "approval_message",
+            include_str!("../../../migrations/postgres/0003_approval_message.sql"),
+        ),
     ]
 }
 
