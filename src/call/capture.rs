@@ -93,6 +93,37 @@ impl DigestKey {
         Hmac::new_from_slice(secret).ok().map(Self)
     }
 
+    /// A signature of a value's canonical JSON, in hexadecimal digits. It is never equal to a digest,
+    /// nor to a signature for another purpose.
+    pub fn tag<'a, T: ?Sized>(&self, purpose: &str, value: &'a T) -> String
+    where
+        Sorted<'a, T>: Serialize,
+    {
+        hex::encode(self.signature(purpose, value).finalize().into_bytes())
+    }
+
+    /// Whether `tag` is the signature of this value. Takes the same time for every wrong tag.
+    pub fn is_tag_of<'a, T: ?Sized>(&self, purpose: &str, value: &'a T, tag: &str) -> bool
+    where
+        Sorted<'a, T>: Serialize,
+    {
+        let tag = hex::decode(tag).unwrap_or_default();
+        self.signature(purpose, value).verify_slice(&tag).is_ok()
+    }
+
+    fn signature<'a, T: ?Sized>(&self, purpose: &str, value: &'a T) -> Hmac<Sha256>
+    where
+        Sorted<'a, T>: Serialize,
+    {
+        let mut hmac = self.0.clone();
+        // Canonical JSON has no zero byte, so no digest begins like this.
+        hmac.update(b"\0");
+        hmac.update(purpose.as_bytes());
+        hmac.update(b"\0");
+        hmac.update(&canonical_json(value));
+        hmac
+    }
+
     /// The digest of a value's canonical JSON.
     pub fn digest<'a, T: ?Sized>(&self, value: &'a T) -> Digest
     where

@@ -1,20 +1,23 @@
 //! Answers MCP's requests, on any transport and in every version.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult,
-    DiscoverResult, ErrorCode, Extensions, Implementation, ListToolsResult, MetaObject,
-    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
-    Tool,
+    DiscoverResult, ErrorCode, Extensions, Implementation, InputResponses, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::approval::{Way, ask_in_session};
+use super::approval_rounds::{Asked, Round};
 use super::call::{PrepareError, PreparedCall, prepare_call};
 use super::content::{Reply, SERVER_INFO, server_info};
 use super::failure::JsonRpcFailure;
@@ -120,19 +123,28 @@ impl Handler {
         mut invocation: Box<Invocation>,
         mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
+        way: Option<Way>,
     ) -> InvokeResult {
         let cancel = invocation.signals.call_cancelled.clone();
-        let Some(token) = context.meta.get_progress_token() else {
+        let token = context.meta.get_progress_token();
+        if token.is_none() && way.is_none() {
             let call = self.registry.invoke(entry, invocation);
             return unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await;
-        };
+        }
+        let (waits, wait_ends) = (CancellationToken::new(), CancellationToken::new());
+        let id = invocation.id;
+        if way == Some(Way::Form) {
+            invocation.delivery.waits_for_decision = true;
+            invocation.delivery.wait_ends = Some(wait_ends.clone());
+        }
         let (sink, listener) = ProgressSink::channel();
         invocation.delivery.progress = Some(sink);
         let (registry, entry) = (self.registry.clone(), entry.clone());
         let call = AbortOnDropHandle::new(tokio::spawn(async move {
             registry.invoke(&entry, invocation).await
         }));
-        let mut forwarder = ProgressForwarder::new(listener, context.peer.clone(), token);
+        let mut forwarder =
+            ProgressForwarder::new(listener, context.peer.clone(), token, waits.clone());
         let call = async {
             let ended = CancellationToken::new();
             let end = async {
@@ -145,7 +157,72 @@ impl Handler {
             };
             tokio::join!(end, forwarder.forward_until(&ended)).0
         };
-        unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await
+        // In this task: rmcp sends the question on the stream of the request that the task handles.
+        let asked = async {
+            if let Some(way) = way {
+                waits.cancelled().await;
+                let asked = (way, id, &*mcp_peer.caller);
+                Box::pin(ask_in_session(
+                    &self.registry,
+                    asked,
+                    &context.peer,
+                    &wait_ends,
+                ))
+                .await;
+            }
+            std::future::pending::<Infallible>().await
+        };
+        let call = async {
+            tokio::select! {
+                biased;
+                outcome = call => outcome,
+                never = asked => match never {},
+            }
+        };
+        unless_disconnected(Box::pin(call), || cancel.cancel(), mcp_peer, context).await
+    }
+
+    /// Makes the call, or answers a question about it (2026-07-28).
+    async fn run_round(
+        &self,
+        entry: &Arc<Entry>,
+        mut invocation: Box<Invocation>,
+        (mcp_peer, context): (&McpPeer, &RequestContext<RoleServer>),
+        way: Option<Way>,
+        (state, answers): (Option<String>, Option<InputResponses>),
+    ) -> Result<Round, ErrorData> {
+        let arguments = invocation.input.arguments.clone();
+        let asked = Asked {
+            registry: &self.registry,
+            entry,
+            caller: &mcp_peer.caller,
+            arguments: &arguments,
+        };
+        if let Some(state) = state {
+            return asked
+                .answer(way, &state, answers.as_ref(), &invocation)
+                .await;
+        }
+        let Some(way) = way else {
+            let id = invocation.id;
+            let call = self.run_call(entry, invocation, mcp_peer, context, None);
+            return Ok(Round::Ends(id, call.await));
+        };
+        // The question is the answer, so the request does not wait for a decision.
+        let wait_ends = CancellationToken::new();
+        wait_ends.cancel();
+        invocation.delivery.wait_ends = Some(wait_ends);
+        let id = invocation.id;
+        let outcome = self
+            .run_call(entry, invocation, mcp_peer, context, None)
+            .await;
+        Ok(asked.ask(way, id, outcome).await)
+    }
+
+    /// Whether a call of this tool may be answered with a question.
+    pub fn may_ask(&self, catalog: &Catalog, name: &str, caller: &Caller) -> bool {
+        let found = catalog.resolve(name, caller);
+        found.is_ok_and(|(entry, _)| entry.policy.approval.is_some())
     }
 }
 
@@ -274,8 +351,21 @@ impl ServerHandler for Handler {
                 return respond(Reply::from_error(&error, modern));
             }
         };
-        let id = invocation.id;
-        let outcome = self.run_call(&entry, invocation, &mcp_peer, &context).await;
+        let way = Way::for_call(&self.registry, &entry, &mcp_peer.caller, || {
+            context.client_capabilities()
+        });
+        let (id, outcome) = if modern && (way.is_some() || request.request_state.is_some()) {
+            let answers = (request.request_state, request.input_responses);
+            let round = self.run_round(&entry, invocation, (&mcp_peer, &context), way, answers);
+            match Box::pin(round).await? {
+                Round::Asks(question) => return Ok((*question).into()),
+                Round::Ends(id, outcome) => (id, outcome),
+            }
+        } else {
+            let id = invocation.id;
+            let call = self.run_call(&entry, invocation, &mcp_peer, &context, way);
+            (id, call.await)
+        };
         respond(Reply::from_call(
             &self.registry,
             (&entry, &mcp_peer.caller),

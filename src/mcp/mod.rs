@@ -5,6 +5,8 @@
 //! operator. A call passes through its tool's stack like any other call, so limits, cache, ledger
 //! and policies are the same as in REST. This folder only translates requests and answers.
 
+mod approval;
+mod approval_rounds;
 mod call;
 mod content;
 mod failure;
@@ -13,6 +15,7 @@ mod list;
 mod meta;
 mod peer;
 mod progress;
+mod request_state;
 pub mod stdio;
 mod subscribers;
 

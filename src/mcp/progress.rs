@@ -15,8 +15,11 @@ use crate::call::{Event, Listener, Progress};
 pub(super) struct ProgressForwarder {
     listener: Listener,
     peer: Peer<RoleServer>,
-    token: ProgressToken,
+    /// `None`: the client has not requested progress.
+    token: Option<ProgressToken>,
     numbers: ProgressNumbers,
+    /// Tripped when the call begins to wait for approval.
+    waits: CancellationToken,
 }
 
 /// The progress numbers of one call. They must always increase (MCP, Progress).
@@ -28,12 +31,18 @@ struct ProgressNumbers {
 }
 
 impl ProgressForwarder {
-    pub(super) fn new(listener: Listener, peer: Peer<RoleServer>, token: ProgressToken) -> Self {
+    pub(super) fn new(
+        listener: Listener,
+        peer: Peer<RoleServer>,
+        token: Option<ProgressToken>,
+        waits: CancellationToken,
+    ) -> Self {
         Self {
             listener,
             peer,
             token,
             numbers: ProgressNumbers::default(),
+            waits,
         }
     }
 
@@ -53,10 +62,15 @@ impl ProgressForwarder {
     }
 
     async fn forward(&mut self, event: Event) -> bool {
-        let Event::Progress(progress) = event else {
-            return true;
+        let (progress, token) = match (event, &self.token) {
+            (Event::Progress(progress), Some(token)) => (progress, token),
+            (Event::Named("waiting", _), _) => {
+                self.waits.cancel();
+                return true;
+            }
+            _ => return true,
         };
-        let notification = self.numbers.notification(&self.token, &progress);
+        let notification = self.numbers.notification(token, &progress);
         self.peer.notify_progress(notification).await.is_ok()
     }
 }

@@ -245,10 +245,17 @@ impl Waiting {
                 }
             }
         };
+        let is_ended = async {
+            match &call.delivery.wait_ends {
+                Some(ended) => ended.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             seen = look => seen,
             () = sleep(wait) => Seen::TimeIsOver,
+            () = is_ended => Seen::TimeIsOver,
         }
     }
 

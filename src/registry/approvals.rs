@@ -14,8 +14,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Registry;
 use super::waiting_row::waiting_row;
 use crate::call::{
-    ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId, JsonObject,
-    StoredCall, ToolName, approval_hash,
+    Answer, ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId,
+    JsonObject, StoredCall, ToolName, approval_hash,
 };
 use crate::ledger::{
     self, ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState, State,
@@ -86,6 +86,36 @@ impl Registry {
         id: InvocationId,
         decision: Decision,
     ) -> Result<(), DecideError> {
+        let (row, decided) = self.commit_decision(id, decision).await?;
+        self.act(row, decided);
+        Ok(())
+    }
+
+    /// Decides as [`Registry::decide`], and waits for the end of the call. `None`: another request
+    /// of this process waits for the decision, and gets the answer.
+    ///
+    /// # Errors
+    /// [`DecideError`]: nothing has changed.
+    pub async fn decide_and_run(
+        self: &Arc<Self>,
+        id: InvocationId,
+        decision: Decision,
+    ) -> Result<Option<Result<Answer, CallError>>, DecideError> {
+        let (row, decided) = self.commit_decision(id, decision).await?;
+        let Err(decided) = self.shared().waiting_calls.hand_over(decided) else {
+            return Ok(None);
+        };
+        let registry = self.clone();
+        // A task of its own: the decided call goes on if its client disconnects.
+        let call = tokio::spawn(async move { registry.run_stored(row, decided).await });
+        Ok(call.await.ok().flatten())
+    }
+
+    async fn commit_decision(
+        self: &Arc<Self>,
+        id: InvocationId,
+        decision: Decision,
+    ) -> Result<(ApprovalRow, Decided), DecideError> {
         let shared = self.shared();
         let row = shared.ledger.find_approval(id).await?;
         let row = row.ok_or(DecideError::NotFound)?;
@@ -129,8 +159,7 @@ impl Registry {
             });
         }
         self.publish(id).await;
-        self.act(row, Decided { stage, active });
-        Ok(())
+        Ok((row, Decided { stage, active }))
     }
 
     async fn publish(&self, id: InvocationId) {
@@ -284,13 +313,18 @@ impl Registry {
         }
     }
 
-    async fn run_stored(&self, row: ApprovalRow, Decided { stage, active }: Decided) {
+    /// Runs a decided call, or writes its row. `None`: its tool or its stored form is gone.
+    async fn run_stored(
+        &self,
+        row: ApprovalRow,
+        Decided { stage, active }: Decided,
+    ) -> Option<Result<Answer, CallError>> {
         let id = row.invocation;
         let (Some(mut call), Some(entry)) = (self.stored_call(&row), self.get(&row.tool)) else {
             if let Err(error) = self.end_without_tool(&row, &stage).await {
                 tracing::error!(%id, %error, "the end of a waiting call could not be written");
             }
-            return;
+            return None;
         };
         if let ApprovalStage::Approved(approved) = &stage
             && let Some(changed) = &approved.changed_arguments
@@ -298,10 +332,12 @@ impl Registry {
             call.input.arguments = changed.clone();
         }
         call.approval = Some(Arc::new(stage));
-        if let Err(error) = self.invoke(&entry, call).await {
+        let outcome = self.invoke(&entry, call).await;
+        if let Err(error) = &outcome {
             tracing::debug!(%id, %error, "a call that waited for approval has ended");
         }
         drop(active);
+        Some(outcome)
     }
 
     /// The stored call, as one that starts now. `None`: it is not stored, or a newer version stored

@@ -38,6 +38,7 @@ mod literals; // values from references are text, also inside templates
 mod log; // the event of each call, and the ids of requests
 mod long_work; // streams of events, calls that are looked up
 mod mcp; // MCP without sessions: 2026-07-28
+mod mcp_approvals; // calls that wait for a person, asked for through the MCP client
 mod mcp_sessions; // MCP with sessions: 2025-03-26 to 2025-11-25
 mod messages;
 mod metrics; // GET /metrics after known traffic

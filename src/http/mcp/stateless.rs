@@ -190,7 +190,10 @@ fn is_plain_call(
         && meta.get(META_VERSION).and_then(Value::as_str) == Some(STATELESS_VERSION)
         && meta
             .get(META_CAPABILITIES)
-            .is_some_and(|capabilities| ClientCapabilities::deserialize(capabilities).is_ok())
+            .and_then(|capabilities| ClientCapabilities::deserialize(capabilities).ok())
+            .is_some_and(|client| {
+                client.elicitation.is_none() || !handler.may_ask(catalog, name, caller)
+            })
         && !meta.contains_key("progressToken")
         && !handler.has_header_parameters(catalog, name, caller)
 }

@@ -107,8 +107,19 @@ impl TestApp {
 
     /// Opens a session in that version.
     pub(crate) async fn session(&self, version: &str, key: Option<&str>) -> Session<'_> {
+        self.session_of(version, key, json!({})).await
+    }
+
+    /// Opens a session of a client with these capabilities.
+    pub(crate) async fn session_of(
+        &self,
+        version: &str,
+        key: Option<&str>,
+        capabilities: Value,
+    ) -> Session<'_> {
         let client = json!({"name": "test", "version": "1"});
-        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
+        let params =
+            json!({"protocolVersion": version, "capabilities": capabilities, "clientInfo": client});
         let response = self
             .respond(mcp_request(&rpc_message("initialize", params), key, &[]))
             .await;

@@ -1,0 +1,130 @@
+//! The `requestState` of a call that waits for its caller's own decision (2026-07-28).
+//!
+//! A client sends the state back with the answer. It is signed, and its signature covers the call,
+//! the caller, the tool and the arguments. So a state of another call, caller or request is
+//! refused, and a state never decides twice, because the ledger keeps one decision for each call.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::call::{DigestKey, InvocationId, JsonObject};
+
+/// Separates these signatures from all others with the same key.
+const PURPOSE: &str = "mcp request state of an approval";
+
+/// The request that a state belongs to.
+#[derive(Clone, Copy)]
+pub(super) struct StateScope<'a> {
+    /// Name of the caller.
+    pub(super) caller: &'a str,
+    /// Name of the tool.
+    pub(super) tool: &'a str,
+    /// The arguments as received.
+    pub(super) arguments: &'a JsonObject,
+}
+
+/// Why a state is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StateError {
+    /// The state was not made for this request, or was changed.
+    #[error(
+        "requestState does not belong to this request: send it back unchanged, with the same name and arguments"
+    )]
+    Foreign,
+    /// The state is too old.
+    #[error("requestState has expired: call the tool again")]
+    Expired,
+}
+
+impl StateScope<'_> {
+    /// The state for a waiting call of this request.
+    pub(super) fn seal(self, key: &DigestKey, call: InvocationId, expires: Timestamp) -> String {
+        let expires = expires.as_millisecond();
+        format!("{call}.{expires}.{}", self.tag(key, call, expires))
+    }
+
+    /// The waiting call of a state that this service has made for this request.
+    pub(super) fn open(
+        self,
+        key: &DigestKey,
+        state: &str,
+        now: Timestamp,
+    ) -> Result<InvocationId, StateError> {
+        let mut parts = state.splitn(3, '.');
+        let mut next = || parts.next().ok_or(StateError::Foreign);
+        let (call, expires, tag) = (next()?, next()?, next()?);
+        let call: InvocationId = call.parse().map_err(|_| StateError::Foreign)?;
+        let expires: i64 = expires.parse().map_err(|_| StateError::Foreign)?;
+        let data = self.signed_data(call, expires);
+        if !key.is_tag_of(PURPOSE, &data, tag) {
+            return Err(StateError::Foreign);
+        }
+        if now.as_millisecond() >= expires {
+            return Err(StateError::Expired);
+        }
+        Ok(call)
+    }
+
+    fn tag(self, key: &DigestKey, call: InvocationId, expires: i64) -> String {
+        key.tag(PURPOSE, &self.signed_data(call, expires))
+    }
+
+    fn signed_data(self, call: InvocationId, expires: i64) -> serde_json::Value {
+        json!([
+            call.to_string(),
+            expires,
+            self.caller,
+            self.tool,
+            self.arguments
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_unchanged_state_of_the_same_request_opens() {
+        let key = DigestKey::random().unwrap();
+        let arguments = json!({"a": 1, "b": 2}).as_object().cloned().unwrap();
+        let scope = StateScope {
+            caller: "carol",
+            tool: "pay",
+            arguments: &arguments,
+        };
+        let (call, now) = (InvocationId::new(), Timestamp::UNIX_EPOCH);
+        let later = Timestamp::from_millisecond(1000).unwrap();
+        let state = scope.seal(&key, call, later);
+        assert_eq!(scope.open(&key, &state, now), Ok(call));
+        assert_eq!(scope.open(&key, &state, later), Err(StateError::Expired));
+        let other = json!({"a": 1, "b": 3}).as_object().cloned().unwrap();
+        for foreign in [
+            StateScope {
+                caller: "dave",
+                ..scope
+            },
+            StateScope {
+                tool: "mail",
+                ..scope
+            },
+            StateScope {
+                arguments: &other,
+                ..scope
+            },
+        ] {
+            assert_eq!(foreign.open(&key, &state, now), Err(StateError::Foreign));
+        }
+        let longer = state.replacen(".1000.", ".2000.", 1);
+        let moved = state.replacen(&call.to_string(), &InvocationId::new().to_string(), 1);
+        let unsigned = state.rsplit_once('.').unwrap().0.to_owned();
+        for changed in [longer, moved, unsigned, String::new(), format!("{state}0")] {
+            assert_eq!(scope.open(&key, &changed, now), Err(StateError::Foreign));
+        }
+        let other_key = DigestKey::random().unwrap();
+        assert_eq!(
+            scope.open(&other_key, &state, now),
+            Err(StateError::Foreign)
+        );
+    }
+}
