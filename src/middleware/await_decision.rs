@@ -113,17 +113,21 @@ impl Waiting {
         let again = invocation.clone();
         // The request waits from here on, so no decision is missed.
         let mut waiter = self.parts.waiting_calls.wait_for(invocation.id);
-        match inner.call(invocation).await {
-            Err(CallError::WaitsForApproval { .. }) => {}
-            outcome => return outcome,
-        }
-        if let Some(sink) = &again.delivery.progress {
-            sink.send_event("waiting", &self.waiting_event(&again));
-        }
+        // A caller may also leave while the call is stored.
         let mut withdrawal = Withdrawal {
             call: (again.idempotency_key.is_none() && !again.delivery.responds_async)
                 .then(|| (self.clone(), inner.clone(), again.clone())),
         };
+        match inner.call(invocation).await {
+            Err(CallError::WaitsForApproval { .. }) => {}
+            outcome => {
+                withdrawal.call = None;
+                return outcome;
+            }
+        }
+        if let Some(sink) = &again.delivery.progress {
+            sink.send_event("waiting", &self.waiting_event(&again));
+        }
         let decided = tokio::select! {
             biased;
             decided = &mut waiter.decided => decided.ok(),
@@ -316,7 +320,13 @@ impl Waiting {
             }),
             ..ApprovalChange::new(id, from, to, process)
         };
-        if matches!(self.parts.ledger.change_approval(withdraw).await, Ok(true)) {
+        let mut changed = self.parts.ledger.change_approval(withdraw.clone()).await;
+        if matches!(changed, Ok(false)) {
+            // The call may still be on its way into the ledger.
+            sleep(LOOK_INTERVAL).await;
+            changed = self.parts.ledger.change_approval(withdraw).await;
+        }
+        if matches!(changed, Ok(true)) {
             let feed = self.parts.in_flight_calls.events();
             publish_approval(feed, &*self.parts.ledger, id).await;
             let stage = ApprovalStage::Refused(CallError::Cancelled { started: false });
