@@ -120,6 +120,8 @@ def example_value(name):
     """A value that `check` takes for a variable of this name."""
     if re.search(r"DATABASE|POSTGRES|PG", name):
         return "postgres://reader:example@127.0.0.1/example"
+    if name == "HOOK_SECRET":
+        return "whsec_" + "QUFB" * 10
     return "http://127.0.0.1:9/example" if name.endswith("URL") else f"example-value-of-{name.lower()}"
 
 
