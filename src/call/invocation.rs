@@ -200,6 +200,8 @@ pub struct Delivery {
     pub responds_async: bool,
     /// Whether the caller follows the call until a person has decided, however long that takes.
     pub waits_for_decision: bool,
+    /// Cancelled when the call begins to wait for a decision.
+    pub waits: Option<CancellationToken>,
     /// Ends the wait for a decision: the request is then answered that its call waits.
     pub wait_ends: Option<CancellationToken>,
     /// The sink for the tool's progress. `None` if no client listens.

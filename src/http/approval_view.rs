@@ -166,7 +166,13 @@ pub(super) fn kept_arguments(registry: &Registry, id: InvocationId) -> Option<Js
 /// caller decides about its own call only if the policy names it. Without callers, every client is
 /// the operator.
 pub(super) fn may_decide(registry: &Registry, caller: &Caller, row: &ApprovalRow) -> bool {
-    let is_named = row.approvers().any(|name| *name == *caller.name);
+    // The policy named the caller at the request, and names it still.
+    let entry = registry.get(&row.tool);
+    let policy = entry
+        .as_ref()
+        .and_then(|entry| entry.policy.approval.as_ref());
+    let is_named = row.approvers().any(|name| *name == *caller.name)
+        && policy.is_some_and(|policy| policy.by.contains(&caller.name));
     let is_own = row.caller == caller.name && !registry.catalog().callers().is_empty();
     is_named || (caller.admin && !is_own)
 }

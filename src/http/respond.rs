@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -300,12 +301,25 @@ fn add_location(id: InvocationId, response: &mut Response) {
 fn spawn_call(
     registry: Arc<Registry>,
     entry: Arc<Entry>,
-    invocation: Box<Invocation>,
+    mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> JoinHandle<InvokeResult> {
+    let waits = entry.policy.approval.is_some().then(CancellationToken::new);
+    invocation.delivery.waits.clone_from(&waits);
     tokio::spawn(async move {
-        let _reserved = reserved;
-        registry.invoke(&entry, invocation).await
+        let mut call = pin!(registry.invoke(&entry, invocation));
+        if let Some(waits) = waits {
+            tokio::select! {
+                biased;
+                outcome = &mut call => return outcome,
+                // A call that waits for a person holds no memory that others need.
+                () = waits.cancelled() => drop(reserved),
+            }
+            return call.await;
+        }
+        let outcome = call.await;
+        drop(reserved);
+        outcome
     })
 }
 

@@ -183,6 +183,17 @@ pub trait Ledger: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// The name of this process among those that write to the ledger; `None` if it is the only one.
+    fn process(&self) -> Option<Arc<str>> {
+        self.replica()
+    }
+
+    /// The names of the processes that write to the ledger.
+    async fn living_processes(&self) -> Result<Vec<Arc<str>>, Error> {
+        let replicas = self.replicas().await?.into_iter();
+        Ok(replicas.map(|one| one.replica).collect())
+    }
+
     /// Receives the changes that other replicas make from now on; `None` if the engine has no
     /// replicas.
     fn watch_shared_changes(&self) -> Option<broadcast::Receiver<SharedChange>> {

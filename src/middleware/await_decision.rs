@@ -18,11 +18,11 @@ use tower::{Layer, Service};
 use super::approval::ApprovalParts;
 use super::approval_notice::publish_approval;
 use crate::call::{
-    Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation, Meta,
-    waiting_result,
+    Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation,
+    InvocationId, Meta, waiting_result,
 };
 use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalState, End, State};
-use crate::tracking::waiting_calls::{ActiveGuard, Decided};
+use crate::tracking::waiting_calls::{ActiveGuard, Decided, WaitingCalls};
 
 /// How often a waiting request looks for a decision of another process.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -125,6 +125,9 @@ impl Waiting {
                 return outcome;
             }
         }
+        if let Some(waits) = &again.delivery.waits {
+            waits.cancel();
+        }
         if let Some(sink) = &again.delivery.progress {
             sink.send_event("waiting", &self.waiting_event(&again));
         }
@@ -206,11 +209,13 @@ impl Waiting {
                 }
             }
         };
+        let mut kept = ForgetOnDrop(Some((self.parts.waiting_calls.clone(), id)));
         let outcome = inner.call(invocation).await;
         if let Err(CallError::LedgerUnavailable { started: false, .. } | CallError::Draining) =
             outcome
         {
             // The tool has not run, and the call has no row. The call starts later.
+            kept.0 = None;
             return Ok(waiting);
         }
         let done = ApprovalChange {
@@ -220,18 +225,22 @@ impl Waiting {
         if let Err(error) = self.parts.ledger.change_approval(done).await {
             tracing::warn!(%id, %error, "an approval stays open, although its call has ended");
         }
-        self.parts.waiting_calls.forget(id);
         outcome
+    }
+
+    /// How long a request waits.
+    fn decision_wait(&self, call: &Invocation) -> Duration {
+        if call.delivery.waits_for_decision {
+            return self.policy.expires.saturating_add(LOOK_INTERVAL * 5);
+        }
+        let deadline = call.timing.deadline;
+        let time = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        self.policy.wait.min(time.unwrap_or(Duration::MAX))
     }
 
     /// Returns when the request has waited long enough, or when another process has decided.
     async fn look_for_decision(&self, call: &Invocation) -> Seen {
-        let mut wait = self.policy.wait;
-        if call.delivery.waits_for_decision {
-            wait = self.policy.expires.saturating_add(LOOK_INTERVAL * 5);
-        } else if let Some(deadline) = call.timing.deadline {
-            wait = wait.min(deadline.saturating_duration_since(Instant::now()));
-        }
+        let wait = self.decision_wait(call);
         let mut looks = interval_at(Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
         let look = async {
             loop {
@@ -243,7 +252,7 @@ impl Waiting {
                 let process = self.parts.waiting_calls.process(&*self.parts.ledger);
                 if let Ok(Some(row)) = found
                     && row.state != ApprovalState::Waiting
-                    && row.runner != process
+                    && (row.done || row.runner != process)
                 {
                     return Seen::Elsewhere;
                 }
@@ -263,9 +272,10 @@ impl Waiting {
         }
     }
 
-    /// Waits for the end of a call that another process runs, at most as long as for a decision.
+    /// Waits for the end of a call that another task or process runs, at most as long as for a
+    /// decision.
     async fn answer_from_ledger(&self, call: &Invocation) -> Outcome {
-        let until = Instant::now() + self.policy.wait;
+        let until = Instant::now() + self.decision_wait(call);
         while Instant::now() < until && !self.parts.in_flight_calls.is_closed() {
             if let Ok(Some(found)) = self.parts.ledger.get(call.id).await
                 && found.row.state != State::Reserved
@@ -333,6 +343,17 @@ impl Waiting {
             let _ = self.run_again(inner, call, stage).await;
         }
         drop(active);
+    }
+}
+
+/// Removes the arguments of a call from memory when the call has ended, or its caller has left.
+struct ForgetOnDrop(Option<(WaitingCalls, InvocationId)>);
+
+impl Drop for ForgetOnDrop {
+    fn drop(&mut self) {
+        if let Some((table, id)) = &self.0 {
+            table.forget(*id);
+        }
     }
 }
 

@@ -201,8 +201,8 @@ impl Registry {
         if found.is_empty() {
             return Ok(());
         }
-        let replicas = shared.ledger.replicas().await?;
-        let alive: HashSet<Arc<str>> = replicas.into_iter().map(|one| one.replica).collect();
+        let alive = shared.ledger.living_processes().await?;
+        let alive: HashSet<Arc<str>> = alive.into_iter().collect();
         for row in found {
             let Some(active) = shared.waiting_calls.activate(row.invocation) else {
                 continue;
@@ -225,11 +225,9 @@ impl Registry {
             ..ApprovalQuery::default()
         };
         let found = shared.ledger.list_approvals(&waiting).await?;
-        let replicas = shared.ledger.replicas().await?;
+        let living = shared.ledger.living_processes().await?;
         let is_lost = |row: &ApprovalRow| {
-            row.call.is_none()
-                && row.runner != self.process()
-                && !replicas.iter().any(|one| one.replica == row.runner)
+            row.call.is_none() && row.runner != self.process() && !living.contains(&row.runner)
         };
         for row in found.into_iter().filter(is_lost) {
             if let Some(active) = shared.waiting_calls.activate(row.invocation) {
@@ -282,11 +280,19 @@ impl Registry {
             ApprovalState::Started if !has_row => ApprovalState::Approved,
             state => state,
         };
+        // The process that has the row answers requests that wait for the call.
+        let runner = match has_row {
+            true => row.runner.clone(),
+            false => self.process(),
+        };
         let take = ApprovalChange {
             from_runner: Some(row.runner.clone()),
             done: has_row,
-            ..ApprovalChange::new(id, row.state, to, self.process())
+            ..ApprovalChange::new(id, row.state, to, runner)
         };
+        if has_row {
+            self.shared().waiting_calls.forget(id);
+        }
         if !ledger.change_approval(take).await? || has_row {
             return Ok(());
         }
@@ -346,7 +352,7 @@ impl Registry {
         let now = self.shared().clock.now();
         if let Some(kept) = self.shared().waiting_calls.kept(row.invocation) {
             let stored = StoredCall::new(&kept.invocation, &kept.invocation.input.arguments);
-            let Invocation { tool, caller, .. } = *kept.invocation;
+            let (tool, caller) = (kept.invocation.tool, self.caller_named(&row.caller));
             return Some(stored.to_invocation(row.invocation, tool, caller, now));
         }
         let stored: StoredCall = serde_json::from_str(row.call.as_deref()?).ok()?;

@@ -165,6 +165,7 @@ impl Registry {
 
     fn swap_catalog(&self, next: Catalog) {
         self.current.store(Arc::new(next));
+        self.shared.waiting_calls.note_new_catalog();
         self.changes.send_replace(());
     }
 

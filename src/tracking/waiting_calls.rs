@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
@@ -13,6 +14,8 @@ use crate::ledger::Ledger;
 
 /// Maximum number of calls that wait in memory only.
 const MAX_KEPT: usize = 1000;
+/// Maximum number of such calls of one caller.
+const MAX_KEPT_OF_CALLER: usize = 200;
 
 /// Memory for held messages, in bytes. The oldest ones make room.
 const MAX_HELD_BYTES: u64 = 16 << 20;
@@ -23,6 +26,8 @@ pub struct WaitingCalls(Arc<Shared>);
 
 struct Shared {
     process: Arc<str>,
+    /// How often the catalog has changed.
+    generation: AtomicU64,
     /// Messages whose results must not be stored. See [`WaitingCalls::hold`].
     held: Cache<InvocationId, Arc<str>>,
     tables: Mutex<Tables>,
@@ -30,10 +35,17 @@ struct Shared {
 
 #[derive(Default)]
 struct Tables {
-    waiters: HashMap<InvocationId, oneshot::Sender<Decided>>,
+    waiters: HashMap<InvocationId, WaitingRequest>,
     kept: HashMap<InvocationId, KeptCall>,
     /// Decided calls on which this process acts.
     active: HashSet<InvocationId>,
+}
+
+/// A request that waits for the decision about its call.
+struct WaitingRequest {
+    /// The catalog whose stack and caller the request holds.
+    generation: u64,
+    decided: oneshot::Sender<Decided>,
 }
 
 /// A call whose arguments must not be stored.
@@ -74,6 +86,7 @@ impl Default for WaitingCalls {
         let process = format!("process-{}", InvocationId::new());
         Self(Arc::new(Shared {
             process: process.into(),
+            generation: AtomicU64::default(),
             held: Cache::builder()
                 .weigher(|_, message: &Arc<str>| u32::try_from(message.len()).unwrap_or(u32::MAX))
                 .max_capacity(MAX_HELD_BYTES)
@@ -86,13 +99,17 @@ impl Default for WaitingCalls {
 impl WaitingCalls {
     /// The name of this process among those that act on approvals.
     pub fn process(&self, ledger: &dyn Ledger) -> Arc<str> {
-        ledger.replica().unwrap_or_else(|| self.0.process.clone())
+        ledger.process().unwrap_or_else(|| self.0.process.clone())
     }
 
     /// Enters a request that waits for a decision.
     pub fn wait_for(&self, id: InvocationId) -> Waiter {
         let (sender, decided) = oneshot::channel();
-        self.0.tables.lock().waiters.insert(id, sender);
+        let request = WaitingRequest {
+            generation: self.0.generation.load(Ordering::Acquire),
+            decided: sender,
+        };
+        self.0.tables.lock().waiters.insert(id, request);
         Waiter {
             id,
             table: self.clone(),
@@ -104,7 +121,10 @@ impl WaitingCalls {
     #[must_use]
     pub fn keep(&self, id: InvocationId, call: KeptCall) -> bool {
         let kept = &mut self.0.tables.lock().kept;
-        let has_room = kept.len() < MAX_KEPT;
+        let is_own =
+            |other: &&KeptCall| other.invocation.caller.name == call.invocation.caller.name;
+        let has_room =
+            kept.len() < MAX_KEPT && kept.values().filter(is_own).count() < MAX_KEPT_OF_CALLER;
         if has_room {
             kept.insert(id, call);
         }
@@ -141,15 +161,22 @@ impl WaitingCalls {
         })
     }
 
+    /// Notes that tools or callers have changed. Requests that wait meanwhile hold old ones, so they
+    /// do not run their calls.
+    pub fn note_new_catalog(&self) {
+        self.0.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Hands a decision to the request that waits for it.
     ///
     /// # Errors
-    /// The decision, if no request of this process waits.
+    /// The decision, if no request of this process waits, or if tools or callers have changed since.
     pub fn hand_over(&self, decided: Decided) -> Result<(), Decided> {
         let waiter = self.0.tables.lock().waiters.remove(&decided.active.id);
+        let generation = self.0.generation.load(Ordering::Acquire);
         match waiter {
-            Some(waiter) => waiter.send(decided),
-            None => Err(decided),
+            Some(waiter) if waiter.generation == generation => waiter.decided.send(decided),
+            _ => Err(decided),
         }
     }
 }

@@ -409,3 +409,54 @@ async fn call_waits_no_longer_than_its_own_timeout() {
         .unwrap();
     assert_eq!(status, StatusCode::ACCEPTED);
 }
+
+/// A request for a stream of events, read to its end.
+async fn stream(app: &TestApp, arguments: Value) -> String {
+    let body = json!({"arguments": arguments});
+    let mut request = request("POST", "/tools/pay/invoke", Some(AGENT), Some(body));
+    let accept = "text/event-stream".parse().unwrap();
+    request.headers_mut().insert("accept", accept);
+    let body = app.respond(request).await.into_body();
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    String::from_utf8(bytes.into()).unwrap()
+}
+
+/// The path of the call that waits.
+async fn waiting_call(app: &TestApp) -> String {
+    loop {
+        let (_, list) = app.get_as(BOSS, "/approvals?state=waiting").await;
+        if let Some(id) = list["approvals"][0]["invocation_id"].as_str() {
+            return format!("/invocations/{id}");
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn followed_call_starts_with_the_rights_of_its_start() {
+    let service = Service::new("approval: true").await;
+    let decide = async {
+        let call = waiting_call(&service.app).await;
+        let denied =
+            manifest("approval: true").replace("{name: agent, ", "{name: agent, deny: [pay], ");
+        service.app.write("toolcrib.yaml", &denied);
+        assert_eq!(service.app.reload().await, None);
+        let (status, _) = service.decide(BOSS, &call, "approve", json!({})).await;
+        assert_eq!(status, StatusCode::OK);
+    };
+    let (events, ()) = tokio::join!(stream(&service.app, json!({"amount": 1})), decide);
+    assert!(events.contains(r#""kind":"forbidden""#), "{events}");
+    assert_eq!(service.runs(), 0);
+}
+
+#[tokio::test]
+async fn caller_that_the_policy_no_longer_names_decides_nothing() {
+    let service = Service::new(ASKS).await;
+    let call = service.waiting(500).await;
+    let policy = ASKS.replace("by: [carol], ", "");
+    service.app.write("toolcrib.yaml", &manifest(&policy));
+    assert_eq!(service.app.reload().await, None);
+    let (status, _) = service.decide(CAROL, &call, "approve", json!({})).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert_eq!(service.runs(), 0);
+}

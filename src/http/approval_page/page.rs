@@ -14,6 +14,7 @@ use crate::http::problem::{ApiError, Problem};
 use crate::ledger::{ApprovalRow, ApprovalState};
 use crate::middleware::approval_request::ApprovalRequest;
 use crate::registry::Registry;
+use crate::text::sanitize::escape_invisible;
 
 const PAGE: &str = include_str!("page.html");
 /// The page may send its form to this service, and nothing else. The style is in the page.
@@ -82,7 +83,8 @@ impl Page {
             title,
             text,
             can_decide,
-            call: Some(ShownCall {
+            // A link tells nothing about a call after its decision.
+            call: can_decide.then(|| ShownCall {
                 id: row.invocation.to_string(),
                 tool: row.tool.clone(),
                 caller: row.caller.clone(),
@@ -91,6 +93,7 @@ impl Page {
                 message: shown.and_then(|request| request.message.clone()),
                 arguments: arguments
                     .and_then(|arguments| serde_json::to_string_pretty(&arguments).ok())
+                    .map(|text| escape_invisible(&text))
                     .unwrap_or_else(|| "The arguments of this call are not kept.".into()),
                 requested_at: row.requested_at.to_string(),
                 expires_at: row.expires_at.to_string(),

@@ -108,8 +108,8 @@ impl Notifier {
                 }
                 if row.runner != own {
                     if living.is_none() {
-                        let replicas = shared.ledger.replicas().await?;
-                        living = Some(replicas.into_iter().map(|one| one.replica).collect());
+                        let processes = shared.ledger.living_processes().await?;
+                        living = Some(processes.into_iter().collect());
                     }
                     if living.as_ref().is_some_and(|all| all.contains(&row.runner)) {
                         continue;

@@ -364,6 +364,14 @@ impl Ledger for SqliteLedger {
         Ok(changed > 0)
     }
 
+    fn process(&self) -> Option<Arc<str>> {
+        self.process.as_ref().map(ProcessLock::name)
+    }
+
+    async fn living_processes(&self) -> Result<Vec<Arc<str>>, Error> {
+        Ok(processes::find_living(&self.path))
+    }
+
     async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
         self.commit_change(Change::MarkApproval(id, mark)).await?;
         Ok(())

@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -60,11 +61,20 @@ impl ProcessLock {
         self.number
     }
 
+    /// The name of the process.
+    pub(super) fn name(&self) -> Arc<str> {
+        name_of(self.number)
+    }
+
     /// Removes the file, once the calls of the process are settled.
     pub(super) fn remove(&self) {
         // A file that stays costs the next start one look.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+fn name_of(number: i64) -> Arc<str> {
+    format!("process-{number:x}").into()
 }
 
 fn lock_prefix(ledger: &Path) -> OsString {
@@ -73,9 +83,8 @@ fn lock_prefix(ledger: &Path) -> OsString {
     path
 }
 
-/// The processes that have ended and whose files are still there. Their locks are held meanwhile, so
-/// only one process settles them.
-pub(super) fn find_ended(ledger: &Path) -> Vec<ProcessLock> {
+/// The lock files of all processes, with their numbers.
+fn lock_files(ledger: &Path) -> Vec<(i64, PathBuf)> {
     let prefix = lock_prefix(ledger);
     let prefix = Path::new(&prefix);
     let name = prefix.file_name().unwrap_or_default().as_encoded_bytes();
@@ -83,11 +92,19 @@ pub(super) fn find_ended(ledger: &Path) -> Vec<ProcessLock> {
     let Ok(files) = fs::read_dir(folder.unwrap_or(Path::new("."))) else {
         return Vec::new();
     };
-    let ended = |file: fs::DirEntry| {
+    let numbered = |file: fs::DirEntry| {
         let number = file.file_name();
         let number = number.as_encoded_bytes().strip_prefix(name)?;
         let number = i64::from_str_radix(str::from_utf8(number).ok()?, 16).ok()?;
-        let path = file.path();
+        Some((number, file.path()))
+    };
+    files.flatten().filter_map(numbered).collect()
+}
+
+/// The processes that have ended and whose files are still there. Their locks are held meanwhile, so
+/// only one process settles them.
+pub(super) fn find_ended(ledger: &Path) -> Vec<ProcessLock> {
+    let ended = |(number, path): (i64, PathBuf)| {
         let locked = OpenOptions::new().write(true).open(&path).ok()?;
         locked.try_lock().ok()?;
         Some(ProcessLock {
@@ -96,7 +113,20 @@ pub(super) fn find_ended(ledger: &Path) -> Vec<ProcessLock> {
             _locked: locked,
         })
     };
-    files.flatten().filter_map(ended).collect()
+    lock_files(ledger).into_iter().filter_map(ended).collect()
+}
+
+/// The names of the processes that hold their locks. A process that another one settles just now is
+/// among them.
+pub(super) fn find_living(ledger: &Path) -> Vec<Arc<str>> {
+    let is_locked = |path: &Path| {
+        let file = OpenOptions::new().write(true).open(path);
+        // A lock that this look takes is released at once.
+        file.is_ok_and(|file| file.try_lock_shared().is_err())
+    };
+    let files = lock_files(ledger).into_iter();
+    let living = files.filter(|(_, path)| is_locked(path));
+    living.map(|(number, _)| name_of(number)).collect()
 }
 
 /// Settles the calls of processes that end, as long as this process runs.
