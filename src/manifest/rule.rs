@@ -66,6 +66,7 @@ rules! {
     IdleLimit "idle-limit" "a limit that is never reached, because another one is reached first",
     CrowdedDeadline "crowded-deadline" "hint: attempts that do not fit into the deadline",
     GreedyTool "greedy-tool" "hint: a tool that may use all of server.max_in_flight",
+    MemoryApproval "memory-approval" "hint: calls that wait for approval in memory only, and expire at a restart",
     UncachedRead "uncached-read" "hint: a read tool whose results are not cached",
     UnusedContext "unused-context" "a context field that the tool declares and does not use",
     SharedContext "shared-context" "a cache key that lacks context fields of the tool",

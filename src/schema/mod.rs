@@ -30,3 +30,4 @@ pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;
 pub use page_fields::PageFields;
 pub use sample::sample_value;
+pub use write_only::has_write_only;

@@ -26,6 +26,11 @@ const OF_PARTS: [&str; 5] = [
     "contains",
 ];
 
+/// Whether any part of a schema is marked `writeOnly`.
+pub fn has_write_only(schema: &Value) -> bool {
+    WriteOnly::from_schema(schema).is_some()
+}
+
 /// The parts of one schema that lead to a `writeOnly` mark. They are computed once.
 pub(super) struct WriteOnly {
     /// Addresses of these parts. They stay valid because the schema is never moved.

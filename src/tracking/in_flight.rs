@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::events::EventFeed;
-use crate::call::{Clock, Effect, Invocation, InvocationId};
+use crate::call::{ApprovalStage, Clock, Effect, Invocation, InvocationId};
 use crate::ledger::{Row, State};
 
 /// The table of running calls. Clones share it.
@@ -122,7 +122,12 @@ impl InFlightCalls {
         // `closed`, or `wait_until_empty` waits for it.
         let task = self.tasks.token();
         drop(calls);
-        if self.events.has_subscribers() {
+        // A refused call only gets its row.
+        let is_refused = matches!(
+            invocation.approval.as_deref(),
+            Some(ApprovalStage::Refused(_))
+        );
+        if self.events.has_subscribers() && !is_refused {
             self.events
                 .publish_started(&running_row(invocation, effect));
         }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::{Lints, limits};
 use crate::call::units::HumanDuration;
-use crate::call::{Effect, Kind};
+use crate::call::{Capture, Effect, Kind};
 use crate::manifest::finding::Location;
 use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
+use crate::schema;
 
 /// Checks the policy of one tool.
 pub(super) fn check_tool_policy(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
@@ -41,6 +42,20 @@ pub(super) fn check_tool_policy(parsed: &ParsedTool, entry_path: &str, lints: &m
                 message,
             );
         }
+    }
+    let hides_arguments = || schema::has_write_only(&tool.definition.input_schema);
+    if let Some((location, _)) = find_key(entry, "approval")
+        && policy.approval.is_some()
+        && (policy.capture == Some(Capture::Digest) || hides_arguments())
+    {
+        let message = "the arguments of this tool must not be stored (capture: digest, or writeOnly in the schema), \
+                       so calls wait for approval in memory, and expire at a restart";
+        lints.hint(
+            Rule::MemoryApproval,
+            location,
+            format!("{entry_path}.approval"),
+            message,
+        );
     }
     // A built-in decides itself whether its results can be cached. A disabled tool has no results.
     let may_cache = policy.effect == Effect::Read && tool.kind != Kind::Native && policy.enabled;
@@ -138,6 +153,16 @@ fn format_time(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{finding_lines, tool_findings};
+
+    #[test]
+    fn approvals_in_memory_are_hints() {
+        let findings = |more: &str| tool_findings(&format!("    effect: write\n{more}"));
+        assert_eq!(findings("    approval: true\n"), [""; 0]);
+        assert_eq!(
+            findings("    approval: true\n    capture: digest\n"),
+            ["hint memory-approval approval 7"]
+        );
+    }
 
     #[test]
     fn uncached_read_tools_are_hints() {
