@@ -166,6 +166,24 @@ impl Model {
         }
     }
 
+    /// The counter of a charge. A new one has the window of the ledger, and no used units.
+    pub(super) fn new_or_existing_counter(
+        &mut self,
+        charge: &Charge,
+        found: &Charged,
+    ) -> &mut CounterValue {
+        let instances = &mut self.instances;
+        self.counters.entry(counter_key(charge)).or_insert_with(|| {
+            *instances += 1;
+            CounterValue {
+                window_start: found.window_start,
+                used: 0,
+                counted_at: i64::MAX,
+                instance: *instances,
+            }
+        })
+    }
+
     /// Whether the reservation succeeds. The error is the call that holds the key, or `None` for a
     /// full limit.
     pub(super) fn reserve(
