@@ -11,6 +11,8 @@ const optional = (path: string) => (path.startsWith("/approvals?") ? "/approvals
 /** So many times as long as a load took, no news makes another. */
 const REST = 8;
 const MOST_REST = 15_000;
+/** A caller waits for the decision of a person, so a slow machine must not hide a new approval. */
+const MOST_REST_OF_APPROVALS = 2_000;
 
 export interface Loaded<T> { data: T | null; error: ApiError | null; reload: () => void; path: string | null }
 
@@ -20,6 +22,7 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
   const [turn, setTurn] = useState(0);
   const [pending, setPending] = useState(0);
   const revision = topics.reduce((sum, topic) => sum + news[topic].value, 0);
+  const mostRest = topics.includes("approvals") ? MOST_REST_OF_APPROVALS : MOST_REST;
   const busy = useRef(false);
   const again = useRef(false);
   const latest = useRef(path);
@@ -58,7 +61,7 @@ export function useData<T>(path: string | null, topics: Topic[] = [], every = 0)
       .finally(() => {
         busy.current = false;
         const ended = performance.now();
-        slow.current = { path, until: ended + Math.min(MOST_REST, REST * (ended - began)), turn };
+        slow.current = { path, until: ended + Math.min(mostRest, REST * (ended - began)), turn };
         if (again.current) {
           again.current = false;
           setPending((value) => value + 1);
