@@ -41,6 +41,7 @@ use crate::schema::Schema;
 use crate::secrets::Redactor;
 use crate::telemetry::{Telemetry, ToolSpans};
 use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::questions::Questions;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
 
@@ -61,6 +62,8 @@ pub struct SharedParts {
     pub in_flight_calls: InFlightCalls,
     /// The calls that wait for a person.
     pub waiting_calls: WaitingCalls,
+    /// The questions of tools that run.
+    pub questions: Questions,
     /// The receivers of webhooks about such calls.
     pub approval_notices: Option<Arc<ApprovalNotices>>,
     /// The address at which people reach the service.

@@ -17,6 +17,7 @@ use crate::secrets::Redactor;
 use crate::stack::SharedParts;
 use crate::telemetry::Telemetry;
 use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::questions::Questions;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
 
@@ -45,6 +46,7 @@ pub(super) fn build_shared(
         ledger,
         in_flight_calls,
         waiting_calls: WaitingCalls::default(),
+        questions: Questions::default(),
         approval_notices: manifest.approvals.clone().map(Arc::new),
         public_url: manifest.server.public_url.clone(),
         runs,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::error::CallError;
-use super::error_messages::waiting_message;
+use super::error_messages::{question_message, waiting_message};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
+use super::question::Question;
 use super::result::ToolResult;
 
 /// Where a call stands that may need an approval.
@@ -28,6 +29,12 @@ pub struct Approved {
     pub changed_arguments: Option<Arc<JsonObject>>,
     /// The arguments of the request. An idempotency key belongs to these.
     pub requested_arguments: Arc<JsonObject>,
+}
+
+/// The result that answers a call while its tool waits for the answer to a question.
+pub fn question_result(question: &Question, invocation: InvocationId) -> ToolResult {
+    let tool = question.tool.as_str();
+    ToolResult::text(question_message(tool, &question.message, invocation))
 }
 
 /// The result that answers a call while it waits for a person.

@@ -19,6 +19,7 @@ use super::json::JsonObject;
 use super::meta::ModelUsage;
 use super::policy::Effect;
 use super::progress::{Progress, ProgressObserver, ProgressSink, Reporter};
+use super::question::{AskError, Question, QuestionAnswer, QuestionSink};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
@@ -95,6 +96,7 @@ pub struct ToolContext {
     pub(super) trace: Option<Arc<TraceContext>>,
     span: Option<Arc<CallSpan>>,
     pub(super) progress: Option<ProgressSink>,
+    pub(super) questions: Option<QuestionSink>,
     pub(super) signals: Arc<CallSignals>,
 }
 
@@ -124,6 +126,7 @@ impl ToolContext {
                 .outgoing(invocation.attempt, invocation.correlation.trace.as_ref()),
             span: invocation.correlation.span.recorded().cloned(),
             progress: invocation.delivery.progress.clone(),
+            questions: invocation.delivery.questions.clone(),
         }
     }
 
@@ -356,6 +359,40 @@ impl ToolContext {
         if let Some(observer) = observer {
             observer.observe_progress(&self.caller.name, progress);
         }
+    }
+
+    /// Asks the caller of the call, and waits for the answer: `schema` is the JSON Schema of the
+    /// answer's content, an object with simple properties. `name` tells the questions of one call
+    /// apart. Secrets of the manifest are removed. The time counts toward the tool's `timeout`.
+    ///
+    /// # Errors
+    /// [`AskError`], for example if the caller cannot be asked.
+    pub async fn ask(
+        &self,
+        message: &str,
+        schema: Option<Value>,
+        name: Option<&str>,
+    ) -> Result<QuestionAnswer, AskError> {
+        let Some(questions) = &self.questions else {
+            return Err(AskError::NotPossible);
+        };
+        let is_shown = |c: &char| !c.is_control() || *c == '\n';
+        let mut shown = Value::from(message.chars().filter(is_shown).collect::<String>());
+        let mut schema = schema;
+        if let Some(redactor) = &self.redactor {
+            redactor.redact_progress(&mut shown);
+            schema
+                .iter_mut()
+                .for_each(|schema| redactor.redact_progress(schema));
+        }
+        let message = shown.as_str().unwrap_or_default().to_owned();
+        let question = Question::new(self.tool.clone(), message, schema, name)?;
+        questions.ask(question).await
+    }
+
+    /// Whether [`ToolContext::ask`] can reach the caller.
+    pub fn can_ask(&self) -> bool {
+        self.questions.is_some()
     }
 
     /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly

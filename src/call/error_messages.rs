@@ -52,6 +52,14 @@ pub(super) fn limit_reached_message(limit: u64, per: Per, resets_at: Option<Time
 }
 
 /// The message for a model while its call waits for a person.
+/// The text for the caller of a tool that asks.
+pub(super) fn question_message(tool: &str, message: &str, invocation: InvocationId) -> String {
+    format!(
+        "The tool `{tool}` asks: {message}\nIt waits for the answer: \
+         POST /invocations/{invocation}/answer. Then read GET /invocations/{invocation}."
+    )
+}
+
 pub(super) fn waiting_message(tool: &str, id: Option<InvocationId>) -> String {
     let id = id.map_or_else(String::new, |id| format!(" (invocation {id})"));
     format!(

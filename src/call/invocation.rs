@@ -20,6 +20,7 @@ use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::page::{Page, PageArguments};
 use super::progress::{ProgressSink, RedactFn, Reporter};
+use super::question::QuestionSink;
 use super::report::CallReport;
 use super::span::{CallTrace, McpRequest};
 use super::trace::TraceContext;
@@ -206,6 +207,8 @@ pub struct Delivery {
     pub wait_ends: Option<CancellationToken>,
     /// The sink for the tool's progress. `None` if no client listens.
     pub progress: Option<ProgressSink>,
+    /// The channel for questions of the tool. `None` if the caller cannot be asked.
+    pub questions: Option<QuestionSink>,
 }
 
 impl Invocation {

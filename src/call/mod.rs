@@ -31,6 +31,7 @@ mod nested_calls;
 mod page;
 mod policy;
 mod progress;
+mod question;
 mod queued_attempt;
 mod recorded_outcome;
 mod redact;
@@ -49,7 +50,7 @@ mod upstream_cause;
 mod violation;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
-pub use approval_stage::{ApprovalStage, Approved, waiting_result};
+pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
 pub use call_chain::CallChain;
 pub use call_settings::{CallSettings, NameMatching};
 pub use caller::Caller;
@@ -83,6 +84,9 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, Policy, RetryPolicy,
 };
 pub use progress::{Event, Listener, Progress, ProgressObserver, ProgressSink, RedactFn, Reporter};
+pub use question::{
+    AskError, OpenQuestion, Question, QuestionAnswer, QuestionListener, QuestionSink,
+};
 pub(crate) use queued_attempt::QueuedAttempt;
 pub(crate) use redact::SurroundedPart;
 pub(crate) use redact::decode_lossy;

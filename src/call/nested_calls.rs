@@ -141,6 +141,7 @@ impl ToolContext {
         invocation.input.context = self.context.clone();
         invocation.signals = Arc::new(CallSignals::new(self.signals.call_cancelled.child_token()));
         invocation.delivery.progress = self.progress.clone();
+        invocation.delivery.questions = self.questions.clone();
         invocation
             .timing
             .shorten_deadline(call.deadline.min(self.deadline));

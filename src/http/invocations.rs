@@ -19,6 +19,7 @@ use super::body::PathPart;
 use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
+use super::questions::QuestionView;
 use super::responses::{
     AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses,
     QueryResponses,
@@ -266,6 +267,11 @@ pub(super) struct InvocationDetail {
     /// How a person decided about the call; null if it needed no approval.
     #[schema(required)]
     pub approval: Option<ApprovalSummary>,
+    /// For a call whose tool asks its caller: the question. It is answered by
+    /// `POST /invocations/{id}/answer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub question: Option<QuestionView>,
 }
 
 /// The end of a call.
@@ -493,12 +499,14 @@ pub(super) async fn load_detail(
     let approval = approval.map(|row| ApprovalSummary::new(registry, caller, &row));
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
     let invocation = InvocationView::from(&found.row);
+    let question = registry.shared().questions.open_question(id);
     Ok(InvocationDetail {
         invocation,
         result,
         result_digest,
         attempt_errors,
         approval,
+        question: question.as_ref().map(QuestionView::from),
     })
 }
 

@@ -30,6 +30,7 @@ mod openapi;
 mod prefer;
 mod problem;
 mod query;
+mod questions;
 mod registration;
 mod replicas;
 mod request_error;

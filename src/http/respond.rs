@@ -27,6 +27,7 @@ use super::json_response::json_response;
 use super::memory::Reservation;
 use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use super::problem::Problem;
+use super::questions::{QuestionView, invoke_and_ask, respond_or_ask};
 use super::tools::api_error_for_call;
 use super::wire::InvokeAnswer;
 use super::{events, idempotency};
@@ -83,6 +84,10 @@ pub(super) struct Accepted {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub content: Option<Vec<Content>>,
+    /// For a call whose tool asks: the question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub question: Option<QuestionView>,
 }
 
 type InvokeResult = Result<Answer, CallError>;
@@ -108,6 +113,12 @@ pub(super) async fn call_and_respond(
         {
             respond_async(wait, call, invocation, reserved).await
         }
+        ResponseMode::WhenEnded
+            if call.entry.rules.runner.may_ask()
+                && !would_lose_result(&call.registry, &call.entry, &invocation) =>
+        {
+            Box::pin(respond_or_ask(call, invocation)).await
+        }
         ResponseMode::WhenEnded | ResponseMode::Async(_) => {
             call.respond_with_result(call.registry.invoke(&call.entry, invocation).await)
         }
@@ -115,15 +126,16 @@ pub(super) async fn call_and_respond(
 }
 
 /// The call that is answered.
-struct AcceptedCall {
-    registry: Arc<Registry>,
-    entry: Arc<Entry>,
-    caller: Arc<Caller>,
-    id: InvocationId,
+#[derive(Clone)]
+pub(super) struct AcceptedCall {
+    pub(super) registry: Arc<Registry>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) id: InvocationId,
 }
 
 impl AcceptedCall {
-    fn respond_with_result(&self, outcome: InvokeResult) -> Response {
+    pub(super) fn respond_with_result(&self, outcome: InvokeResult) -> Response {
         let mut response = match &outcome {
             Ok(answer) if answer.waiting => return self.respond_waiting(answer),
             Ok(answer) => json_response(&self.to_wire(answer)),
@@ -149,6 +161,7 @@ impl AcceptedCall {
             tool_use_id: answer.tool_use_id.clone(),
             state: State::Waiting,
             content: Some(answer.result.content.clone()),
+            question: None,
         }
     }
 
@@ -206,12 +219,7 @@ async fn respond_with_events(
     Arc::make_mut(&mut invocation.signals).attempt_started = Some(tool_started.clone());
     invocation.delivery.progress = Some(sink);
     invocation.delivery.waits_for_decision = true;
-    let task = spawn_call(
-        call.registry.clone(),
-        call.entry.clone(),
-        invocation,
-        reserved,
-    );
+    let task = spawn_call(&call, invocation, reserved);
     let mut task = AbortOnDropHandle::new(task).map(join_result);
     let outcome = tokio::select! {
         biased;
@@ -246,12 +254,7 @@ async fn respond_async(
     invocation.delivery.responds_async = true;
     // Not aborted when the client disconnects. Only `DELETE` and the end of the service cancel this
     // call.
-    let mut task = spawn_call(
-        call.registry.clone(),
-        call.entry.clone(),
-        invocation,
-        reserved,
-    );
+    let mut task = spawn_call(&call, invocation, reserved);
     // Wait for both: the time that the client gives, and the start of the tool. A call in a queue
     // can still be refused, and a 202 would then hide the status. `MAX_START_WAIT` bounds that
     // wait.
@@ -279,6 +282,7 @@ async fn respond_async(
         tool_use_id,
         state,
         content: None,
+        question: None,
     };
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
     add_location(id, &mut response);
@@ -289,7 +293,7 @@ async fn respond_async(
 }
 
 /// Tells where the call is read, and when.
-fn add_location(id: InvocationId, response: &mut Response) {
+pub(super) fn add_location(id: InvocationId, response: &mut Response) {
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
         headers.insert(LOCATION, location);
@@ -299,27 +303,35 @@ fn add_location(id: InvocationId, response: &mut Response) {
 
 /// Starts the call in a task of its own, which may outlive its request.
 fn spawn_call(
-    registry: Arc<Registry>,
-    entry: Arc<Entry>,
+    call: &AcceptedCall,
     mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> JoinHandle<InvokeResult> {
-    let waits = entry.policy.approval.is_some().then(CancellationToken::new);
+    let may_ask = call.entry.rules.runner.may_ask();
+    let may_wait = may_ask || call.entry.policy.approval.is_some();
+    let waits = may_wait.then(CancellationToken::new);
     invocation.delivery.waits.clone_from(&waits);
+    let call = call.clone();
     tokio::spawn(async move {
-        let mut call = pin!(registry.invoke(&entry, invocation));
-        if let Some(waits) = waits {
-            tokio::select! {
-                biased;
-                outcome = &mut call => return outcome,
-                // A call that waits for a person holds no memory that others need.
-                () = waits.cancelled() => drop(reserved),
+        let Some(waits) = waits else {
+            let outcome = call.registry.invoke(&call.entry, invocation).await;
+            drop(reserved);
+            return outcome;
+        };
+        let running = async {
+            match may_ask {
+                true => invoke_and_ask(&call, invocation, &waits).await,
+                false => call.registry.invoke(&call.entry, invocation).await,
             }
-            return call.await;
+        };
+        let mut running = pin!(running);
+        tokio::select! {
+            biased;
+            outcome = &mut running => return outcome,
+            // A call that waits for a person holds no memory that others need.
+            () = waits.cancelled() => drop(reserved),
         }
-        let outcome = call.await;
-        drop(reserved);
-        outcome
+        running.await
     })
 }
 

@@ -5,8 +5,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::state::AppState;
 use super::{
-    approvals, calls, docs, event_feed, health, invocations, mcp, metrics, registration, replicas,
-    results, sources, tools, usage,
+    approvals, calls, docs, event_feed, health, invocations, mcp, metrics, questions, registration,
+    replicas, results, sources, tools, usage,
 };
 
 /// Every documented route.
@@ -30,6 +30,7 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
             invocations::get_invocation,
             invocations::cancel_invocation
         ))
+        .routes(routes!(questions::answer_question))
         .routes(routes!(results::get_result))
         .routes(routes!(approvals::list_approvals))
         .routes(routes!(approvals::approve_invocation))

@@ -15,6 +15,7 @@ use rmcp::{Peer, RoleServer};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::questions::takes_forms;
 use crate::call::{Caller, InvocationId, JsonObject};
 use crate::catalog::Entry;
 use crate::ledger::ApprovalRow;
@@ -53,15 +54,14 @@ impl Way {
         capabilities: impl FnOnce() -> Option<ClientCapabilities>,
     ) -> Option<Self> {
         let policy = entry.policy.approval.as_ref()?;
-        let takes = capabilities()?.elicitation?;
-        // Without any mode, a client takes forms: it was the only mode until 2025-06-18.
-        let takes_forms = takes.form.is_some() || takes.url.is_none();
+        let capabilities = capabilities()?;
+        let takes = capabilities.elicitation.clone()?;
         let is_named = policy.by.contains(&caller.name);
-        if is_named && takes_forms {
+        if is_named && takes_forms(Some(capabilities)) {
             return Some(Self::Form);
         }
-        let has_url = registry.shared().public_url.is_some();
-        (takes.url.is_some() && has_url).then_some(Self::Url)
+        let has_page = registry.shared().public_url.is_some();
+        (takes.url.is_some() && has_page).then_some(Self::Url)
     }
 
     /// The question about a call that waits.

@@ -123,7 +123,7 @@ impl Asked<'_> {
         Ok(Round::Ends(id, outcome))
     }
 
-    fn scope(&self) -> StateScope<'_> {
+    pub(super) fn scope(&self) -> StateScope<'_> {
         StateScope {
             caller: &self.caller.name,
             tool: self.entry.definition.name.as_str(),
@@ -153,32 +153,47 @@ impl Asked<'_> {
         let until = Instant::now() + policy.map(|policy| policy.wait).unwrap_or_default();
         let shared = self.registry.shared();
         loop {
-            let found = find_call(shared, id).await.ok().flatten();
-            let ended = found.filter(|found| {
-                let open = [State::Waiting, State::Reserved, State::Running];
-                !open.contains(&found.row.state)
-            });
-            if let Some(found) = ended {
-                return match found.row.decode_end(found.origin_result) {
-                    Ok(End::Answered { result, meta }) => Ok(Answer {
-                        result: Arc::new(result),
-                        meta,
-                        waiting: false,
-                        ..self.waiting_answer(id, again)
+            if let Some(outcome) = self.recorded_outcome(id).await {
+                return match outcome {
+                    Ok(answer) => Ok(Answer {
+                        tool_use_id: again.correlation.tool_use_id.clone(),
+                        ..answer
                     }),
-                    Ok(End::Failed(failure)) => Err(CallError::StoredFailure {
-                        failure: Box::new(failure),
-                        invocation: id,
-                        replayed: false,
-                    }),
-                    Ok(End::Open | End::DigestOnly(_)) => Ok(self.waiting_answer(id, again)),
-                    Err(_) => Err(CallError::Internal),
+                    failed => failed,
                 };
             }
             if Instant::now() >= until || shared.in_flight_calls.is_closed() {
                 return Ok(self.waiting_answer(id, again));
             }
             sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// The outcome of a call that has ended, from the ledger. `None`: the call has not ended, or
+    /// the ledger keeps no result of it.
+    pub(super) async fn recorded_outcome(&self, id: InvocationId) -> Option<Outcome> {
+        let shared = self.registry.shared();
+        let found = find_call(shared, id).await.ok().flatten()?;
+        let open = [State::Waiting, State::Reserved, State::Running];
+        if open.contains(&found.row.state) || found.row.caller != self.caller.name {
+            return None;
+        }
+        match found.row.decode_end(found.origin_result) {
+            Ok(End::Answered { result, meta }) => Some(Ok(Answer {
+                invocation: id,
+                tool_use_id: None,
+                result: Arc::new(result),
+                meta,
+                replayed: false,
+                waiting: false,
+            })),
+            Ok(End::Failed(failure)) => Some(Err(CallError::StoredFailure {
+                failure: Box::new(failure),
+                invocation: id,
+                replayed: false,
+            })),
+            Ok(End::Open | End::DigestOnly(_)) => None,
+            Err(_) => Some(Err(CallError::Internal)),
         }
     }
 

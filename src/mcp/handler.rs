@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult,
     DiscoverResult, ErrorCode, Extensions, Implementation, InputResponses, ListToolsResult,
@@ -13,6 +14,7 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -24,10 +26,13 @@ use super::failure::JsonRpcFailure;
 use super::list::ToolLists;
 use super::peer::McpPeer;
 use super::progress::ProgressForwarder;
+use super::questions::{self, takes_forms};
+use super::request_state::StateScope;
 use super::subscribers::ListSnapshot;
-use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink};
+use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink, QuestionSink};
 use crate::catalog::{Catalog, Entry};
 use crate::registry::Registry;
+use crate::tracking::questions::AskingCall;
 
 /// The supported protocol versions, oldest first.
 pub const VERSIONS: [ProtocolVersion; 4] = [
@@ -123,11 +128,11 @@ impl Handler {
         mut invocation: Box<Invocation>,
         mcp_peer: &McpPeer,
         context: &RequestContext<RoleServer>,
-        way: Option<Way>,
+        (way, asks): (Option<Way>, bool),
     ) -> InvokeResult {
         let cancel = invocation.signals.call_cancelled.clone();
         let token = context.meta.get_progress_token();
-        if token.is_none() && way.is_none() {
+        if token.is_none() && way.is_none() && !asks {
             let call = self.registry.invoke(entry, invocation);
             return unless_disconnected(call, || cancel.cancel(), mcp_peer, context).await;
         }
@@ -139,6 +144,8 @@ impl Handler {
         }
         let (sink, listener) = ProgressSink::channel();
         invocation.delivery.progress = Some(sink);
+        let (questions, asked_questions) = asks.then(QuestionSink::channel).unzip();
+        invocation.delivery.questions = questions;
         let (registry, entry) = (self.registry.clone(), entry.clone());
         let call = AbortOnDropHandle::new(tokio::spawn(async move {
             registry.invoke(&entry, invocation).await
@@ -150,10 +157,7 @@ impl Handler {
             let end = async {
                 let outcome = call.await;
                 ended.cancel();
-                outcome.unwrap_or_else(|error| {
-                    tracing::error!(%error, "the task of a call ended unexpectedly");
-                    Err(CallError::Internal)
-                })
+                joined_outcome(outcome)
             };
             tokio::join!(end, forwarder.forward_until(&ended)).0
         };
@@ -172,11 +176,18 @@ impl Handler {
             }
             std::future::pending::<Infallible>().await
         };
+        let asked_by_tool = async {
+            match asked_questions {
+                Some(listener) => questions::ask_in_session(listener, &context.peer).await,
+                None => std::future::pending().await,
+            }
+        };
         let call = async {
             tokio::select! {
                 biased;
                 outcome = call => outcome,
                 never = asked => match never {},
+                never = asked_by_tool => match never {},
             }
         };
         unless_disconnected(Box::pin(call), || cancel.cancel(), mcp_peer, context).await
@@ -188,7 +199,7 @@ impl Handler {
         entry: &Arc<Entry>,
         mut invocation: Box<Invocation>,
         (mcp_peer, context): (&McpPeer, &RequestContext<RoleServer>),
-        way: Option<Way>,
+        (way, asks): (Option<Way>, bool),
         (state, answers): (Option<String>, Option<InputResponses>),
     ) -> Result<Round, ErrorData> {
         let arguments = invocation.input.arguments.clone();
@@ -199,13 +210,22 @@ impl Handler {
             arguments: &arguments,
         };
         if let Some(state) = state {
+            if StateScope::is_of_question(&state) {
+                return asked.answer_question(&state, answers.as_ref()).await;
+            }
             return asked
                 .answer(way, &state, answers.as_ref(), &invocation)
                 .await;
         }
         let Some(way) = way else {
             let id = invocation.id;
-            let call = self.run_call(entry, invocation, mcp_peer, context, None);
+            if asks {
+                let answers = answers.as_ref();
+                return Ok(self
+                    .run_until_question(asked, entry, invocation, (mcp_peer, context), answers)
+                    .await);
+            }
+            let call = self.run_call(entry, invocation, mcp_peer, context, (None, false));
             return Ok(Round::Ends(id, call.await));
         };
         // The question is the answer, so the request does not wait for a decision.
@@ -214,16 +234,91 @@ impl Handler {
         invocation.delivery.wait_ends = Some(wait_ends);
         let id = invocation.id;
         let outcome = self
-            .run_call(entry, invocation, mcp_peer, context, None)
+            .run_call(entry, invocation, mcp_peer, context, (None, false))
             .await;
         Ok(asked.ask(way, id, outcome).await)
+    }
+
+    /// Makes the call. At a question of its tool, the call goes on without this request
+    /// (2026-07-28). `answers`: a client may bring answers to questions that it expects.
+    async fn run_until_question(
+        &self,
+        asked: Asked<'_>,
+        entry: &Arc<Entry>,
+        mut invocation: Box<Invocation>,
+        (mcp_peer, context): (&McpPeer, &RequestContext<RoleServer>),
+        answers: Option<&InputResponses>,
+    ) -> Round {
+        let (id, caller) = (invocation.id, invocation.caller.name.clone());
+        let signals = invocation.signals.clone();
+        let (sink, mut questions) = QuestionSink::channel();
+        invocation.delivery.questions = Some(sink);
+        let (sink, listener) = ProgressSink::channel();
+        let token = context.meta.get_progress_token();
+        let mut forwarder = token.map(|token| {
+            invocation.delivery.progress = Some(sink);
+            let peer = context.peer.clone();
+            ProgressForwarder::new(listener, peer, Some(token), CancellationToken::new())
+        });
+        let (registry, entry) = (self.registry.clone(), entry.clone());
+        let task = tokio::spawn(async move { registry.invoke(&entry, invocation).await });
+        let mut call = AbortOnDropHandle::new(task).map(joined_outcome);
+        let (running, ended) = (CancellationToken::new(), CancellationToken::new());
+        ended.cancel();
+        loop {
+            let forward = async {
+                if let Some(forwarder) = &mut forwarder {
+                    forwarder.forward_until(&running).await;
+                }
+                std::future::pending::<Infallible>().await
+            };
+            tokio::select! {
+                biased;
+                outcome = &mut call => {
+                    if let Some(forwarder) = &mut forwarder {
+                        forwarder.forward_until(&ended).await;
+                    }
+                    return Round::Ends(id, outcome);
+                }
+                Some(open) = questions.next() => {
+                    if let Some(answer) = questions::brought_answer(&open.question, answers) {
+                        open.answer(answer);
+                        continue;
+                    }
+                    // Without a form the question is dropped: the tool cannot ask this client.
+                    if let Some(result) = asked.question_result(id, 1, &open.question) {
+                        let call = AskingCall { id, caller, listener: questions, call };
+                        self.registry.shared().questions.detach(call, open);
+                        return Round::Asks(Box::new(result));
+                    }
+                }
+                () = mcp_peer.session_ended.cancelled() => break,
+                () = context.ct.cancelled() => {
+                    if !mcp_peer.stream_end_disconnects {
+                        signals.call_cancelled.cancel();
+                        return Round::Ends(id, call.await);
+                    }
+                    break;
+                }
+                never = forward => match never {},
+            }
+        }
+        Round::Ends(id, Err(CallError::Cancelled { started: true }))
     }
 
     /// Whether a call of this tool may be answered with a question.
     pub fn may_ask(&self, catalog: &Catalog, name: &str, caller: &Caller) -> bool {
         let found = catalog.resolve(name, caller);
-        found.is_ok_and(|(entry, _)| entry.policy.approval.is_some())
+        found
+            .is_ok_and(|(entry, _)| entry.policy.approval.is_some() || entry.rules.runner.may_ask())
     }
+}
+
+fn joined_outcome(joined: Result<InvokeResult, JoinError>) -> InvokeResult {
+    joined.unwrap_or_else(|error| {
+        tracing::error!(%error, "the task of a call ended unexpectedly");
+        Err(CallError::Internal)
+    })
 }
 
 /// Waits for the call, unless its client disconnects or cancels it first.
@@ -354,16 +449,19 @@ impl ServerHandler for Handler {
         let way = Way::for_call(&self.registry, &entry, &mcp_peer.caller, || {
             context.client_capabilities()
         });
-        let (id, outcome) = if modern && (way.is_some() || request.request_state.is_some()) {
+        let asks = entry.rules.runner.may_ask() && takes_forms(context.client_capabilities());
+        let has_rounds = way.is_some() || asks || request.request_state.is_some();
+        let (id, outcome) = if modern && has_rounds {
             let answers = (request.request_state, request.input_responses);
-            let round = self.run_round(&entry, invocation, (&mcp_peer, &context), way, answers);
+            let ways = (way, asks);
+            let round = self.run_round(&entry, invocation, (&mcp_peer, &context), ways, answers);
             match Box::pin(round).await? {
                 Round::Asks(question) => return Ok((*question).into()),
                 Round::Ends(id, outcome) => (id, outcome),
             }
         } else {
             let id = invocation.id;
-            let call = self.run_call(&entry, invocation, &mcp_peer, &context, way);
+            let call = self.run_call(&entry, invocation, &mcp_peer, &context, (way, asks));
             (id, call.await)
         };
         respond(Reply::from_call(

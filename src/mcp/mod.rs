@@ -15,6 +15,7 @@ mod list;
 mod meta;
 mod peer;
 mod progress;
+mod questions;
 mod request_state;
 pub mod stdio;
 mod subscribers;

@@ -11,6 +11,10 @@ use crate::call::{DigestKey, InvocationId, JsonObject};
 
 /// Separates these signatures from all others with the same key.
 const PURPOSE: &str = "mcp request state of an approval";
+/// As [`PURPOSE`], for questions of tools.
+const QUESTION_PURPOSE: &str = "mcp request state of a question";
+/// The start of a question's state. A call's id never begins with it.
+const QUESTION_PREFIX: &str = "q";
 
 /// The request that a state belongs to.
 #[derive(Clone, Copy)]
@@ -63,6 +67,49 @@ impl StateScope<'_> {
             return Err(StateError::Expired);
         }
         Ok(call)
+    }
+
+    /// The state for a question of this request's call, with the number of the question.
+    pub(super) fn seal_question(
+        self,
+        key: &DigestKey,
+        (call, number): (InvocationId, u32),
+        expires: Timestamp,
+    ) -> String {
+        let expires = expires.as_millisecond();
+        let data = json!([number, self.signed_data(call, expires)]);
+        let tag = key.tag(QUESTION_PURPOSE, &data);
+        format!("{QUESTION_PREFIX}{number}.{call}.{expires}.{tag}")
+    }
+
+    /// Whether a state belongs to a question of a tool, not to an approval.
+    pub(super) fn is_of_question(state: &str) -> bool {
+        state.starts_with(QUESTION_PREFIX)
+    }
+
+    /// The call and the number of the question of a state that this service has made for this
+    /// request.
+    pub(super) fn open_question(
+        self,
+        key: &DigestKey,
+        state: &str,
+        now: Timestamp,
+    ) -> Result<(InvocationId, u32), StateError> {
+        let state = state.strip_prefix(QUESTION_PREFIX);
+        let mut parts = state.ok_or(StateError::Foreign)?.splitn(4, '.');
+        let mut next = || parts.next().ok_or(StateError::Foreign);
+        let (number, call, expires, tag) = (next()?, next()?, next()?, next()?);
+        let number: u32 = number.parse().map_err(|_| StateError::Foreign)?;
+        let call: InvocationId = call.parse().map_err(|_| StateError::Foreign)?;
+        let expires: i64 = expires.parse().map_err(|_| StateError::Foreign)?;
+        let data = json!([number, self.signed_data(call, expires)]);
+        if !key.is_tag_of(QUESTION_PURPOSE, &data, tag) {
+            return Err(StateError::Foreign);
+        }
+        if now.as_millisecond() >= expires {
+            return Err(StateError::Expired);
+        }
+        Ok((call, number))
     }
 
     fn tag(self, key: &DigestKey, call: InvocationId, expires: i64) -> String {
@@ -121,6 +168,17 @@ mod tests {
         for changed in [longer, moved, unsigned, String::new(), format!("{state}0")] {
             assert_eq!(scope.open(&key, &changed, now), Err(StateError::Foreign));
         }
+        let question = scope.seal_question(&key, (call, 2), later);
+        assert_eq!(scope.open_question(&key, &question, now), Ok((call, 2)));
+        for foreign in [
+            question.replacen("q2", "q1", 1),
+            format!("q2.{state}"),
+            state.clone(),
+        ] {
+            let opened = scope.open_question(&key, &foreign, now);
+            assert_eq!(opened, Err(StateError::Foreign), "{foreign}");
+        }
+        assert_eq!(scope.open(&key, &question, now), Err(StateError::Foreign));
         let other_key = DigestKey::random().unwrap();
         assert_eq!(
             scope.open(&other_key, &state, now),

@@ -30,6 +30,7 @@ use crate::secrets::Redactor;
 use crate::stack::SharedParts;
 use crate::tools::{Runner, Tool};
 use crate::tracking::in_flight::InFlightCalls;
+use crate::tracking::questions::Questions;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
 
@@ -55,6 +56,7 @@ fn registry_over(
         ledger,
         in_flight_calls: InFlightCalls::default(),
         waiting_calls: WaitingCalls::default(),
+        questions: Questions::default(),
         approval_notices: None,
         public_url: None,
         runs: Runs::new(clock.clone()),

@@ -172,6 +172,10 @@ where
     fn takes_context(&self) -> bool {
         self.takes_context
     }
+
+    fn may_ask(&self) -> bool {
+        self.takes_context
+    }
 }
 
 struct BlockingFunction<F, T> {
@@ -235,6 +239,10 @@ where
     }
 
     fn takes_context(&self) -> bool {
+        true
+    }
+
+    fn may_ask(&self) -> bool {
         true
     }
 }

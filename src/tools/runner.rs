@@ -79,6 +79,11 @@ pub trait Runner: Send + Sync + 'static {
         None
     }
 
+    /// Whether calls may ask their caller ([`ToolContext::ask`]).
+    fn may_ask(&self) -> bool {
+        self.calls_tools()
+    }
+
     /// Whether it reads further pages of recorded results, so that models can be referred to it.
     fn reads_results(&self) -> bool {
         false

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::events::EventFeed;
-use crate::call::{ApprovalStage, Clock, Effect, Invocation, InvocationId};
+use crate::call::{ApprovalStage, Clock, Effect, Invocation, InvocationId, QuestionSink};
 use crate::ledger::{Row, State};
 
 /// The table of running calls. Clones share it.
@@ -291,7 +291,12 @@ impl InFlightCalls {
 }
 
 fn running_row(invocation: &Invocation, effect: Effect) -> Row {
-    let mut row = Row::from_invocation(invocation, effect, State::Running);
+    let questions = invocation.delivery.questions.as_ref();
+    let state = match questions.is_some_and(QuestionSink::is_open) {
+        true => State::Waiting,
+        false => State::Running,
+    };
+    let mut row = Row::from_invocation(invocation, effect, state);
     row.cache = invocation.report.cache.lock().status;
     row.attempts = invocation.report.attempt.lock().all().0;
     row

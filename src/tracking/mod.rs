@@ -2,12 +2,14 @@
 //!
 //! - `events/`: events of calls for the subscribers of `GET /events`
 //! - `in_flight.rs`: the table of running calls
+//! - `questions.rs`: questions of running tools
 //! - `run_news.rs`: what other replicas are told of runs
 //! - `runs.rs`: recent calls of each run
 //! - `waiting_calls.rs`: calls that wait for a person
 
 pub mod events;
 pub mod in_flight;
+pub mod questions;
 pub mod run_news;
 pub mod runs;
 pub mod waiting_calls;

@@ -178,7 +178,12 @@ impl Cached {
             self.tool_cache.tool.as_str(),
         );
         let (purges, report) = (self.tool_cache.cache.purge_count(), call.report.clone());
+        let questions = call.delivery.questions.clone();
         let outcome = inner.call(call).await;
+        // The answers of one caller are not for others.
+        if questions.is_some_and(|questions| questions.was_asked()) {
+            return outcome;
+        }
         // The tool called another tool that sends the caller's own credentials.
         if self.tool_cache.is_shared() && report.uses_caller_credentials() {
             self.has_personal_results.store(true, Ordering::Relaxed);

@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_message::CallMessage;
-use super::protocol::{self, Function, Mode, Role, WorkerMessage};
+use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion};
+use super::questions::{answer_until, question_channel};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::restart_history::RestartHistory;
@@ -84,6 +85,8 @@ struct Calls {
 struct OpenCall {
     context: ToolContext,
     end: oneshot::Sender<End>,
+    /// Takes the questions of a call that may ask.
+    questions: Option<mpsc::Sender<WorkerQuestion>>,
     /// When its caller disconnected.
     disconnected_at: Option<Instant>,
     cancel_sent: bool,
@@ -177,7 +180,9 @@ impl AsyncWorkerSupervisor {
                 Ok(Err(_)) => continue,
                 Err(_) => return Err(self.shared.busy_error()),
             };
-            let Some((id, end)) = worker.register_call(context, thread) else {
+            let may_ask = function.may_ask() && context.can_ask();
+            let (questions, asked) = may_ask.then(question_channel).unzip();
+            let Some((id, end)) = worker.register_call(context, thread, questions) else {
                 continue;
             };
             let pending = PendingCall {
@@ -185,7 +190,10 @@ impl AsyncWorkerSupervisor {
                 id,
             };
             slot.send(CallMessage::new(function, arguments, context).into_line(id));
-            let end = end.await;
+            let end = match asked {
+                Some(asked) => answer_until(end, (id, asked), context, &worker.requests).await,
+                None => end.await,
+            };
             drop(pending);
             match end {
                 Ok(End::Completed(result)) => return result,
@@ -381,6 +389,7 @@ impl AsyncWorker {
         &self,
         context: &ToolContext,
         thread: Option<OwnedSemaphorePermit>,
+        questions: Option<mpsc::Sender<WorkerQuestion>>,
     ) -> Option<(u64, oneshot::Receiver<End>)> {
         let mut calls = self.calls();
         if calls.closed {
@@ -394,6 +403,7 @@ impl AsyncWorker {
             OpenCall {
                 context: context.clone(),
                 end,
+                questions,
                 disconnected_at: None,
                 cancel_sent: false,
                 _thread: thread,
@@ -475,6 +485,14 @@ impl AsyncWorker {
 
     fn dispatch(&self, id: u64, message: WorkerMessage) {
         match message {
+            WorkerMessage::Ask(question) => {
+                let calls = self.calls();
+                let open = calls.open_calls.get(&id);
+                if let Some(questions) = open.and_then(|open| open.questions.as_ref()) {
+                    // A function with more open questions than that waits until its deadline.
+                    let _ = questions.try_send(question);
+                }
+            }
             WorkerMessage::Progress(data) => {
                 let context = self
                     .calls()

@@ -31,6 +31,8 @@ struct Rest<'a> {
     context: Context<'a>,
     #[serde(skip_serializing_if = "Not::not")]
     watched: bool,
+    #[serde(skip_serializing_if = "Not::not")]
+    asks: bool,
 }
 
 #[derive(Serialize)]
@@ -66,6 +68,7 @@ impl CallMessage {
                     .filter(|state| function.takes_context && !state.is_empty()),
             },
             watched: context.has_listener(),
+            asks: function.may_ask() && context.can_ask(),
         };
         let mut buffer = Vec::with_capacity(512);
         buffer.resize(HEAD_ROOM, b' ');

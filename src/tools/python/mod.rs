@@ -19,6 +19,7 @@ mod module;
 mod pool_state;
 mod pooled_worker;
 mod protocol;
+mod questions;
 mod runner;
 mod setup_program;
 mod stderr_log;

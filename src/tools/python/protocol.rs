@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
-    Content, CutEnds, EnvVar, JsonObject, ToolContext, ToolError, ToolResult, Violation,
-    json::parse_strict,
+    AskError, Content, CutEnds, EnvVar, JsonObject, QuestionAnswer, ToolContext, ToolError,
+    ToolResult, Violation, json::parse_strict,
 };
 use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
@@ -65,6 +65,14 @@ enum WorkerRequest<'a> {
     Cancel {
         id: u64,
     },
+    Answer {
+        id: u64,
+        question: u64,
+        #[serde(flatten)]
+        answer: Option<&'a QuestionAnswer>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
 }
 
 impl WorkerRequest<'_> {
@@ -99,6 +107,21 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
 /// The message that cancels a call.
 pub(super) fn cancel_message(id: u64) -> Vec<u8> {
     WorkerRequest::Cancel { id }.to_line()
+}
+
+/// The message with the answer to a question, or with the reason why it has none.
+pub(super) fn answer_message(
+    id: u64,
+    question: u64,
+    answer: &Result<QuestionAnswer, AskError>,
+) -> Vec<u8> {
+    WorkerRequest::Answer {
+        id,
+        question,
+        answer: answer.as_ref().ok(),
+        error: answer.as_ref().err().map(ToString::to_string),
+    }
+    .to_line()
 }
 
 /// A worker's first message.
@@ -198,8 +221,28 @@ pub(super) struct Function {
     pub env: Vec<EnvVar>,
 }
 
+impl Function {
+    /// Whether calls may ask their caller.
+    pub(super) fn may_ask(&self) -> bool {
+        self.takes_context && self.mode == Mode::Async
+    }
+}
+
+/// A question of a function.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkerQuestion {
+    /// The number of the question within its call.
+    pub question: u64,
+    pub message: String,
+    pub schema: Option<Value>,
+    pub name: Option<String>,
+}
+
 /// A worker's message about a call.
 pub(super) enum WorkerMessage {
+    /// A question to the caller. Only a call whose message says that it may ask has questions.
+    Ask(WorkerQuestion),
     /// Progress of the call.
     Progress(Value),
     /// A warning about the result, for the caller.
@@ -211,6 +254,7 @@ pub(super) enum WorkerMessage {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Op {
+    Ask,
     Progress,
     Warning,
     Result,
@@ -258,6 +302,11 @@ struct RawViolation {
 pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
     let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let message = match line.op {
+        Op::Ask => {
+            let data = line.data.map(|data| serde_json::from_str(data.get()));
+            let question = data.transpose().map_err(|error| error.to_string())?;
+            WorkerMessage::Ask(question.unwrap_or_default())
+        }
         Op::Progress => WorkerMessage::Progress(
             line.data
                 .and_then(|data| serde_json::from_str(data.get()).ok())

@@ -56,4 +56,8 @@ impl Runner for FunctionRunner {
     fn takes_context(&self) -> bool {
         self.function.takes_context
     }
+
+    fn may_ask(&self) -> bool {
+        self.function.may_ask()
+    }
 }

@@ -17,6 +17,7 @@ const FILES: &[(&str, &str)] = embed![
     "calls.py",
     "content.py",
     "context.py",
+    "questions.py",
     "decorators.py",
     "docstrings.py",
     "error_text.py",

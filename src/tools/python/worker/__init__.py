@@ -7,8 +7,10 @@ UTF-8, one object per line:
     <- {"op":"load","module":"/abs/x.py"|"pkg.mod","is_file":true,"source":null|"…","object":null|"Class","init":{},
         "functions":null|["f"],"role":"sync"|"async"|"shared","max_result":4194304}
     -> {"op":"ready","python":"3.11.7","tools":[...],"warnings":[...]}      or {"op":"failed","kind",...} and exit 1
-    <- {"op":"call","id":1,"deadline_ms":9000,"tool":"f","arguments":{},"context":{...},"watched":true}
-        (what is null, false or empty is left out of the last two)
+    <- {"op":"call","id":1,"deadline_ms":9000,"tool":"f","arguments":{},"context":{...},"watched":true,"asks":true}
+        (what is null, false or empty is left out of the last three)
+    -> {"op":"ask","id":1,"data":{"question":1,"message":"…","schema":{}|null,"name":"…"|null}}*     if the call has "asks":true
+    <- {"op":"answer","id":1,"question":1,"action":"accept","content":{}}   or "error":"…" instead of the action
     -> {"op":"progress","id":1,"data":...}*  {"op":"warning","id":1,"message":"…"}*
        then one of  result | invalid | failed_call | cancelled  with the same id
     <- {"op":"cancel","id":1}                                               not in role sync
@@ -31,7 +33,7 @@ The way of a call:
     wire         the pipes
     sync_role, async_role    which calls run when
     calls        one call, from its message to the line that answers it
-    context      `ToolContext`
+    context      `ToolContext`; questions: what a tool asks its caller
     violations   arguments that do not fit the type hints
     results      return values as content; content: blocks of MCP; json_values: values as JSON
     error_text, locations    exceptions as text, and where they were raised

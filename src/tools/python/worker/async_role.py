@@ -52,10 +52,15 @@ def serve_async(wire, tools, shared=False):
     def handle_line(line):
         message, call = read_call(wire, line, tools)
         if call is not None:
+            call.loop = loop
             task = loop.create_task(serve_call(call))
             tasks[call.id] = (task, call)
             task.add_done_callback(functools.partial(on_done, call))
-        elif message is not None and message["op"] == "cancel" and message["id"] in tasks:
+        elif message is None or message["id"] not in tasks:
+            return
+        elif message["op"] == "answer":
+            tasks[message["id"]][1].questions.answer(message)
+        elif message["op"] == "cancel":
             task, call = tasks[message["id"]]
             call.cancelled = True
             call.cancel_signal.set()

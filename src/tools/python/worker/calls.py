@@ -11,6 +11,7 @@ from .context import ToolContext
 from .error_text import first_line_of, message_of
 from .json_values import JSON_BOOLEANS, BadOutput, dump_json, lost_number_warnings, lost_numbers, quote, scan_json, write_json
 from .locations import user_traceback
+from .questions import OpenQuestions
 from .results import NO_VALUE, extra_members
 from .wire import to_bytes
 
@@ -21,7 +22,7 @@ PLAIN_RESULT_TYPES = {str, int, float, bool, type(None), dict, list, tuple}  # t
 class Call:
     """One call, from its message until its end."""
 
-    __slots__ = ("wire", "id", "tool", "arguments", "context", "watched", "deadline", "has_ended", "cancelled", "_signal", "_context")
+    __slots__ = ("wire", "id", "tool", "arguments", "context", "watched", "deadline", "has_ended", "cancelled", "loop", "asks", "_questions", "_signal", "_context")
 
     def __init__(self, message, tool, wire):
         self.wire = wire
@@ -30,7 +31,8 @@ class Call:
         left = message.get("deadline_ms")
         self.deadline = None if left is None else time.monotonic() + left / 1000
         self.has_ended = self.cancelled = False
-        self._signal = self._context = None
+        self.asks, self.loop = message.get("asks", False), None
+        self._questions = self._signal = self._context = None
 
     @property
     def cancel_signal(self):
@@ -42,6 +44,12 @@ class Call:
         if self._context is None:
             self._context = ToolContext(self)
         return self._context
+
+    @property
+    def questions(self):
+        if self._questions is None:
+            self._questions = OpenQuestions(self)
+        return self._questions
 
     def tool_use(self):
         return self.tool_context().tool_use

@@ -51,6 +51,16 @@ class ToolContext:
         deadline = self._call.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
+    async def ask(self, message, schema=None, *, name=None):
+        """Asks the caller of the call, and waits for the `Answer`.
+
+        schema: the JSON Schema of the answer's content, an object whose properties are texts, numbers, booleans or choices
+        name: tells the questions of one call apart
+
+        Raises `NotAsked` if the caller cannot be asked. The time counts toward the tool's `timeout`.
+        """
+        return await self._call.questions.ask(message, schema, name)
+
     def progress(self, data):
         """Reports progress to the listeners of the call: any value that JSON can contain. May be called from any thread."""
         self._call.progress(data)

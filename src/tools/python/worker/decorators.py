@@ -4,6 +4,7 @@ import sys
 import types
 
 from .context import ToolContext
+from .questions import Answer, NotAsked
 
 TOOL_ATTRIBUTE = "__toolcrib__"  # the attribute of a decorated function; its value is an Options
 
@@ -50,6 +51,8 @@ def toolcrib_tool(
 def install_decorators():
     """Makes the module `toolcrib` importable."""
     module = types.ModuleType("toolcrib", "What tools may import from the worker that runs them.")
-    module.tool, module.ToolContext, module.__all__ = toolcrib_tool, ToolContext, ["tool", "ToolContext"]
-    ToolContext.__module__ = "toolcrib"
+    module.tool, module.ToolContext, module.Answer, module.NotAsked = toolcrib_tool, ToolContext, Answer, NotAsked
+    module.__all__ = ["Answer", "NotAsked", "ToolContext", "tool"]
+    for exported in (ToolContext, Answer, NotAsked):
+        exported.__module__ = "toolcrib"
     sys.modules["toolcrib"] = module
