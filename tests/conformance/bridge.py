@@ -26,7 +26,9 @@ class Process:
                 self.waiting[token].put(message)
 
     def recipients(self, message):
-        """The request that a message belongs to: its answer, its progress, its subscription; otherwise all requests."""
+        """The request that a message belongs to: its answer, its progress, its subscription, its question; otherwise all requests."""
+        if "id" in message and "method" in message:
+            return list(self.waiting)[-1:]  # The suite has one open call when the server asks.
         meta = message.get("params", {}).get("_meta", {})
         for token in (message.get("id"), message.get("params", {}).get("progressToken"), meta.get("io.modelcontextprotocol/subscriptionId")):
             if token is not None and token in self.waiting:
@@ -50,7 +52,7 @@ class Process:
             self.send(message)
             while not answered:
                 reply = heard.get(timeout=20)
-                answered = reply.get("id") == message["id"]
+                answered = reply.get("id") == message["id"] and "method" not in reply
                 if answered:
                     # Before the client reads the answer: the suite uses the id again at once.
                     self.forget(tokens)

@@ -2,7 +2,7 @@
 
 PROMPTS = "there are no prompts here"
 RESOURCES = "there are no resources here; what a tool answers may hold one"
-ASKING = "tools do not ask their caller anything (sampling, elicitation, roots), so none needs a capability or another round"
+SAMPLING = "tools ask the client for forms only, not for a model's answer (sampling) or for roots, and no tool needs a capability"
 LOGGING = "what tools print is for the operator, in the service's log; the protocol has given its own logging up (SEP-2577)"
 DEFAULT = "a list that is empty is answered although nothing is declared: rmcp does so, and nobody who reads what is declared asks for it"
 RESUMING = "a stream that breaks off is not taken up again, so its events have no ids: the call goes on or ends as its tool's `on_disconnect` says"
@@ -32,23 +32,13 @@ NOT_MET = {
     ], LOGGING),
     **dict.fromkeys([
         "tools-call-sampling/tools-call-sampling",
-        "tools-call-elicitation/tools-call-elicitation",
-        "elicitation-sep1034-defaults/elicitation-sep1034-general",
-        "elicitation-sep1330-enums/elicitation-sep1330-general",
         "server-stateless/sep-2575-server-rejects-undeclared-capability",
         "server-stateless/sep-2575-missing-capability-http-400",
-        "input-required-result-basic-elicitation/sep-2322-elicitation-incomplete",
         "input-required-result-basic-sampling/sep-2322-sampling-incomplete",
         "input-required-result-basic-list-roots/sep-2322-list-roots-incomplete",
-        "input-required-result-request-state/sep-2322-request-state-incomplete",
         "input-required-result-multiple-input-requests/sep-2322-multiple-inputs-incomplete",
-        "input-required-result-multi-round/sep-2322-multi-round-r1",
-        "input-required-result-missing-input-response/sep-2322-missing-response-rerequests",
-        "input-required-result-result-type/sep-2322-result-type-included",
-        "input-required-result-tampered-state/sep-2322-reject-tampered-state",
         "input-required-result-capability-check/sep-2322-respect-client-capabilities",
-        "input-required-result-ignore-extra-params/sep-2322-ignore-unexpected-params",
-    ], ASKING),
+    ], SAMPLING),
     **dict.fromkeys([
         "server-sse-polling/server-sse-priming-event",
         "server-sse-polling/server-sse-retry-field",

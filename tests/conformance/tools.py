@@ -99,6 +99,89 @@ async def test_logging_tool() -> str:
     return "Three lines were printed."
 
 
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+OK = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+USER = {
+    "type": "object",
+    "properties": {"username": {"type": "string"}, "email": {"type": "string"}},
+    "required": ["username", "email"],
+}
+DEFAULTS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    },
+}
+CHOICES = [{"const": f"value{n}", "title": f"{word} option"} for n, word in enumerate(["First", "Second", "Third"], 1)]
+OPTIONS = ["option1", "option2", "option3"]
+ENUMS = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": OPTIONS},
+        "titledSingle": {"type": "string", "oneOf": CHOICES},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
+        "titledMulti": {"type": "array", "items": {"anyOf": CHOICES}},
+    },
+}
+
+
+def described(answer):
+    return f"Elicitation completed: action={answer.action}, content={answer.content}"
+
+
+@tool(context=True)
+async def test_elicitation(message: str, tool_context) -> str:
+    """Asks the caller for a name and an address."""
+    return described(await tool_context.ask(message, USER))
+
+
+@tool(context=True)
+async def test_elicitation_sep1034_defaults(tool_context) -> str:
+    """Asks with a default for each type."""
+    return described(await tool_context.ask("Check these values.", DEFAULTS))
+
+
+@tool(context=True)
+async def test_elicitation_sep1330_enums(tool_context) -> str:
+    """Asks with each kind of choice."""
+    return described(await tool_context.ask("Choose.", ENUMS))
+
+
+@tool(context=True)
+async def test_input_required_result_elicitation(tool_context) -> str:
+    """Asks for a name."""
+    answer = await tool_context.ask("What is your name?", NAME, name="user_name")
+    return f"Hello, {answer.content.get('name', answer.action)}!"
+
+
+@tool(context=True)
+async def test_input_required_result_request_state(tool_context) -> str:
+    """Asks for a confirmation."""
+    answer = await tool_context.ask("Please confirm.", OK, name="confirm")
+    return f"state-ok: {answer.content.get('ok')}"
+
+
+@tool(context=True)
+async def test_input_required_result_tampered_state(tool_context) -> str:
+    """Asks for a confirmation. Its state must come back unchanged."""
+    answer = await tool_context.ask("Please confirm.", OK, name="confirm")
+    return f"confirmed: {answer.content.get('ok')}"
+
+
+@tool(context=True)
+async def test_input_required_result_multi_round(tool_context) -> str:
+    """Asks twice."""
+    color = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+    name = await tool_context.ask("Step 1: What is your name?", NAME, name="step1")
+    chosen = await tool_context.ask("Step 2: What is your favorite color?", color, name="step2")
+    return f"{name.content.get('name')} likes {chosen.content.get('color')}."
+
+
 changes = itertools.count(1)
 
 
