@@ -19,7 +19,7 @@ use super::body::PathPart;
 use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
-use super::questions::QuestionView;
+use super::question_view::QuestionView;
 use super::responses::{
     AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses,
     QueryResponses,
@@ -506,7 +506,7 @@ pub(super) async fn load_detail(
         result_digest,
         attempt_errors,
         approval,
-        question: question.as_ref().map(QuestionView::from),
+        question: question.map(|(_, question)| QuestionView::from(&question)),
     })
 }
 

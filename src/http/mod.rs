@@ -30,6 +30,7 @@ mod openapi;
 mod prefer;
 mod problem;
 mod query;
+mod question_view;
 mod questions;
 mod registration;
 mod replicas;

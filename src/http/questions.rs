@@ -1,127 +1,23 @@
-//! Questions of running tools: how a caller is asked, and `POST /invocations/{id}/answer`.
+//! `POST /invocations/{id}/answer`: the answer to a question of a running tool.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use serde::Deserialize;
 
 use super::auth::Principal;
 use super::body::{PathPart, StrictJson};
 use super::invocations::{InvocationDetail, load_detail, not_found};
 use super::problem::ApiError;
-use super::respond::{Accepted, AcceptedCall, add_location};
 use super::responses::{
     AuthResponses, BodyResponses, CancelResponses, CommonResponses, LedgerResponses,
     LookupResponses, ValidationResponses,
 };
-use crate::call::{
-    Answer, CallError, Failure, Invocation, InvocationId, Question, QuestionAnswer, QuestionSink,
-    question_result,
-};
+use crate::call::{CallError, Failure, InvocationId, JsonObject, QuestionAnswer};
 use crate::ledger::State as CallState;
 use crate::registry::Registry;
-use crate::tracking::questions::{AnswerError, AskingCall};
-
-/// A question of a running tool.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct QuestionView {
-    /// Name of the question, unique within the call.
-    pub name: String,
-    /// Name of the tool that asks: the called tool, or one that it calls.
-    pub tool: String,
-    /// The text for a person.
-    pub message: String,
-    /// JSON Schema of the answer's `content`: an object with simple properties.
-    #[schema(value_type = Object)]
-    pub schema: Value,
-}
-
-impl From<&Question> for QuestionView {
-    fn from(question: &Question) -> Self {
-        Self {
-            name: question.name.to_string(),
-            tool: question.tool.to_string(),
-            message: question.message.clone(),
-            schema: question.schema.clone(),
-        }
-    }
-}
-
-/// Makes a call whose tool may ask. The answer is the result, or 202 with the first question.
-pub(super) async fn respond_or_ask(
-    call: AcceptedCall,
-    mut invocation: Box<Invocation>,
-) -> Response {
-    let (sink, mut listener) = QuestionSink::channel();
-    invocation.delivery.questions = Some(sink);
-    let tool_use_id = invocation.correlation.tool_use_id.clone();
-    let (registry, entry) = (call.registry.clone(), call.entry.clone());
-    let mut running = Box::pin(async move { registry.invoke(&entry, invocation).await });
-    let open = tokio::select! {
-        biased;
-        outcome = &mut running => return call.respond_with_result(outcome),
-        Some(open) = listener.next() => open,
-    };
-    let body = question_body(&call, tool_use_id, &open.question);
-    let asking = AskingCall {
-        id: call.id,
-        caller: call.caller.name.clone(),
-        listener,
-        call: running,
-    };
-    call.registry.shared().questions.detach(asking, open);
-    let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
-    add_location(call.id, &mut response);
-    response
-}
-
-/// Makes a call whose questions are events of its stream, and are shown by `GET /invocations/{id}`.
-/// `waits` is cancelled at the first question.
-pub(super) async fn invoke_and_ask(
-    call: &AcceptedCall,
-    mut invocation: Box<Invocation>,
-    waits: &CancellationToken,
-) -> Result<Answer, CallError> {
-    let (sink, listener) = QuestionSink::channel();
-    invocation.delivery.questions = Some(sink);
-    let events = invocation.delivery.progress.clone();
-    let tool_use_id = invocation.correlation.tool_use_id.clone();
-    let asking = AskingCall {
-        id: call.id,
-        caller: call.caller.name.clone(),
-        listener,
-        call: Box::pin(call.registry.invoke(&call.entry, invocation)),
-    };
-    let announce = |question: &Question| {
-        waits.cancel();
-        if let Some(events) = &events {
-            let body = question_body(call, tool_use_id.clone(), question);
-            events.send_event("waiting", &body);
-        }
-    };
-    call.registry.shared().questions.run(asking, announce).await
-}
-
-/// The body of a 202 and the data of a `waiting` event.
-pub(super) fn question_body(
-    call: &AcceptedCall,
-    tool_use_id: Option<Arc<str>>,
-    question: &Question,
-) -> Accepted {
-    Accepted {
-        invocation_id: call.id,
-        tool: call.entry.definition.name.to_string(),
-        tool_use_id,
-        state: CallState::Waiting,
-        content: Some(question_result(question, call.id).content),
-        question: Some(question.into()),
-    }
-}
+use crate::schema::check_answer;
 
 /// The body of an answer.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -131,7 +27,7 @@ pub(super) struct AnswerRequest {
     action: ActionView,
     /// With `accept`: the values, as the question's schema requires. Default: an empty object.
     #[schema(value_type = Option<std::collections::HashMap<String, Value>>)]
-    content: Option<crate::call::JsonObject>,
+    content: Option<JsonObject>,
     /// Name of the question. The answer is refused if another question is open.
     question: Option<String>,
 }
@@ -175,30 +71,37 @@ pub(super) async fn answer_question(
         (ActionView::Decline, None) => QuestionAnswer::Decline,
         (ActionView::Cancel, None) => QuestionAnswer::Cancel,
     };
-    let name = request.question.as_deref();
+    // A call that the caller may not see is reported as missing.
+    let call = load_detail(&registry, &caller, id).await?;
     let questions = &registry.shared().questions;
-    match questions.answer(id, &caller.name, name, answer) {
-        Ok(()) => load_detail(&registry, &caller, id).await.map(Json),
-        Err(AnswerError::Invalid(violations)) => Err(ApiError::Call {
-            failure: Failure::from(&CallError::InvalidArguments(violations)),
-            invocation: Some(id),
-        }),
-        Err(AnswerError::NotAsking) => {
-            // A call that the caller may not see is reported as missing.
-            let call = load_detail(&registry, &caller, id).await?;
-            let reason = match (&call.question, call.invocation.state) {
-                (Some(open), _) if call.invocation.caller == *caller.name => {
-                    format!("the open question of this call is `{}`", open.name)
-                }
-                (Some(_), _) => "only the caller of a call may answer its questions".into(),
-                (None, CallState::Running | CallState::Waiting | CallState::Reserved) => {
-                    "no question of this call is open here: it runs on another replica, or its \
-                     MCP client is asked"
-                        .into()
-                }
-                (None, state) => format!("the call has ended: it is `{}`", state.as_str()),
-            };
-            Err(ApiError::Conflict(reason))
+    let open = questions.open_question(id);
+    let is_taken = match &open {
+        Some(_) if call.invocation.caller != *caller.name => {
+            let reason = "only the caller of a call may answer its questions";
+            return Err(ApiError::Forbidden(reason.into()));
         }
+        Some((_, question)) if request.question.is_some_and(|name| *name != *question.name) => {
+            let reason = format!("the open question of this call is `{}`", question.name);
+            return Err(ApiError::Conflict(reason));
+        }
+        Some((number, question)) => {
+            check_answer(question, &answer).map_err(|violations| ApiError::Call {
+                failure: Failure::from(&CallError::InvalidArguments(violations)),
+                invocation: Some(id),
+            })?;
+            questions.answer(id, &caller.name, *number, answer)
+        }
+        None => false,
+    };
+    if is_taken {
+        return load_detail(&registry, &caller, id).await.map(Json);
     }
+    Err(ApiError::Conflict(match call.invocation.state {
+        CallState::Running | CallState::Waiting | CallState::Reserved => {
+            "no question of this call is open here: it runs on another replica, or its MCP client \
+             is asked"
+                .into()
+        }
+        state => format!("the call has ended: it is `{}`", state.as_str()),
+    }))
 }

@@ -27,15 +27,17 @@ use super::json_response::json_response;
 use super::memory::Reservation;
 use super::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use super::problem::Problem;
-use super::questions::{QuestionView, invoke_and_ask, respond_or_ask};
+use super::question_view::QuestionView;
 use super::tools::api_error_for_call;
 use super::wire::InvokeAnswer;
 use super::{events, idempotency};
 use crate::call::{
-    Answer, CallError, Caller, Capture, Content, Invocation, InvocationId, ProgressSink,
+    Answer, CallError, Caller, Capture, Content, Invocation, InvocationId, ProgressSink, Question,
+    QuestionSink, question_result,
 };
 use crate::ledger::State;
 use crate::registry::{Entry, Registry};
+use crate::tracking::questions::AskingCall;
 
 /// A call that waits longer than this for a permit, or for an equal call, is answered like a
 /// running call.
@@ -127,15 +129,15 @@ pub(super) async fn call_and_respond(
 
 /// The call that is answered.
 #[derive(Clone)]
-pub(super) struct AcceptedCall {
-    pub(super) registry: Arc<Registry>,
-    pub(super) entry: Arc<Entry>,
-    pub(super) caller: Arc<Caller>,
-    pub(super) id: InvocationId,
+struct AcceptedCall {
+    registry: Arc<Registry>,
+    entry: Arc<Entry>,
+    caller: Arc<Caller>,
+    id: InvocationId,
 }
 
 impl AcceptedCall {
-    pub(super) fn respond_with_result(&self, outcome: InvokeResult) -> Response {
+    fn respond_with_result(&self, outcome: InvokeResult) -> Response {
         let mut response = match &outcome {
             Ok(answer) if answer.waiting => return self.respond_waiting(answer),
             Ok(answer) => json_response(&self.to_wire(answer)),
@@ -293,7 +295,7 @@ async fn respond_async(
 }
 
 /// Tells where the call is read, and when.
-pub(super) fn add_location(id: InvocationId, response: &mut Response) {
+fn add_location(id: InvocationId, response: &mut Response) {
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/invocations/{id}")) {
         headers.insert(LOCATION, location);
@@ -333,6 +335,74 @@ fn spawn_call(
         }
         running.await
     })
+}
+
+/// Makes a call whose tool may ask. The answer is the result, or 202 with the first question.
+async fn respond_or_ask(call: AcceptedCall, mut invocation: Box<Invocation>) -> Response {
+    let (sink, mut listener) = QuestionSink::channel();
+    invocation.delivery.questions = Some(sink);
+    let tool_use_id = invocation.correlation.tool_use_id.clone();
+    let (registry, entry) = (call.registry.clone(), call.entry.clone());
+    let mut running = Box::pin(async move { registry.invoke(&entry, invocation).await });
+    let open = tokio::select! {
+        biased;
+        outcome = &mut running => return call.respond_with_result(outcome),
+        Some(open) = listener.next() => open,
+    };
+    let body = question_body(&call, tool_use_id, &open.question);
+    let asking = AskingCall {
+        id: call.id,
+        caller: call.caller.name.clone(),
+        listener,
+        call: running,
+    };
+    call.registry.shared().questions.detach(asking, open);
+    let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
+    add_location(call.id, &mut response);
+    response
+}
+
+/// Makes a call whose questions are events of its stream, and are shown by `GET /invocations/{id}`.
+/// `waits` is cancelled at the first question.
+async fn invoke_and_ask(
+    call: &AcceptedCall,
+    mut invocation: Box<Invocation>,
+    waits: &CancellationToken,
+) -> InvokeResult {
+    let (sink, listener) = QuestionSink::channel();
+    invocation.delivery.questions = Some(sink);
+    let events = invocation.delivery.progress.clone();
+    let tool_use_id = invocation.correlation.tool_use_id.clone();
+    let asking = AskingCall {
+        id: call.id,
+        caller: call.caller.name.clone(),
+        listener,
+        call: Box::pin(call.registry.invoke(&call.entry, invocation)),
+    };
+    let announce = |question: &Question| {
+        waits.cancel();
+        if let Some(events) = &events {
+            let body = question_body(call, tool_use_id.clone(), question);
+            events.send_event("waiting", &body);
+        }
+    };
+    call.registry.shared().questions.run(asking, announce).await
+}
+
+/// The body of a 202 and the data of a `waiting` event.
+fn question_body(
+    call: &AcceptedCall,
+    tool_use_id: Option<Arc<str>>,
+    question: &Question,
+) -> Accepted {
+    Accepted {
+        invocation_id: call.id,
+        tool: call.entry.definition.name.to_string(),
+        tool_use_id,
+        state: State::Waiting,
+        content: Some(question_result(question, call.id).content),
+        question: Some(question.into()),
+    }
 }
 
 fn join_result(joined: Result<InvokeResult, JoinError>) -> InvokeResult {

@@ -15,7 +15,6 @@ use rmcp::{Peer, RoleServer};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::questions::takes_forms;
 use crate::call::{Caller, InvocationId, JsonObject};
 use crate::catalog::Entry;
 use crate::ledger::ApprovalRow;
@@ -43,6 +42,13 @@ pub(super) enum FormAnswer {
     Decided(Verdict, Option<Arc<str>>),
     /// The person has closed the form. The call waits on.
     Closed,
+}
+
+/// Whether a client takes forms.
+pub(super) fn takes_forms(capabilities: Option<ClientCapabilities>) -> bool {
+    let takes = capabilities.and_then(|capabilities| capabilities.elicitation);
+    // Without any mode, a client takes forms: it was the only mode until 2025-06-18.
+    takes.is_some_and(|takes| takes.form.is_some() || takes.url.is_none())
 }
 
 impl Way {

@@ -18,7 +18,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::approval::{Way, ask_in_session};
+use super::approval::{Way, ask_in_session, takes_forms};
 use super::approval_rounds::{Asked, Round};
 use super::call::{PrepareError, PreparedCall, prepare_call};
 use super::content::{Reply, SERVER_INFO, server_info};
@@ -26,7 +26,7 @@ use super::failure::JsonRpcFailure;
 use super::list::ToolLists;
 use super::peer::McpPeer;
 use super::progress::ProgressForwarder;
-use super::questions::{self, takes_forms};
+use super::questions;
 use super::request_state::StateScope;
 use super::subscribers::ListSnapshot;
 use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink, QuestionSink};

@@ -10,9 +10,8 @@ use std::future::pending;
 use jiff::{SignedDuration, Timestamp};
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult,
-    ElicitationAction, InputRequest, InputRequests, InputRequiredResult, InputResponses,
-    MetaObject, ServerRequest,
+    ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+    InputRequest, InputRequests, InputRequiredResult, InputResponses, MetaObject, ServerRequest,
 };
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
@@ -21,17 +20,11 @@ use tokio::sync::watch;
 use super::approval_rounds::{Asked, Round};
 use super::content::{SERVER_INFO, server_info};
 use crate::call::{CallError, InvocationId, Question, QuestionAnswer, QuestionListener};
-use crate::tracking::questions::{AnswerError, Stage, check_answer};
+use crate::schema::check_answer;
+use crate::tracking::questions::Stage;
 
 /// How long a state is accepted. A question is open at most as long as its tool may run.
 const STATE_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
-
-/// Whether a client takes forms.
-pub(super) fn takes_forms(capabilities: Option<ClientCapabilities>) -> bool {
-    let takes = capabilities.and_then(|capabilities| capabilities.elicitation);
-    // Without any mode, a client takes forms: it was the only mode until 2025-06-18.
-    takes.is_some_and(|takes| takes.form.is_some() || takes.url.is_none())
-}
 
 /// The form of a question; `None` if the protocol has no such form.
 fn form(question: &Question) -> Option<ElicitRequest> {
@@ -167,11 +160,10 @@ impl Asked<'_> {
             && open == number
         {
             let answer = brought_answer(&question, answers);
-            let taken = answer.map(|answer| {
-                let name = Some(&*question.name);
-                shared.questions.answer(id, caller, name, answer)
-            });
-            if matches!(taken, None | Some(Err(AnswerError::Invalid(_)))) {
+            if let Some(answer) = answer {
+                // Another request may have answered meanwhile. Then its answer counts.
+                shared.questions.answer(id, caller, number, answer);
+            } else {
                 let asked = self.question_result(id, number, &question);
                 let asked = asked.ok_or_else(|| invalid("answer with the form".into()))?;
                 return Ok(Round::Asks(Box::new(asked)));

@@ -2,6 +2,7 @@
 //! violations. It also rewrites schemas for other readers: as parts of an OpenAPI document, or in
 //! the basic keywords that providers accept.
 
+mod answers;
 mod bounds;
 mod coerce;
 mod compiled;
@@ -22,6 +23,7 @@ mod sample;
 mod tests;
 mod write_only;
 
+pub use answers::check_answer;
 pub use compiled::{FitError, Schema};
 pub use components::{split_components, to_identifier, to_standalone};
 pub use explain::too_costly;

@@ -6,15 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{
     Answer, CallError, InvocationId, OpenQuestion, Question, QuestionAnswer, QuestionListener,
-    Violation,
 };
-use crate::schema::Schema;
 
 type Outcome = Result<Answer, CallError>;
 
@@ -25,6 +22,7 @@ pub struct Questions(Arc<Mutex<HashMap<InvocationId, Asking>>>);
 /// A call that asks, or has asked and still runs.
 struct Asking {
     caller: Arc<str>,
+    number: u32,
     /// Taken when it is answered.
     open: Option<OpenQuestion>,
     stage: watch::Sender<Stage>,
@@ -39,15 +37,6 @@ pub enum Stage {
     Asks(u32, Question),
     /// The call has ended.
     Ended(Arc<Outcome>),
-}
-
-/// Why an answer was not taken.
-#[derive(Debug)]
-pub enum AnswerError {
-    /// The caller has no such call here that asks this question.
-    NotAsking,
-    /// The content does not match the schema of the question.
-    Invalid(Vec<Violation>),
 }
 
 /// A call with its questions.
@@ -142,6 +131,7 @@ impl Questions {
         let (question, closed) = (open.question.clone(), open.closed.clone());
         let asking = Asking {
             caller: caller.clone(),
+            number,
             open: Some(open),
             stage: stage.clone(),
         };
@@ -150,11 +140,12 @@ impl Questions {
         closed
     }
 
-    /// The open question of a call.
-    pub fn open_question(&self, id: InvocationId) -> Option<Question> {
+    /// The open question of a call, with its number.
+    pub fn open_question(&self, id: InvocationId) -> Option<(u32, Question)> {
         let calls = self.0.lock();
-        let open = calls.get(&id)?.open.as_ref()?;
-        Some(open.question.clone())
+        let asking = calls.get(&id)?;
+        let open = asking.open.as_ref()?;
+        Some((asking.number, open.question.clone()))
     }
 
     /// The stages of a caller's call that goes on by [`Questions::detach`].
@@ -164,55 +155,23 @@ impl Questions {
         Some(asking.stage.subscribe())
     }
 
-    /// Answers the open question of a caller's call, if it has this name.
-    ///
-    /// # Errors
-    /// [`AnswerError`]. The question stays open then.
+    /// Answers the question with this number of a caller's call, by an answer that matches its
+    /// schema. False: this question is not open here.
     pub fn answer(
         &self,
         id: InvocationId,
         caller: &str,
-        name: Option<&str>,
+        number: u32,
         answer: QuestionAnswer,
-    ) -> Result<(), AnswerError> {
-        let mut calls = self.0.lock();
-        let asking = calls
-            .get_mut(&id)
-            .filter(|asking| *asking.caller == *caller)
-            .ok_or(AnswerError::NotAsking)?;
-        let is_named = |open: &&OpenQuestion| name.is_none_or(|name| *name == *open.question.name);
-        let open = asking.open.as_ref().filter(is_named);
-        let open = open.ok_or(AnswerError::NotAsking)?;
-        check_answer(&open.question, &answer).map_err(AnswerError::Invalid)?;
-        match asking.open.take().is_some_and(|open| open.answer(answer)) {
-            true => Ok(()),
-            false => Err(AnswerError::NotAsking),
-        }
-    }
-}
-
-/// Checks the content of an answer against the schema of its question.
-///
-/// # Errors
-/// The violations.
-pub fn check_answer(question: &Question, answer: &QuestionAnswer) -> Result<(), Vec<Violation>> {
-    let QuestionAnswer::Accept { content } = answer else {
-        return Ok(());
-    };
-    let violation = |message: String| {
-        vec![Violation {
-            pointer: String::new(),
-            keyword: "schema".into(),
-            message,
-            schema_pointer: String::new(),
-        }]
-    };
-    let schema = Schema::compile(Arc::new(question.schema.clone()));
-    let schema =
-        schema.map_err(|fault| violation(format!("the tool's form is faulty: {fault}")))?;
-    match schema.violations(&Value::Object(content.clone())) {
-        violations if violations.is_empty() => Ok(()),
-        violations => Err(violations),
+    ) -> bool {
+        let open = {
+            let mut calls = self.0.lock();
+            let asking = calls.get_mut(&id);
+            let is_open =
+                |asking: &&mut Asking| *asking.caller == *caller && asking.number == number;
+            asking.filter(is_open).and_then(|asking| asking.open.take())
+        };
+        open.is_some_and(|open| open.answer(answer))
     }
 }
 

@@ -48,7 +48,8 @@ mod names; // which names find which tool
 mod openapi; // the committed document, and what is served to whom
 mod order; // members of objects stand as their author wrote them
 mod pages; // parts of long results, and text output of tools
-mod problems; // every kind of failure, in the reference and over the wire
+mod problems;
+mod questions; // every kind of failure, in the reference and over the wire
 mod refusals; // the records of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs

@@ -131,7 +131,7 @@ import threading
 
 import pytest
 
-from toolcrib import AsyncClient, Client, ToolContext, ToolcribError
+from toolcrib import Answer, AsyncClient, Client, NotAsked, ToolContext, ToolcribError
 from tools import greet
 
 pytestmark = pytest.mark.toolcrib(manifest="toolcrib.yaml")
@@ -141,6 +141,15 @@ def test_tool_can_be_called_without_the_service():
     context = ToolContext(invocation_state={"language": "no"}, timeout=5)
     assert greet("Ada", context) == "Hei, Ada!"
     assert context.reports == [{"name": "Ada"}] and 4 < context.deadline <= 5
+
+
+def test_questions_are_answered_from_a_list():
+    context = ToolContext(answers=[Answer(content={"room": "garden"})])
+    answer = asyncio.run(context.ask("Which room?", name="room"))
+    assert answer.accepted and answer.content == {"room": "garden"}
+    assert context.questions == [{"message": "Which room?", "schema": None, "name": "room"}]
+    with pytest.raises(NotAsked):
+        asyncio.run(context.ask("And now?"))
 
 
 def test_invoke_returns_the_answer(toolcrib):

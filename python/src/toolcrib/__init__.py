@@ -5,7 +5,18 @@ the same decorator, and uses that one.
 """
 
 from ._client import AsyncClient, Client, Event, Problem, ToolcribError
-from ._tool import Agent, ToolContext, tool
+from ._tool import Agent, Answer, NotAsked, ToolContext, tool
 
-__all__ = ["Agent", "AsyncClient", "Client", "Event", "Problem", "ToolContext", "ToolcribError", "tool"]
+__all__ = [
+    "Agent",
+    "Answer",
+    "AsyncClient",
+    "Client",
+    "Event",
+    "NotAsked",
+    "Problem",
+    "ToolContext",
+    "ToolcribError",
+    "tool",
+]
 __version__ = "0.1.0"

@@ -63,11 +63,30 @@ class Agent:
     name: str | None = None
 
 
+class NotAsked(Exception):
+    """The caller of the call cannot be asked, or has left without an answer."""
+
+
+@dataclass
+class Answer:
+    """The answer to a question. `content` has the values that the schema asks for."""
+
+    action: str = "accept"
+    """`accept`, `decline` or `cancel`."""
+    content: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the action is `accept`."""
+        return self.action == "accept"
+
+
 @dataclass
 class ToolContext:
     """The facts about a call that a tool may use. Create one to test a tool that takes a context.
 
-    `progress` collects the reports of the tool in `reports`. In a worker, clients of the service receive them.
+    `progress` collects the reports of the tool in `reports`. In a worker, clients of the service receive them. `ask` takes
+    the answers from `answers`, in their order, and collects the questions in `questions`.
     """
 
     invocation_state: dict[str, Any] = field(default_factory=dict)
@@ -81,6 +100,8 @@ class ToolContext:
     """Seconds from now until the deadline. `None`: no deadline."""
     cancel_signal: threading.Event = field(default_factory=threading.Event)
     reports: list[Any] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._ends = None if self.timeout is None else time.monotonic() + self.timeout
@@ -93,3 +114,17 @@ class ToolContext:
     def progress(self, data: Any) -> None:
         """Reports progress: any value that JSON can hold. Threads may call this."""
         self.reports.append(data)
+
+    async def ask(self, message: str, schema: Mapping[str, Any] | None = None, *, name: str | None = None) -> Answer:
+        """Asks the caller of the call, and waits for the answer.
+
+        message: the text for the person.
+        schema: the JSON Schema of the content: an object whose properties are texts, numbers, booleans or choices.
+        name: tells the questions of one call apart.
+
+        Raises `NotAsked` if the caller cannot be asked; here, if no answers are left.
+        """
+        self.questions.append({"message": message, "schema": schema, "name": name})
+        if not self.answers:
+            raise NotAsked("no answers are left: give ToolContext the list `answers`")
+        return self.answers.pop(0)

@@ -1,0 +1,33 @@
+//! Checks answers to the questions of tools.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::compiled::Schema;
+use crate::call::{Question, QuestionAnswer, Violation};
+
+/// Checks the content of an answer against the schema of its question.
+///
+/// # Errors
+/// The violations.
+pub fn check_answer(question: &Question, answer: &QuestionAnswer) -> Result<(), Vec<Violation>> {
+    let QuestionAnswer::Accept { content } = answer else {
+        return Ok(());
+    };
+    let violation = |message: String| {
+        vec![Violation {
+            pointer: String::new(),
+            keyword: "schema".into(),
+            message,
+            schema_pointer: String::new(),
+        }]
+    };
+    let schema = Schema::compile(Arc::new(question.schema.clone()));
+    let schema =
+        schema.map_err(|fault| violation(format!("the tool's form is faulty: {fault}")))?;
+    match schema.violations(&Value::Object(content.clone())) {
+        violations if violations.is_empty() => Ok(()),
+        violations => Err(violations),
+    }
+}
