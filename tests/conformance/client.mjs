@@ -17,9 +17,16 @@ const { StdioClientTransport } = await import(stdio);
 let changed;
 const hasChanged = new Promise((resolve) => { changed = resolve; });
 const client = new Client({ name: "conformance", version: "1" }, {
+  capabilities: { elicitation: { form: {} } },
   versionNegotiation: { mode: era === "legacy" ? "legacy" : { pin: era } },
   listChanged: { tools: { debounceMs: 0, onChanged: (error, tools) => changed(error ? String(error) : tools.map((tool) => tool.name)) } },
 });
+const asked = [];
+const answer = ({ params }) => {
+  asked.push(params.message);
+  return { action: "accept", content: params.message.includes("name") ? { name: "Ada" } : { color: "blue" } };
+};
+client.setRequestHandler(release === "sdk" ? (await import("@modelcontextprotocol/sdk/types.js")).ElicitRequestSchema : "elicitation/create", answer);
 const transport = url
   ? new StreamableHTTPClientTransport(new URL(url))
   : new StdioClientTransport({ command, args, env: JSON.parse(process.env.SERVER_ENV), stderr: "ignore" });
@@ -42,6 +49,8 @@ const seen = {
   invalid: await call("structured", {}),
   unknown: await refused(call("no_such_tool")),
 };
+seen.answered = await call("test_input_required_result_multi_round");
+seen.asked = asked;
 const progress = [];
 const steps = await call("test_tool_with_progress", {}, { onprogress: (step) => progress.push(step) });
 Object.assign(seen, { steps, progress });

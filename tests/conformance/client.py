@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.types import ElicitResult
 
 era, url, trigger, *command = sys.argv[1:]
 
@@ -25,8 +26,13 @@ async def main():
         if getattr(message, "method", "") == "notifications/tools/list_changed":
             changed.set()
 
+    async def answer(context, form):
+        asked.append(form.message)
+        return ElicitResult(action="accept", content={"name": "Ada"} if "name" in form.message else {"color": "blue"})
+
+    asked = []
     server = url or StdioServerParameters(command=command[0], args=command[1:], env=json.loads(os.environ["SERVER_ENV"]))
-    async with Client(server, mode=era, message_handler=hear, read_timeout_seconds=20) as client:
+    async with Client(server, mode=era, message_handler=hear, elicitation_callback=answer, read_timeout_seconds=20) as client:
         call = client.call_tool
         seen = {
             "version": client.protocol_version,
@@ -44,6 +50,8 @@ async def main():
             seen["unknown"] = {"result": plain(await call("no_such_tool"))}
         except MCPError as error:
             seen["unknown"] = {"code": error.code, "message": error.message}
+        seen["answered"] = plain(await call("test_input_required_result_multi_round"))
+        seen["asked"] = asked
         progress = []
 
         async def told(done, total, message):

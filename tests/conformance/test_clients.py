@@ -65,6 +65,8 @@ def assert_complete(seen, version):
     assert "This tool intentionally returns an error for testing" in seen["error"]["content"][0]["text"]
     assert seen["invalid"]["isError"] is True and "city" in seen["invalid"]["content"][0]["text"]
     assert seen["unknown"].get("code") == -32602 and "no_such_tool" in seen["unknown"]["message"]
+    assert seen["asked"] == ["Step 1: What is your name?", "Step 2: What is your favorite color?"]
+    assert seen["answered"]["content"][0]["text"] == "Ada likes blue."
     assert [(step["progress"], step["total"]) for step in seen["progress"]] == [(0, 100), (50, 100), (100, 100)]
     assert seen["steps"]["content"][0]["text"] == "All steps are done."
 
