@@ -64,8 +64,10 @@ export interface Approval extends ApprovalPart {
   invocation_id: string; tool: string; caller: string; run_id: string | null; tool_use_id: string | null; arguments: Obj | null;
 }
 
+export interface Question { name: string; tool: string; message: string; schema: Obj }
+
 export interface CallDetail extends Call {
-  result: Answer | Problem | null; result_digest: { bytes: number } | null; approval?: ApprovalPart | null;
+  result: Answer | Problem | null; result_digest: { bytes: number } | null; approval?: ApprovalPart | null; question?: Question;
   attempt_errors: { attempt: number; kind: string; message: string; duration_ms: number }[];
 }
 

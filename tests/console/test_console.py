@@ -331,6 +331,37 @@ def test_form_shows_what_is_wrong(page, start, tmp_path, screenshot):
     screenshot(page, "console-tool.png")
 
 
+ROOMS = ("tools:\n  calculator", "  rooms: {module: ./rooms.py}\n\ntools:\n  calculator")
+
+
+def test_a_tool_asks_while_it_runs(page, start, tmp_path):
+    crib = open_shop(start, tmp_path, change=ROOMS)
+    page.expected.append("status of 422.*/answer")
+    visit(page, crib, "tools/book_room")
+    page.get_by_label("nights").fill("2")
+    page.get_by_role("button", name="Run", exact=True).click()
+    question = page.get_by_role("form", name="Question of book_room")
+    question.get_by_text("2 nights in which room?").wait_for()
+    question.get_by_label("room").select_option("garden")
+    question.get_by_role("button", name="Answer").click()
+    question.locator(".fault").first.wait_for()
+    question.get_by_label("guests").fill("3")
+    question.get_by_role("button", name="Answer").click()
+    page.locator(".outcome").get_by_text("booked: garden for 3").wait_for()
+
+
+def test_the_page_of_a_call_has_its_question(page, start, tmp_path):
+    crib = open_shop(start, tmp_path, change=ROOMS)
+    harness.poll(lambda: crib.get("/tools/book_room").status == 200, what="the tool that asks")
+    asked = crib.invoke("book_room", {"nights": 3})
+    assert asked.status == 202
+    visit(page, crib, f"calls/{asked.json['invocation_id']}")
+    question = page.get_by_role("form", name="Question of book_room")
+    question.get_by_text("3 nights in which room?").wait_for()
+    question.get_by_role("button", name="Decline").click()
+    page.get_by_text("nothing is booked").first.wait_for()
+
+
 def test_lists_and_json_in_forms(page, start, tmp_path):
     crib = open_shop(start, tmp_path)
     visit(page, crib, "tools/search_products")

@@ -1,7 +1,7 @@
 // One call: what was asked, what came back, and why.
 
 import { useState } from "preact/hooks";
-import { request, withQuery } from "../api";
+import { request, session, withQuery } from "../api";
 import { bytes, clock, day, milliseconds, moment, words } from "../format";
 import { progress, touch } from "../live";
 import { useData } from "../query";
@@ -10,6 +10,7 @@ import type { Answer, Call, CallDetail, Problem } from "../types";
 import { Icon } from "../ui/icons";
 import { Content, Diff, JsonText } from "../ui/json";
 import { Action, Chip, copy, Facts, Failure, Loading, Meter, Panel, Segments, StateMark } from "../ui/parts";
+import { QuestionForm } from "../ui/question";
 import { Waterfall } from "./runs";
 
 const isAnswer = (result: Answer | Problem): result is Answer => "content" in result && "is_error" in result;
@@ -65,8 +66,13 @@ function Attempts({ call }: { call: CallDetail }) {
   );
 }
 
-function Outcome({ call }: { call: CallDetail }) {
-  const { result } = call;
+function Outcome({ call, reload }: { call: CallDetail; reload: () => void }) {
+  const { result, question } = call;
+  if (!result && question) {
+    const own = !session.value!.needs_key || call.caller === session.value!.caller;
+    if (own) return <QuestionForm key={question.name} call={call.invocation_id} question={question} answered={reload} />;
+    return <p class="wrap"><strong>{question.tool} asks {call.caller}:</strong> {question.message}</p>;
+  }
   if (!result) {
     const now = progress.value.get(call.invocation_id);
     if (["running", "reserved"].includes(call.state)) return now !== undefined ? <JsonText value={now} label="Progress" /> : <p class="dim" role="status">The call runs.</p>;
@@ -116,7 +122,7 @@ export function CallPage({ id }: { id: string }) {
       </div>
       <div class="detail">
         <div>
-          <Panel title={runs ? "Progress" : "Result"}><Outcome call={call} /></Panel>
+          <Panel title={runs ? "Progress" : "Result"}><Outcome call={call} reload={loaded.reload} /></Panel>
           <Panel title="Arguments">
             {call.arguments ? <JsonText value={call.arguments} label="Arguments" />
               : call.arguments_truncated ? <><p class="dim small">The beginning of {bytes(call.arguments_truncated.bytes)}:</p><div class="code"><pre class="wrap" tabIndex={0} role="group" aria-label="Arguments">{call.arguments_truncated.beginning}</pre></div></>

@@ -69,7 +69,7 @@ function Running({ calls, now }: { calls: Call[]; now: number }) {
       <tbody>
         {calls.map((call) => (
           <tr key={call.invocation_id}>
-            <td><a href={link("calls", call.invocation_id)}>{call.tool}</a> {call.state === "waiting" && <Chip tone="warn">waits for approval</Chip>}</td>
+            <td><a href={link("calls", call.invocation_id)}>{call.tool}</a> {call.state === "waiting" && <Chip tone="warn">waits for a person</Chip>}</td>
             <td class="nowrap">{call.caller}</td>
             <td class="cut"><code>{brief(call.arguments)}</code></td>
             <td class="cut">{progress.value.has(call.invocation_id) ? <code>{brief(progress.value.get(call.invocation_id))}</code> : <span class="dim">–</span>}</td>

@@ -6,14 +6,15 @@ import { limitWords, milliseconds, number, percent, words } from "../format";
 import { touch } from "../live";
 import { useData } from "../query";
 import { link, place } from "../router";
-import type { Answer, CallDetail, Json, Limit, Obj, Problem, Source, ToolDetail, Usage } from "../types";
+import type { Answer, CallDetail, Json, Limit, Obj, Problem, Question, Source, ToolDetail, Usage } from "../types";
 import { Fields, RawJson, startValues } from "../ui/form";
 import { Icon } from "../ui/icons";
 import { Content, JsonText } from "../ui/json";
 import { Action, Chip, Facts, Failure, Loading, Meter, Panel, Segments, StateMark } from "../ui/parts";
+import { QuestionForm } from "../ui/question";
 import { EffectMark, switchTool } from "./tools";
 
-type Outcome = { answer: Answer } | { problem: Problem } | { waiting: string } | { text: string };
+type Outcome = { answer: Answer } | { problem: Problem } | { waiting: string; question?: Question } | { text: string };
 
 function Try({ tool }: { tool: ToolDetail }) {
   const [values, setValues] = useState<Obj>(() => startValues(tool.input_schema));
@@ -58,7 +59,7 @@ function Try({ tool }: { tool: ToolDetail }) {
       for await (const event of readEvents(response)) {
         const data = JSON.parse(event.data);
         if (event.event === "progress") setNews((old) => [...old.slice(-49), data.data as Json]);
-        else if (event.event === "waiting") setOutcome({ waiting: data.invocation_id as string });
+        else if (event.event === "waiting") setOutcome({ waiting: data.invocation_id as string, question: data.question as Question | undefined });
         else if (event.event === "result") {
           if (data.state === "waiting") setOutcome({ waiting: data.invocation_id as string });
           else if ("is_error" in data && "meta" in data) setOutcome({ answer: data as Answer });
@@ -87,7 +88,8 @@ function Try({ tool }: { tool: ToolDetail }) {
         {busy && <p class="dim">The tool runs.</p>}
         {news.length > 0 && <div class="progress"><h3>Progress</h3><JsonText value={news[news.length - 1]} label="Progress" /><p class="dim small">{news.length} reports</p></div>}
         {outcome && "text" in outcome && <p class="note">{outcome.text}</p>}
-        {outcome && "waiting" in outcome && <p class="note note-warn">The call waits for an approval. <a href={link("approvals")}>Open the inbox</a></p>}
+        {outcome && "waiting" in outcome && outcome.question && <QuestionForm key={outcome.question.name} call={outcome.waiting} question={outcome.question} answered={() => setOutcome(null)} />}
+        {outcome && "waiting" in outcome && !outcome.question && <p class="note note-warn">The call waits for an approval. <a href={link("approvals")}>Open the inbox</a></p>}
         {outcome && "problem" in outcome && (
           <div class="note note-bad">
             <div><strong>{outcome.problem.title}</strong> <span class="dim">{words(outcome.problem.kind)}</span></div>
