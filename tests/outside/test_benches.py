@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import math
 import pathlib
 import random
@@ -76,6 +77,28 @@ def test_guard_names_what_grew(guard, capsys):
     now = {"cached": {"call": 1150, "ledger": 2100}, "sql": {"call": 1090, "ledger": 1500}}
     assert guard.compare(baseline, now) == ["cached, call"]
     assert "sql, ledger" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_guard_counts_again_before_it_fails(guard, monkeypatch):
+    counts = [{"http": {"call": 105, "ledger": 115}, "sql": {"call": 100, "ledger": 100}}, {"http": {"call": 112, "ledger": 106}}]
+    asked = []
+
+    def count(binary, cases=None):
+        asked.append(cases)
+        return counts[min(len(asked), len(counts)) - 1]
+
+    baseline = {"instructions_per_call": {case: {"call": 100, "ledger": 100} for case in ("http", "sql")}}
+    monkeypatch.setattr(sys, "argv", ["guard", "--toolcrib", sys.executable])
+    monkeypatch.setattr(guard.instructions, "has_valgrind", lambda: True)
+    monkeypatch.setattr(guard.instructions, "count", count)
+    monkeypatch.setattr(guard, "BASELINE", type("File", (), {"name": "b", "read_text": lambda: json.dumps(baseline)}))
+    guard.main()
+    assert asked == [None, ["http"]], "the smallest counts are 105 and 106"
+    counts[1] = counts[0]
+    asked.clear()
+    with pytest.raises(SystemExit) as ended:
+        guard.main()
+    assert ended.value.code == 1 and asked == [None, ["http"], ["http"]]
 
 
 def test_guard_wants_a_reason(guard, monkeypatch):
