@@ -492,3 +492,78 @@ def test_deep_schema_leaves_only_its_tool_out(start, web, era):
     problem(crib.invoke("s_echo"), 502, "bad_output")
     one.on.clear()
     assert crib.invoke("s_echo").status == 200
+
+
+ROOM = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+
+
+def ask_for_a_room(asked):
+    """Asks for a room until there is an answer, and then says which answer came."""
+    def work(exchange, message):
+        params = message["params"]
+        asked.append(params)
+        if "inputResponses" not in params:
+            form = {"method": "elicitation/create", "params": {"mode": "form", "message": "Which room?", "requestedSchema": ROOM}}
+            return exchange.result(message, {"resultType": "input_required", "inputRequests": {"room": form}, "requestState": "s-1"})
+        words = json.dumps([params["requestState"], params["inputResponses"]["room"]])
+        return exchange.result(message, {"content": [{"type": "text", "text": words}]})
+    return work
+
+
+def answered(crib, call, **answer):
+    assert crib.post(f"/invocations/{call}/answer", json.dumps(answer)).status == 200
+    return poll(lambda: crib.get(f"/invocations/{call}").json.get("result"), what="the end of the call")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_question_of_a_tool_reaches_the_caller(start, web, mode):
+    one, asked = web("modern"), []
+    crib = start_with_servers(start, s=entry(one, mode=mode, tools={"echo": {"effect": "write", "timeout": "30s"}}))
+    answer_with(one, "tools/call", ask_for_a_room(asked))
+    question = crib.invoke("s_echo", {"n": 1})
+    assert question.status == 202, question.json
+    assert {**question.json["question"], "schema": None} == {"name": "room", "tool": "s_echo", "message": "Which room?", "schema": None}
+    assert question.json["question"]["schema"]["properties"] == ROOM["properties"]
+    wrong = crib.post(f"/invocations/{question.json['invocation_id']}/answer", json.dumps({"action": "accept", "content": {"room": 7}}))
+    assert wrong.status == 422, wrong.json
+    result = answered(crib, question.json["invocation_id"], action="accept", content={"room": "garden"})
+    assert json.loads(text_of(result)) == ["s-1", {"action": "accept", "content": {"room": "garden"}}]
+    assert [params["arguments"] for params in asked] == [{"n": 1}] * 2
+    assert asked[0]["_meta"][CAPABILITIES] == {"elicitation": {"form": {}}}
+    keys = {params["_meta"]["toolcrib/idempotencyKey"] for params in asked}
+    assert len(keys) == 1, "the second request belongs to the same call"
+    declined = answered(crib, crib.invoke("s_echo").json["invocation_id"], action="decline")
+    assert json.loads(text_of(declined))[1] == {"action": "decline"}
+
+
+def test_server_is_not_offered_answers_that_cannot_come(start, web):
+    one, asked = web("modern"), []
+    crib = start_with_servers(start, s=entry(one))
+    answer_with(one, "tools/call", ask_for_a_room(asked))
+    message = {"tool_calls": [{"id": "c-1", "type": "function", "function": {"name": "s_echo", "arguments": "{}"}}], "role": "assistant"}
+    batch = crib.post("/calls", json.dumps({"message": message}))
+    assert batch.status == 200, batch.json
+    assert asked[0]["_meta"][CAPABILITIES] == {}
+    assert asked[1]["inputResponses"] == {"room": {"action": "cancel"}}, "a server that asks nevertheless gets no answer"
+    for _, listing in one.requests_for("tools/list"):
+        assert listing["params"]["_meta"][CAPABILITIES] == {}
+
+
+def test_endless_and_other_questions_end_the_call(start, web):
+    one, count = web("modern"), []
+    crib = start_with_servers(start, s=entry(one))
+
+    def endless(exchange, message):
+        count.append(message)
+        exchange.result(message, {"resultType": "input_required", "requestState": str(len(count))})
+
+    answer_with(one, "tools/call", endless)
+    ended = crib.invoke("s_echo").json
+    assert ended["is_error"] and "10 times" in text_of(ended) and len(count) == 10
+    assert [message["params"].get("requestState") for message in count] == [None, *map(str, range(1, 10))]
+    sampling = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+    answer_with(one, "tools/call", lambda exchange, message: exchange.result(
+        message, {"resultType": "input_required", "inputRequests": {"a": sampling}, "requestState": "s"}))
+    refused = crib.invoke("s_echo").json
+    assert refused["is_error"] and "not supported" in text_of(refused)

@@ -1,9 +1,10 @@
-//! This service as a client: it calls tools, and offers no capabilities to the server.
+//! This service as a client: it calls tools, and passes forms of the server on to the caller of a
+//! call.
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation,
-    ProtocolVersion, ServerNotification, ServerRequest,
+    ClientCapabilities, ClientConfig, ClientResult, ElicitationCapability, ErrorCode, ErrorData,
+    FormElicitationCapability, Implementation, ProtocolVersion, ServerNotification, ServerRequest,
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
 
@@ -35,8 +36,12 @@ impl Service<RoleClient> for Client {
 
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        let forms = ElicitationCapability::new().with_form(FormElicitationCapability::default());
+        let capabilities = ClientCapabilities::builder()
+            .enable_elicitation_with(forms)
+            .build();
         // The version for `initialize`. Without `initialize`, each request names its own version.
-        ClientConfig::new(ClientCapabilities::default(), us)
+        ClientConfig::new(capabilities, us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }

@@ -9,7 +9,7 @@ use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
     ClientNotification, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions,
-    JsonObject, PingRequest, RequestId, RequestMetaObject,
+    JsonObject, PingRequest, RequestId, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RunningService};
 use serde_json::Value;
@@ -21,12 +21,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::child::Child;
 use super::client::Client;
 use super::fault::{self, CallFailure};
-use super::result;
-use super::transport_adapter::SharedConnectionState;
+use super::transport_adapter::{AskMark, SharedConnectionState};
+use super::{questions, result};
 use crate::call::{Effect, ToolContext, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Requests of one call, whose tool may ask between them.
+const MAX_ROUNDS: usize = 10;
 /// `_meta` key of the call's id. It is the same for each attempt, so that a server can recognize a
 /// repetition.
 const IDEMPOTENCY_KEY: &str = "toolcrib/idempotencyKey";
@@ -89,22 +91,50 @@ impl Connection {
         }
     }
 
-    /// Calls a tool. Dropping the future tells the server that the call was cancelled.
+    /// Calls a tool, and passes its questions on to the caller. Dropping the future tells the server
+    /// that the call was cancelled.
     pub(super) async fn call(
         self: &Arc<Self>,
         tool: &str,
         arguments: &JsonObject,
         context: &ToolContext,
     ) -> Result<ToolResult, CallFailure> {
+        let (mut answers, mut state) = (None, None);
+        for _ in 0..MAX_ROUNDS {
+            let mut params = CallToolRequestParams::new(tool.to_owned());
+            params.arguments = Some(arguments.clone());
+            (params.input_responses, params.request_state) = (answers.take(), state.take());
+            match self.request(params, context).await? {
+                ServerResult::InputRequiredResult(asked) if questions::are_forms(&asked) => {
+                    answers = Some(questions::ask(&asked, context).await);
+                    state = asked.request_state;
+                }
+                response => {
+                    return result::read_response(&self.name, response, context)
+                        .map_err(CallFailure::Reported);
+                }
+            }
+        }
+        let text = format!("The tool asked for input {MAX_ROUNDS} times, which is the limit.");
+        Ok(ToolResult::error(text))
+    }
+
+    /// One request of a call, and its response.
+    async fn request(
+        self: &Arc<Self>,
+        params: CallToolRequestParams,
+        context: &ToolContext,
+    ) -> Result<ServerResult, CallFailure> {
         if self.is_unusable() {
             return Err(CallFailure::NotDelivered(
                 "its connection has just closed".into(),
             ));
         }
         let listener = self.state.register_listener(context);
-        let mut params = CallToolRequestParams::new(tool.to_owned());
-        params.arguments = Some(arguments.clone());
         let mut request = CallToolRequest::new(params);
+        if context.can_ask() {
+            request.extensions_mut().insert(AskMark);
+        }
         if let Some(listener) = &listener {
             request.extensions_mut().insert(listener.mark());
         }
@@ -141,7 +171,7 @@ impl Connection {
                 self.has_answered.store(true, Ordering::Relaxed);
             }
         }
-        result::read_response(&self.name, response?, context).map_err(CallFailure::Reported)
+        response
     }
 
     /// Whether it has answered a call.

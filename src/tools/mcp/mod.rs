@@ -30,6 +30,7 @@ mod per_caller;
 mod persistent_connection;
 mod pin_check;
 mod pipes;
+mod questions;
 mod remote;
 mod result;
 mod runner;

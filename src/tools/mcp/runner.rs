@@ -112,6 +112,10 @@ impl Runner for ToolRunner {
         true
     }
 
+    fn may_ask(&self) -> bool {
+        true
+    }
+
     fn caller_credentials(&self) -> &[String] {
         &self.caller_credentials
     }

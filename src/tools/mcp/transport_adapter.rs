@@ -1,10 +1,11 @@
-//! A layer between the SDK's client and a transport. It does three things that the SDK leaves open:
+//! A layer between the SDK's client and a transport. It does four things that the SDK leaves open:
 //!
 //! - It delivers progress in order, and before the response that follows it. The SDK would start a
 //!   task for each notification. It sets a progress token only on calls with a listener. The SDK
 //!   would set one on each request.
 //! - It answers the server's own requests, a few at a time. The SDK would start a task for each
 //!   request. A server that reads no responses could then fill the memory with them.
+//! - It offers to answer forms only in calls whose caller can be asked, and in no session.
 //! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that
 //!   request and sends `initialize`. A slow server then answers both, and the SDK would take the
 //!   first response for a wrong second one.
@@ -16,9 +17,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData, GetExtensions,
-    GetMeta, JsonRpcMessage, NumberOrString, ProgressNotificationParam, ProgressToken, RequestId,
-    RequestMetaObject, ServerJsonRpcMessage, ServerNotification, ServerRequest, ServerResult,
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData,
+    GetExtensions, GetMeta, JsonRpcMessage, NumberOrString, ProgressNotificationParam,
+    ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
+    ServerRequest, ServerResult,
 };
 use rmcp::transport::Transport;
 use serde_json::json;
@@ -58,6 +60,10 @@ pub(super) struct SharedConnectionState {
 /// Marks a request whose progress has a listener. It holds the progress token.
 #[derive(Clone)]
 pub(super) struct ProgressMark(i64);
+
+/// Marks a call whose caller can be asked.
+#[derive(Clone)]
+pub(super) struct AskMark;
 
 /// The registration of a listener. Dropping it ends the registration.
 pub(super) struct ProgressListener<'a> {
@@ -153,16 +159,24 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         let JsonRpcMessage::Request(message) = message else {
             return;
         };
-        match &message.request {
+        match &mut message.request {
             ClientRequest::DiscoverRequest(_) => self.discover_id = Some(message.id.clone()),
-            ClientRequest::InitializeRequest(_) => self.discover_abandoned = true,
+            ClientRequest::InitializeRequest(request) => {
+                self.discover_abandoned = true;
+                // A question in a session does not name its call.
+                request.params.capabilities = ClientCapabilities::default();
+            }
             _ => {}
         }
         let extensions = message.request.extensions_mut();
         let mark = extensions.remove::<ProgressMark>();
+        let can_ask = extensions.remove::<AskMark>().is_some();
         let Some(meta) = extensions.get_mut::<RequestMetaObject>() else {
             return;
         };
+        if !can_ask && meta.client_capabilities().is_some() {
+            meta.set_client_capabilities(ClientCapabilities::default());
+        }
         match mark {
             Some(ProgressMark(token)) => {
                 meta.set_progress_token(ProgressToken(NumberOrString::Number(token)));
