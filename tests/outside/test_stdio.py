@@ -410,3 +410,41 @@ def test_bad_manifest_exits_64_with_empty_stdout(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text("tools: {sum: {kind: nonsense}}\n")
     done = cli("serve", "--stdio", cwd=tmp_path)
     assert done.returncode == 64 and done.stdout == "" and "nonsense" in done.stderr
+
+
+ASKS = {"tools": {"pay": {"kind": "native", "use": "calculator", "effect": "write",
+                          "approval": {"by": ["anonymous"], "wait": "20s", "message": "Check it."}}}}
+FORMS = {"elicitation": {"form": {}}}
+
+
+@pytest.mark.parametrize("action, is_error, state", [("accept", False, "succeeded"), ("decline", True, "refused")])
+def test_form_in_a_session_decides_about_a_call(pipe, action, is_error, state):
+    """The question is a request of the service, on the same two streams as the open call. Nothing runs before the answer."""
+    crib = pipe(ASKS)
+    crib.request("initialize", {"protocolVersion": OLD, "capabilities": FORMS, "clientInfo": {"name": "raw", "version": "1"}}, OLD)
+    crib.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    number = crib.start_request("tools/call", {"name": "pay", "arguments": {"expression": "6*7"}}, OLD)
+    question = crib.receive()
+    assert (question["method"], question["params"]["mode"]) == ("elicitation/create", "form")
+    assert "Check it." in question["params"]["message"] and "6*7" in question["params"]["message"]
+    crib.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": action, "content": {"note": "seen"}}})
+    answer = crib.receive()
+    assert (answer["id"], answer["result"]["isError"]) == (number, is_error), answer
+    crib.close_input()
+    assert [row["state"] for row in crib.rows()] == [state]
+
+
+def test_call_with_a_question_is_repeated_with_its_answer(pipe):
+    """Since 2026-07-28 the question is the answer to the call. A changed state is refused, and a second repetition runs nothing."""
+    crib = pipe(ASKS)
+    capable = {"_meta": {"io.modelcontextprotocol/clientCapabilities": FORMS}}
+    asked = crib.call("pay", {"expression": "6*7"}, **capable)
+    assert asked["resultType"] == "input_required"
+    answers = {name: {"action": "accept", "content": {}} for name in asked["inputRequests"]}
+    forged = {"name": "pay", "arguments": {"expression": "6*7"}, "inputResponses": answers, "requestState": asked["requestState"] + "0", **capable}
+    assert crib.request("tools/call", forged)["error"]["code"] == -32602
+    for _ in range(2):
+        answer = crib.call("pay", {"expression": "6*7"}, inputResponses=answers, requestState=asked["requestState"], **capable)
+        assert answer["content"][0]["text"] == "42"
+    crib.close_input()
+    assert len(crib.rows()) == 1
