@@ -62,6 +62,7 @@ export interface ApprovalPart {
 
 export interface Approval extends ApprovalPart {
   invocation_id: string; tool: string; caller: string; run_id: string | null; tool_use_id: string | null; arguments: Obj | null;
+  context?: Obj | null;
 }
 
 export interface Question { name: string; tool: string; message: string; schema: Obj }

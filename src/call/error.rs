@@ -13,8 +13,8 @@ use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
     credential_missing_message, denied_message, format_duration, invalid_context_message,
-    limit_reached_message, note_suffix, overloaded_message, unrecorded_message, violations_message,
-    waiting_message,
+    limit_reached_message, note_suffix, overloaded_message, too_many_waiting_message,
+    unrecorded_message, violations_message, waiting_message,
 };
 use super::invocation_id::InvocationId;
 use super::limit::Per;
@@ -190,6 +190,14 @@ pub enum CallError {
         /// The caller's share of permits, if it is the share that is full.
         per_caller: Option<usize>,
     },
+    /// Too many calls wait for a person.
+    #[error("{}", too_many_waiting_message(*most, *of_caller))]
+    TooManyWaiting {
+        /// How many may wait.
+        most: u64,
+        /// Whether this is the number for each caller.
+        of_caller: bool,
+    },
     /// The service is shutting down.
     #[error("the service is shutting down")]
     Draining,
@@ -279,7 +287,7 @@ impl CallError {
             Self::RepeatedCall { .. } => ErrorKind::RepeatedCall,
             Self::InvalidArguments(_) | Self::UnreadableArguments(_) => ErrorKind::InvalidArguments,
             Self::UsageLimitReached { .. } => ErrorKind::UsageLimitReached,
-            Self::Overloaded { .. } => ErrorKind::Overloaded,
+            Self::Overloaded { .. } | Self::TooManyWaiting { .. } => ErrorKind::Overloaded,
             Self::Draining => ErrorKind::Draining,
             Self::LedgerUnavailable { .. } => ErrorKind::LedgerUnavailable,
             Self::ToolUnavailable { .. } => ErrorKind::ToolUnavailable,
@@ -318,6 +326,7 @@ impl CallError {
             | Self::InvalidContext(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
+            | Self::TooManyWaiting { .. }
             | Self::Draining
             | Self::LedgerUnavailable { .. }
             | Self::DeadlineExceeded { .. }
@@ -332,6 +341,7 @@ impl CallError {
     pub fn is_retryable_by_caller(&self) -> bool {
         match self {
             Self::Overloaded { .. }
+            | Self::TooManyWaiting { .. }
             | Self::Draining
             | Self::IdempotencyInProgress { .. }
             | Self::LedgerUnavailable { started: false, .. } => true,
@@ -347,6 +357,7 @@ impl CallError {
             Self::UsageLimitReached { retry_after, .. }
             | Self::UpstreamFailed { retry_after, .. } => *retry_after,
             Self::Overloaded { retry_after, .. } => Some(*retry_after),
+            Self::TooManyWaiting { .. } => Some(Duration::from_secs(60)),
             Self::ToolUnavailable {
                 started: false,
                 retry_after,
@@ -385,6 +396,7 @@ impl CallError {
             | Self::InvalidContext(_)
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
+            | Self::TooManyWaiting { .. }
             | Self::Draining => true,
             Self::StoredFailure { failure, .. } => !failure.started,
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => {
@@ -483,6 +495,9 @@ impl CallError {
             Self::Overloaded { per_caller: Some(_), .. } => {
                 "The tool is busy with other calls of yours and did not run. Wait until one of them ends, then try again."
                     .into()
+            }
+            Self::TooManyWaiting { .. } => {
+                format!("The tool did not run: {self}. Continue without it, and try again when a person has decided.")
             }
             Self::LedgerUnavailable { started: true, .. } => unrecorded_message(self),
             Self::Draining | Self::LedgerUnavailable { .. } => {

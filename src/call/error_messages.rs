@@ -21,6 +21,11 @@ pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
     }
 }
 
+pub(super) fn too_many_waiting_message(most: u64, of_caller: bool) -> String {
+    let whose = if of_caller { " of this caller" } else { "" };
+    format!("{most} calls{whose} wait for approval already, and no more may wait")
+}
+
 pub(super) fn violations_message(violations: &[Violation]) -> String {
     match violations {
         [one] => format!("the arguments are invalid: {}", one.message),

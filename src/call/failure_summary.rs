@@ -56,6 +56,7 @@ impl CallError {
             | Self::OutcomeUnknown { .. }
             | Self::UsageLimitReached { .. }
             | Self::Overloaded { .. }
+            | Self::TooManyWaiting { .. }
             | Self::Draining
             | Self::DeadlineExceeded { .. }
             | Self::AttemptTimedOut { .. }

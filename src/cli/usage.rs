@@ -1,10 +1,10 @@
 //! `toolcrib usage`: totals for each tool and caller, from a running server or from the ledger's
-//! file.
+//! file. With `--bucket`: counts by time, from a running server.
 
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::ServerArgs;
+use super::client::{Client, ServerArgs};
 use super::durations::format_millis;
 use super::ledger_source::LedgerArgs;
 use super::output::{OutputArgs, print_json, print_table};
@@ -20,17 +20,38 @@ pub(super) struct UsageArgs {
     server: ServerArgs,
     #[command(flatten)]
     ledger: LedgerArgs,
+    /// Counts by time instead of totals, in buckets of this length. Needs --server.
+    #[arg(long, value_parser = ["1m", "1h", "1d"])]
+    bucket: Option<String>,
+    /// Only calls that started at or after this time, or within this span, such as 15m.
+    #[arg(long, value_name = "TIME|SPAN", requires = "bucket")]
+    since: Option<String>,
+    /// Only calls that started before this time, or longer ago than this span.
+    #[arg(long, value_name = "TIME|SPAN", requires = "bucket")]
+    until: Option<String>,
+    /// One row for each tool, caller, or run of a caller, instead of each tool and caller.
+    #[arg(long, value_parser = ["tool", "caller", "run"], requires = "bucket")]
+    by: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 pub(super) async fn run(args: UsageArgs, environment: &Environment) -> Result<(), Failure> {
     let is_for_people = args.output.is_for_people();
+    let client = args.server.client()?;
+    if args.bucket.is_some() {
+        let Some(client) = client else {
+            return Err(Failure::Usage(
+                "--bucket needs --server: a running server counts by time".into(),
+            ));
+        };
+        return print_buckets(&args, &client, environment).await;
+    }
     let print = |answer: &Value| match is_for_people {
         true => print_table(&build_table(answer), "no calls are recorded", environment),
         false => print_json(answer),
     };
-    if let Some(client) = args.server.client()? {
+    if let Some(client) = client {
         return print_answer(client.get("/usage").await?, is_for_people, print);
     }
     let ledger = args.ledger.open(environment).await?;
@@ -38,6 +59,74 @@ pub(super) async fn run(args: UsageArgs, environment: &Environment) -> Result<()
     let tools: Vec<ToolUsage> = rows.into_iter().map(ToolUsage::from).collect();
     print(&json!({"tools": tools}));
     Ok(())
+}
+
+async fn print_buckets(
+    args: &UsageArgs,
+    client: &Client,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in [
+        ("bucket", &args.bucket),
+        ("since", &args.since),
+        ("until", &args.until),
+        ("by", &args.by),
+    ] {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    let answer = client.get(&format!("/usage?{}", query.finish())).await?;
+    let is_for_people = args.output.is_for_people();
+    print_answer(
+        answer,
+        is_for_people,
+        |answer: &Value| match is_for_people {
+            true => print_table(
+                &build_bucket_table(answer),
+                "no calls are recorded",
+                environment,
+            ),
+            false => print_json(answer),
+        },
+    )
+}
+
+/// A column that no row fills is not shown, such as the caller of counts for each tool.
+fn build_bucket_table(answer: &Value) -> Table {
+    let mut table = Table::new(&[
+        ("START", Content::Word),
+        ("TOOL", Content::Name),
+        ("CALLER", Content::Name),
+        ("RUN", Content::Name),
+        ("CALLS", Content::Number),
+        ("OK", Content::Number),
+        ("FAILED", Content::Number),
+        ("REFUSED", Content::Number),
+        ("CACHED", Content::Number),
+        ("P50", Content::Number),
+        ("P99", Content::Number),
+    ]);
+    for row in answer["buckets"].as_array().into_iter().flatten() {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let number = |key: &str| row[key].as_u64().unwrap_or_default().to_string();
+        let time = |key: &str| row[key].as_f64().map(format_millis).unwrap_or_default();
+        table.add_row([
+            text("start"),
+            text("tool"),
+            text("caller"),
+            text("run_id"),
+            number("calls"),
+            number("succeeded"),
+            number("failed"),
+            number("refused"),
+            number("cache_hits"),
+            time("p50_ms"),
+            time("p99_ms"),
+        ]);
+    }
+    table
 }
 
 fn build_table(answer: &Value) -> Table {
@@ -93,6 +182,17 @@ fn describe_limit(limit: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_by_time_have_only_the_columns_of_their_groups() {
+        let row = json!({"start": "2026-06-15T12:00:00Z", "tool": "add", "caller": null, "calls": 12, "succeeded": 10, "failed": 1,
+                         "refused": 1, "cache_hits": 0, "p50_ms": 0.42, "p99_ms": 1203.0});
+        assert_eq!(
+            build_bucket_table(&json!({"buckets": [row]})).format(100),
+            "START                 TOOL  CALLS  OK  FAILED  REFUSED  CACHED     P50    P99\n\
+             2026-06-15T12:00:00Z  add      12  10       1        1       0  0.4 ms  1.2 s"
+        );
+    }
 
     #[test]
     fn usage_fits_into_80_columns() {

@@ -77,6 +77,10 @@ pub(super) struct ApprovalView {
     /// them, or if they are not kept.
     #[schema(value_type = Option<std::collections::HashMap<String, Value>>, required)]
     arguments: Option<JsonObject>,
+    /// The caller's context, without secrets; null if there is none, or if only the memory of another
+    /// replica has it.
+    #[schema(value_type = Option<std::collections::HashMap<String, Value>>, required)]
+    context: Option<JsonObject>,
     /// How the approval was decided.
     #[serde(flatten)]
     decision: ApprovalSummary,
@@ -148,6 +152,7 @@ impl ApprovalView {
             tool_use_id: request
                 .as_ref()
                 .and_then(|request| request.tool_use_id.clone()),
+            context: shown_context(registry, row.invocation, request.as_ref()),
             arguments: changed
                 .or_else(|| request.and_then(|request| request.arguments))
                 .or_else(|| kept_arguments(registry, row.invocation)),
@@ -160,6 +165,17 @@ impl ApprovalView {
 pub(super) fn kept_arguments(registry: &Registry, id: InvocationId) -> Option<JsonObject> {
     let kept = registry.shared().waiting_calls.kept(id);
     kept.map(|kept| kept.shown)
+}
+
+/// The caller's context as a person sees it.
+pub(super) fn shown_context(
+    registry: &Registry,
+    id: InvocationId,
+    request: Option<&ApprovalRequest>,
+) -> Option<JsonObject> {
+    let stored = request.and_then(|request| request.context.clone());
+    let kept = || Some(registry.shared().waiting_calls.kept(id)?.shown_context);
+    stored.or_else(kept).filter(|context| !context.is_empty())
 }
 
 /// Whether this caller may decide about a call: an admin, or a caller that the policy names. A

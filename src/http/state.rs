@@ -11,6 +11,7 @@ use super::event_feed::shared::EventStreams;
 use super::mcp::McpService;
 use super::mcp::streams::Streams;
 use super::memory::MemoryBudget;
+use super::usage_buckets::CountSlots;
 use crate::call::InvocationId;
 use crate::live::LiveTools;
 use crate::manifest::ServerSettings;
@@ -38,6 +39,8 @@ pub(super) struct Handles {
     pub max_body: usize,
     /// Memory for the values of all requests.
     pub memory: MemoryBudget,
+    /// The requests of `GET /usage` that count by time.
+    pub count_slots: CountSlots,
     /// This process, for a ledger without replicas.
     pub process: ProcessId,
 }
@@ -74,6 +77,7 @@ impl AppState {
             event_slots,
             max_body,
             memory,
+            count_slots: CountSlots::default(),
             process,
         }))
     }

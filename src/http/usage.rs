@@ -1,7 +1,5 @@
 //! `GET /usage`: calls and limits of each tool and caller. `usage_buckets.rs` counts by time.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -10,10 +8,10 @@ use super::auth::Principal;
 use super::problem::ApiError;
 use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
+use super::state::AppState;
 use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
 use crate::call::{Caller, Charged, LimitUsage};
 use crate::ledger::UsageRow;
-use crate::registry::Registry;
 
 /// Totals and limits of one tool and caller.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -99,12 +97,14 @@ pub(super) enum UsageAnswer {
 #[utoipa::path(get, operation_id = "get_usage", path = "/usage", tag = "ledger", params(UsageParams), responses(
     (status = 200, description = "Totals, or counts by time", body = UsageAnswer), CommonResponses, AuthResponses, QueryResponses, LedgerResponses))]
 pub(super) async fn get_usage(
-    State(registry): State<Arc<Registry>>,
+    State(state): State<AppState>,
     Principal(caller): Principal,
     QueryParams(params): QueryParams<UsageParams>,
 ) -> Result<Json<UsageAnswer>, ApiError> {
+    let registry = &state.registry;
     if let Some(bucket) = params.bucket()? {
-        let buckets = count_by_time(&registry, &caller, &params, bucket).await?;
+        let slots = &state.count_slots;
+        let buckets = count_by_time(registry, slots, &caller, &params, bucket).await?;
         return Ok(Json(UsageAnswer::Buckets(buckets)));
     }
     let own = (!caller.admin).then(|| caller.name.to_string());

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::documented::Since;
 use super::problem::ApiError;
-use crate::call::Caller;
 use crate::call::units::parse_since;
+use crate::call::{CallError, Caller, Failure};
 use crate::ledger::{BucketQuery, BucketRow, UsageBy};
 use crate::registry::Registry;
 
@@ -18,6 +20,39 @@ use crate::registry::Registry;
 const MAX_BUCKETS: i64 = 1500;
 /// Most rows of one answer, over all buckets.
 const MAX_ROWS: u32 = 50_000;
+
+/// How many requests count at once. They may read many rows, and others need the ledger, too.
+const MAX_COUNTS: usize = 2;
+/// How long a request waits for the others.
+const MAX_COUNT_WAIT: Duration = Duration::from_secs(10);
+
+/// The requests that count.
+pub(super) struct CountSlots(Semaphore);
+
+impl Default for CountSlots {
+    fn default() -> Self {
+        Self(Semaphore::new(MAX_COUNTS))
+    }
+}
+
+impl CountSlots {
+    async fn take(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        if let Ok(Ok(slot)) = timeout(MAX_COUNT_WAIT, self.0.acquire()).await {
+            return Ok(slot);
+        }
+        let overloaded = CallError::Overloaded {
+            retry_after: MAX_COUNT_WAIT,
+            per_caller: None,
+        };
+        Err(ApiError::Call {
+            failure: Failure {
+                detail: format!("{MAX_COUNTS} requests count calls by time, which is the maximum"),
+                ..Failure::from(&overloaded)
+            },
+            invocation: None,
+        })
+    }
+}
 
 /// Length of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
@@ -156,6 +191,7 @@ impl UsageBucket {
 /// Counts the calls that this caller may see.
 pub(super) async fn count_by_time(
     registry: &Arc<Registry>,
+    slots: &CountSlots,
     caller: &Caller,
     params: &UsageParams,
     bucket: BucketLength,
@@ -186,6 +222,7 @@ pub(super) async fn count_by_time(
             "{buckets} buckets are too many: at most {MAX_BUCKETS}; use a longer bucket or a later `since`"
         )));
     }
+    let _slot = slots.take().await?;
     shared.ledger.flush().await?;
     // A request without `until` counts the calls of this millisecond, too.
     let until = match params.until {
@@ -213,4 +250,21 @@ pub(super) async fn count_by_time(
     Ok(UsageBuckets {
         buckets: buckets.collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn third_count_waits_and_is_refused_after_a_while() {
+        let slots = CountSlots::default();
+        let (first, _second) = (slots.take().await.unwrap(), slots.take().await.unwrap());
+        let Err(ApiError::Call { failure, .. }) = slots.take().await else {
+            panic!("there is no third slot");
+        };
+        assert_eq!(failure.kind, crate::call::ErrorKind::Overloaded);
+        drop(first);
+        assert!(slots.take().await.is_ok());
+    }
 }

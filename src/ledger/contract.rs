@@ -1305,6 +1305,8 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
     };
     assert_eq!(list(due(now())).await, [2], "decided, and not done");
     assert_eq!(list(due(now() + 1.hour())).await, [2, 1, 0]);
+    assert_eq!(ledger.count_waiting("ann").await.unwrap(), (2, 2));
+    assert_eq!(ledger.count_waiting("dave").await.unwrap(), (0, 2));
 }
 
 macro_rules! contract {

@@ -148,6 +148,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// The approval of one call.
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error>;
 
+    /// How many calls wait for a person: those of this caller, and all.
+    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error>;
+
     /// Matching approvals, newest first.
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error>;
 

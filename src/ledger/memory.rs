@@ -558,6 +558,14 @@ impl Ledger for MemoryLedger {
         Ok(self.tables().approvals.get(&id).cloned())
     }
 
+    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
+        let tables = self.tables();
+        let waiting = tables.approvals.values();
+        let waiting = waiting.filter(|row| row.state == crate::ledger::ApprovalState::Waiting);
+        let own = waiting.clone().filter(|row| *row.caller == *caller);
+        Ok((own.count() as u64, waiting.count() as u64))
+    }
+
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
         let tables = self.tables();
         let matching = tables

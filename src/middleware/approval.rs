@@ -23,6 +23,11 @@ use crate::secrets::Redactor;
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::waiting_calls::{KeptCall, WaitingCalls};
 
+/// Most calls that wait for a person, and most of one caller. Requests that arrive together may
+/// exceed that by a few.
+const MAX_WAITING: u64 = 10_000;
+const MAX_WAITING_OF_CALLER: u64 = 2_000;
+
 /// The layer of tools with `approval` or `deny_when`.
 pub struct Approval {
     tool: ToolName,
@@ -82,6 +87,27 @@ impl Approval {
         self.parts.clock.now()
     }
 
+    /// Refuses a call if too many wait already.
+    async fn check_room(&self, caller: &str) -> Result<(), CallError> {
+        let counted = self.parts.ledger.count_waiting(caller).await;
+        let (own, all) = counted.map_err(|error| CallError::LedgerUnavailable {
+            reason: error.to_string(),
+            started: false,
+        })?;
+        let of_caller = own >= MAX_WAITING_OF_CALLER;
+        if !of_caller && all < MAX_WAITING {
+            return Ok(());
+        }
+        Err(CallError::TooManyWaiting {
+            most: if of_caller {
+                MAX_WAITING_OF_CALLER
+            } else {
+                MAX_WAITING
+            },
+            of_caller,
+        })
+    }
+
     /// Stores the call. It does not run now.
     async fn request(
         &self,
@@ -89,15 +115,22 @@ impl Approval {
         invocation: &Invocation,
         raw: &JsonObject,
     ) -> Result<(), CallError> {
+        self.check_room(&invocation.caller.name).await?;
         let arguments = &*invocation.input.arguments;
         let hash = approval_hash(&self.definition_hash, arguments);
         let shown = self.rules.schema.redact_write_only(arguments).into_owned();
         let shown = self.parts.redactor.redact_arguments(&shown);
         let shown: JsonObject = serde_json::from_str(&shown).unwrap_or_default();
+        let context = self
+            .parts
+            .redactor
+            .redact_arguments(&invocation.input.context);
+        let context: JsonObject = serde_json::from_str(&context).unwrap_or_default();
         let id = invocation.id;
         let request = ApprovalRequest {
             arguments: (!self.is_memory_only).then(|| shown.clone()),
             // A hash of arguments that must not be stored could be guessed from them.
+            context: (!self.is_memory_only && !context.is_empty()).then(|| context.clone()),
             hash: if self.is_memory_only {
                 String::new()
             } else {
@@ -139,14 +172,10 @@ impl Approval {
             let kept = KeptCall {
                 invocation: kept,
                 shown,
+                shown_context: context,
                 hash,
             };
-            if !waiting.keep(id, kept) {
-                return Err(CallError::Overloaded {
-                    retry_after: std::time::Duration::from_secs(60),
-                    per_caller: None,
-                });
-            }
+            waiting.keep(id, kept)?;
         }
         let stored = self.parts.ledger.request_approval(row).await;
         if !matches!(stored, Ok(None)) {

@@ -12,6 +12,9 @@ use crate::ledger::ApprovalRow;
 pub struct ApprovalRequest {
     /// The arguments as the tool would get them, without secrets. `None`: they are not stored.
     pub arguments: Option<JsonObject>,
+    /// The caller's context, without secrets. `None`: there is none, or it is not stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<JsonObject>,
     /// Hash of what is approved, in hexadecimal digits.
     pub hash: String,
     /// The operator's message for the person.

@@ -146,6 +146,7 @@ fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
             | CallError::ApprovalExpired { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
+            | CallError::TooManyWaiting { .. }
             | CallError::Draining
             | CallError::LedgerUnavailable { .. }
             | CallError::DeadlineExceeded { .. }

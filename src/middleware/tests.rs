@@ -34,6 +34,8 @@ use crate::tracking::questions::Questions;
 use crate::tracking::runs::Runs;
 use crate::tracking::waiting_calls::WaitingCalls;
 
+#[path = "approval_tests.rs"]
+mod approvals;
 #[path = "bound_tests.rs"]
 mod bounds;
 #[path = "end_tests.rs"]

@@ -28,10 +28,21 @@ use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// After this many looks, the sweep looks for calls whose process has ended.
 const LOST_CALLS_TICKS: u64 = 30;
-/// Maximum number of approvals that one sweep handles.
+/// Maximum number of approvals that one sweep reads at once, and on which it acts.
 const SWEEP_SIZE: u32 = 200;
+/// Maximum number of such pages that one sweep reads: more calls never wait.
+const SWEEP_PAGES: u32 = 60;
 /// The author of decisions that no person made.
 const SERVICE: &str = "toolcrib";
+
+/// The approvals that a sweep looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    /// Expired calls, and decisions on which nobody acts.
+    Due,
+    /// Waiting calls that only the memory of an ended process had.
+    Lost,
+}
 
 /// What a person decides.
 #[derive(Debug, Clone)]
@@ -179,62 +190,76 @@ impl Registry {
                 return;
             }
             if tick % LOST_CALLS_TICKS == 0
-                && let Err(error) = self.expire_lost_calls().await
+                && let Err(error) = self.sweep(Sweep::Lost).await
             {
                 tracing::debug!(%error, "waiting calls cannot be read");
             }
-            if let Err(error) = self.sweep_once().await {
+            if let Err(error) = self.sweep(Sweep::Due).await {
                 tracing::debug!(%error, "waiting calls cannot be read");
             }
         }
     }
 
-    async fn sweep_once(self: &Arc<Self>) -> Result<(), ledger::Error> {
+    /// Acts on approvals page by page: a page full of calls that others run must not hide the calls
+    /// behind it.
+    async fn sweep(self: &Arc<Self>, sweep: Sweep) -> Result<(), ledger::Error> {
         let shared = self.shared();
         let now = shared.clock.now();
-        let due = ApprovalQuery {
-            due_at: Some(now),
+        let mut query = ApprovalQuery {
+            due_at: (sweep == Sweep::Due).then_some(now),
+            state: (sweep == Sweep::Lost).then_some(ApprovalState::Waiting),
             limit: SWEEP_SIZE,
             ..ApprovalQuery::default()
         };
-        let found = shared.ledger.list_approvals(&due).await?;
-        if found.is_empty() {
-            return Ok(());
-        }
-        let alive = shared.ledger.living_processes().await?;
-        let alive: HashSet<Arc<str>> = alive.into_iter().collect();
-        for row in found {
-            let Some(active) = shared.waiting_calls.activate(row.invocation) else {
-                continue;
-            };
-            if row.state == ApprovalState::Waiting {
-                self.expire(row, active, now).await?;
-            } else if row.runner == self.process() || !alive.contains(&row.runner) {
-                self.take_over(row, active).await?;
+        let mut living = None;
+        let mut acted = 0;
+        for _ in 0..SWEEP_PAGES {
+            let page = shared.ledger.list_approvals(&query).await?;
+            query.before = page.last().map(|last| last.invocation);
+            let is_last = page.len() < SWEEP_SIZE as usize;
+            if living.is_none() && !page.is_empty() {
+                let names = shared.ledger.living_processes().await?;
+                living = Some(names.into_iter().collect::<HashSet<_>>());
+            }
+            for row in page {
+                let is_living = living
+                    .as_ref()
+                    .is_some_and(|living| living.contains(&row.runner));
+                acted += u32::from(self.act_on(sweep, row, is_living, now).await?);
+            }
+            if is_last || acted >= SWEEP_SIZE {
+                break;
             }
         }
         Ok(())
     }
 
-    /// Expires calls that only the memory of an ended process had.
-    async fn expire_lost_calls(self: &Arc<Self>) -> Result<(), ledger::Error> {
-        let shared = self.shared();
-        let waiting = ApprovalQuery {
-            state: Some(ApprovalState::Waiting),
-            limit: SWEEP_SIZE,
-            ..ApprovalQuery::default()
+    /// Acts on one approval. Returns whether there was something to do.
+    async fn act_on(
+        self: &Arc<Self>,
+        sweep: Sweep,
+        row: ApprovalRow,
+        is_living: bool,
+        now: Timestamp,
+    ) -> Result<bool, ledger::Error> {
+        let is_own = row.runner == self.process();
+        let is_wanted = match (sweep, row.state) {
+            (Sweep::Due, ApprovalState::Waiting) => true,
+            (Sweep::Due, _) => is_own || !is_living,
+            (Sweep::Lost, _) => row.call.is_none() && !is_own && !is_living,
         };
-        let found = shared.ledger.list_approvals(&waiting).await?;
-        let living = shared.ledger.living_processes().await?;
-        let is_lost = |row: &ApprovalRow| {
-            row.call.is_none() && row.runner != self.process() && !living.contains(&row.runner)
-        };
-        for row in found.into_iter().filter(is_lost) {
-            if let Some(active) = shared.waiting_calls.activate(row.invocation) {
-                self.expire(row, active, shared.clock.now()).await?;
-            }
+        if !is_wanted {
+            return Ok(false);
         }
-        Ok(())
+        let Some(active) = self.shared().waiting_calls.activate(row.invocation) else {
+            return Ok(false);
+        };
+        if row.state == ApprovalState::Waiting {
+            self.expire(row, active, now).await?;
+        } else {
+            self.take_over(row, active).await?;
+        }
+        Ok(true)
     }
 
     async fn expire(

@@ -272,6 +272,7 @@ impl Redactor {
             | CallError::ApprovalExpired { .. }
             | CallError::UsageLimitReached { .. }
             | CallError::Overloaded { .. }
+            | CallError::TooManyWaiting { .. }
             | CallError::Draining
             | CallError::LedgerUnavailable { .. }
             | CallError::DeadlineExceeded { .. }

@@ -9,13 +9,13 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::call::{ApprovalStage, Invocation, InvocationId, JsonObject};
+use crate::call::{ApprovalStage, CallError, Invocation, InvocationId, JsonObject};
 use crate::ledger::Ledger;
 
 /// Maximum number of calls that wait in memory only.
-const MAX_KEPT: usize = 1000;
+const MAX_KEPT: u64 = 1000;
 /// Maximum number of such calls of one caller.
-const MAX_KEPT_OF_CALLER: usize = 200;
+const MAX_KEPT_OF_CALLER: u64 = 200;
 
 /// Memory for held messages, in bytes. The oldest ones make room.
 const MAX_HELD_BYTES: u64 = 16 << 20;
@@ -55,6 +55,8 @@ pub struct KeptCall {
     pub invocation: Box<Invocation>,
     /// The arguments for the person that decides.
     pub shown: JsonObject,
+    /// The caller's context for that person.
+    pub shown_context: JsonObject,
     /// Hash of what is approved.
     pub hash: [u8; 32],
 }
@@ -117,18 +119,27 @@ impl WaitingCalls {
         }
     }
 
-    /// Keeps a call in memory until its decision. False: too many calls are kept.
-    #[must_use]
-    pub fn keep(&self, id: InvocationId, call: KeptCall) -> bool {
+    /// Keeps a call in memory until its decision.
+    ///
+    /// # Errors
+    /// Too many calls are kept.
+    pub fn keep(&self, id: InvocationId, call: KeptCall) -> Result<(), CallError> {
         let kept = &mut self.0.tables.lock().kept;
         let is_own =
             |other: &&KeptCall| other.invocation.caller.name == call.invocation.caller.name;
-        let has_room =
-            kept.len() < MAX_KEPT && kept.values().filter(is_own).count() < MAX_KEPT_OF_CALLER;
-        if has_room {
-            kept.insert(id, call);
+        let of_caller = kept.values().filter(is_own).count() as u64 >= MAX_KEPT_OF_CALLER;
+        if of_caller || kept.len() as u64 >= MAX_KEPT {
+            return Err(CallError::TooManyWaiting {
+                most: if of_caller {
+                    MAX_KEPT_OF_CALLER
+                } else {
+                    MAX_KEPT
+                },
+                of_caller,
+            });
         }
-        has_room
+        kept.insert(id, call);
+        Ok(())
     }
 
     /// A call that waits in the memory of this process.

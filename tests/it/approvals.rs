@@ -383,6 +383,20 @@ async fn arguments_that_must_not_be_stored_wait_in_memory() {
 }
 
 #[tokio::test]
+async fn person_sees_the_context_of_the_caller() {
+    for policy in [ASKS.to_owned(), format!("capture: digest, {ASKS}")] {
+        let service = Service::new(&policy).await;
+        let context = json!({"tenant": "acme"});
+        let body = json!({"arguments": {"amount": 500}, "context": context.clone()});
+        service.app.post_as(AGENT, "/tools/pay/invoke", body).await;
+        service.waiting(600).await;
+        let (_, list) = service.app.get_as(CAROL, "/approvals").await;
+        assert_eq!(list["approvals"][0]["context"], Value::Null, "{policy}");
+        assert_eq!(list["approvals"][1]["context"], context, "{policy}");
+    }
+}
+
+#[tokio::test]
 async fn message_is_answered_that_a_call_waits() {
     let service = Service::new(ASKS).await;
     let message = json!({"role": "assistant", "tool_calls": [{"id": "c1", "type": "function",

@@ -2,7 +2,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use toolcrib::{Effect, Tool};
 
-use crate::support::TestApp;
+use crate::support::{TestApp, request};
 
 const AGENT: &str = "agent-key-0123456789";
 const OTHER: &str = "other-key-0123456789";
@@ -157,6 +157,30 @@ async fn held_message_gets_all_its_results_together() {
         again["messages"], answer["messages"],
         "asked again, it is the same"
     );
+}
+
+#[tokio::test]
+async fn held_message_that_is_sent_again_with_its_key_gets_the_same_ids() {
+    let service = Service::new(MANIFEST).await;
+    let send = async || {
+        let body = json!({"message": message(&["look", "pay", "pay"]), "waiting": "hold"});
+        let mut request = request("POST", "/calls", Some(AGENT), Some(body));
+        let headers = request.headers_mut();
+        headers.insert("idempotency-key", "turn".parse().unwrap());
+        service.0.send(request).await.1
+    };
+    let (first, again) = (send().await, send().await);
+    assert_eq!(first["waiting"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&again["waiting"], &again["messages"]),
+        (&first["waiting"], &json!([])),
+        "{again}"
+    );
+    for id in first["waiting"].as_array().unwrap() {
+        service.decide(id, "approve").await;
+    }
+    let answer = service.calls(json!({"resume": again["waiting"]})).await;
+    assert_eq!(answer["messages"][2]["content"], "pay n2");
 }
 
 #[tokio::test]

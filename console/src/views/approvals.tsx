@@ -67,6 +67,7 @@ function Card({ approval }: { approval: Approval }) {
         {waits && !edited && last && <p class="dim small">Beside <a href={link("calls", last.invocation_id)}>the call of {last.caller}</a> that {last.decided_by ?? "a person"} approved{last.decided_at ? ` at ${moment(last.decided_at)}` : ""}. Changed fields have colours.</p>}
         {waits && !edited && last === null && <p class="dim small">No call of this tool was approved before.</p>}
         {approval.original_arguments && <Diff before={approval.original_arguments} after={approval.arguments} labels={["asked", "approved"]} />}
+        {approval.context && <><p class="dim small">Context from the caller</p><JsonText value={approval.context} label="Context from the caller" /></>}
         {approval.run_id && <p class="small">Run <a href={link("runs", approval.run_id)}>{approval.run_id}</a></p>}
         {!waits && <p class="small">{approval.decided_by ? `By ${approval.decided_by}. ` : ""}{approval.note && `Note: ${approval.note}`}</p>}
         {waits && (approval.can_decide ? (

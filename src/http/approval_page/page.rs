@@ -9,7 +9,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
 use crate::call::Effect;
-use crate::http::approval_view::{StateView, kept_arguments};
+use crate::http::approval_view::{StateView, kept_arguments, shown_context};
 use crate::http::problem::{ApiError, Problem};
 use crate::ledger::{ApprovalRow, ApprovalState};
 use crate::middleware::approval_request::ApprovalRequest;
@@ -39,6 +39,7 @@ struct ShownCall {
     run_id: Option<Arc<str>>,
     message: Option<Arc<str>>,
     arguments: String,
+    context: Option<String>,
     requested_at: String,
     expires_at: String,
 }
@@ -95,6 +96,9 @@ impl Page {
                     .and_then(|arguments| serde_json::to_string_pretty(&arguments).ok())
                     .map(|text| escape_invisible(&text))
                     .unwrap_or_else(|| "The arguments of this call are not kept.".into()),
+                context: shown_context(registry, row.invocation, shown)
+                    .and_then(|context| serde_json::to_string_pretty(&context).ok())
+                    .map(|text| escape_invisible(&text)),
                 requested_at: row.requested_at.to_string(),
                 expires_at: row.expires_at.to_string(),
             }),

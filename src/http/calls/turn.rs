@@ -15,7 +15,7 @@ use crate::call::json::hash_parts;
 use crate::call::request_fields::{CallOptions, MAX_ID_LEN};
 use crate::call::units::Count;
 use crate::call::{
-    Answer, CallError, Caller, Capture, Content, Effect, IdempotencyKey, InvocationId,
+    Answer, CallError, Caller, Capture, Content, Effect, ErrorKind, IdempotencyKey, InvocationId,
     ProgressSink, ToolName, TraceContext, UnreadableArguments,
 };
 use crate::catalog::{Catalog, Entry, NewCall};
@@ -137,6 +137,10 @@ impl Turn {
     /// Holds the results of a message with waiting calls. If they cannot be stored, the answer is
     /// the one of a message that is not held.
     async fn hold(&self, turn: &mut CompletedTurn) {
+        if let Some(waiting) = self.find_earlier_hold(turn).await {
+            turn.held = waiting;
+            return;
+        }
         let held = turn.to_held();
         let waiting: Vec<InvocationId> = held.waiting().collect();
         let shared = self.registry.shared();
@@ -153,6 +157,22 @@ impl Turn {
                 turn.message.warnings.push(warning);
             }
         }
+    }
+
+    /// The waiting calls of the same message, if an earlier request with the same key holds it: its
+    /// client may not have received the ids.
+    async fn find_earlier_hold(&self, turn: &CompletedTurn) -> Option<Vec<InvocationId>> {
+        let id_in_progress = |call: &CompletedCall| match &call.outcome {
+            CallOutcome::Failed { problem, .. }
+                if problem.kind == ErrorKind::IdempotencyInProgress =>
+            {
+                problem.invocation_id.as_ref()?.parse().ok()
+            }
+            _ => None,
+        };
+        let id: InvocationId = turn.completed.iter().find_map(id_in_progress)?;
+        let held = HeldMessage::find(&self.registry, id).await.ok()??;
+        Some(held.waiting().collect())
     }
 
     /// Counts the unreadable messages of a run in a row. After `max_parse_attempts` of them, the

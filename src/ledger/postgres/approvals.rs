@@ -87,6 +87,16 @@ pub(super) fn mark(id: InvocationId, mark: ApprovalMark) -> Statement {
         .bind(message)
 }
 
+/// The waiting calls of a caller, and all.
+pub(super) async fn count_waiting(pool: &PgPool, caller: &str) -> Result<(u64, u64)> {
+    let count = "select count(*) filter (where caller = $1), count(*) from approval where not done and state = 'waiting'";
+    let (own, all): (i64, i64) = sqlx::query_as(count)
+        .bind(storable(caller).into_owned())
+        .fetch_one(pool)
+        .await?;
+    Ok((own.unsigned_abs(), all.unsigned_abs()))
+}
+
 pub(super) async fn message(pool: &PgPool, id: InvocationId) -> Result<Option<Arc<str>>> {
     let text: Option<Option<String>> =
         sqlx::query_scalar("select message from approval where id = $1")

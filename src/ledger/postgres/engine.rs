@@ -383,6 +383,10 @@ impl Ledger for PostgresLedger {
         bounded(approvals::find(&self.pool, id)).await
     }
 
+    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
+        bounded(approvals::count_waiting(&self.pool, caller)).await
+    }
+
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
         bounded(approvals::list(&self.pool, query)).await
     }

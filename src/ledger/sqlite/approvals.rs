@@ -82,6 +82,13 @@ pub(super) fn mark(id: InvocationId, mark: ApprovalMark) -> Statement {
         .bind(message)
 }
 
+/// The waiting calls of a caller, and all.
+pub(super) async fn count_waiting(pool: &SqlitePool, caller: &str) -> Result<(u64, u64)> {
+    let count = "select coalesce(sum(caller = ?), 0), count(*) from approval where done = 0 and state = 'waiting'";
+    let (own, all): (i64, i64) = sqlx::query_as(count).bind(caller).fetch_one(pool).await?;
+    Ok((own.unsigned_abs(), all.unsigned_abs()))
+}
+
 pub(super) async fn message(pool: &SqlitePool, id: InvocationId) -> Result<Option<Arc<str>>> {
     let text: Option<Option<String>> =
         sqlx::query_scalar("select message from approval where id = ?1")

@@ -389,6 +389,12 @@ impl Ledger for SqliteLedger {
             .map_err(|error| self.handle_read_error(&error))
     }
 
+    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
+        approvals::count_waiting(&self.readers, caller)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
         approvals::list(&self.readers, query)
             .await
