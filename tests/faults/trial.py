@@ -38,7 +38,7 @@ class Trial:
     def __init__(self, name, options):
         self.name, self.module = name, importlib.import_module(f"scenarios.{name}")
         self.binary, self.dynamic, self.old_binary = options.bin, options.dynamic_bin, options.old_bin
-        self.seed, self.long = options.seed, options.long
+        self.seed, self.long, self.replicas = options.seed, options.long, options.replicas
         self.rounds = options.rounds or self.module.ROUNDS[self.long]
         # More rounds than the default may take proportionally longer.
         self.patience = int(self.module.PATIENCE[self.long] * max(1, self.rounds / self.module.ROUNDS[self.long]))

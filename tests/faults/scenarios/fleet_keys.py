@@ -29,17 +29,8 @@ def run(trial):
     fleet = Fleet(trial, database, manifest, REPLICAS[trial.long])
     chance, first = trial.random("tools"), {}
     for round_ in range(trial.rounds):
-        named = [(chance.choice(TOOLS), f"i{round_}-{number}") for number in range(KEYS)]
-        # Neighbours go to different replicas, so the calls of one key stand together.
-        requests = [(tool, {"key": key}, key) for tool, key in named for _ in range(DUPLICATES)]
-        burst = Burst(fleet.replicas, len(requests))
-        check_concurrent(trial, requests, burst.volley(requests), first)
-        check_replays(trial, requests, burst.volley(requests), first)
-        mismatched(trial, named, burst)
-        burst.close()
+        ask_same_keys(trial, fleet, f"i{round_}", chance, first)
         trial.add("rounds")
-        trial.add("keys", KEYS)
-        trial.add("calls", 2 * len(requests) + KEYS)
     fleet.wait_until_settled()
     fleet.check_drift()
     fleet.stop()
@@ -49,3 +40,17 @@ def run(trial):
     for tool, key in first:
         if (ran[tool, key], rows[key]) != (1, 1):
             trial.record_fault("not_once", f"{tool} key={key}: {ran[tool, key]} effects, {rows[key]} rows")
+
+
+def ask_same_keys(trial, fleet, name, chance, first):
+    """Each key at different replicas at the same moment, then again, and with other arguments. `first` gets the answers of all keys."""
+    named = [(chance.choice(TOOLS), f"{name}-{number}") for number in range(KEYS)]
+    # Neighbours go to different replicas, so the calls of one key stand together.
+    requests = [(tool, {"key": key}, key) for tool, key in named for _ in range(DUPLICATES)]
+    burst = Burst(fleet.replicas, len(requests))
+    check_concurrent(trial, requests, burst.volley(requests), first)
+    check_replays(trial, requests, burst.volley(requests), first)
+    mismatched(trial, named, burst)
+    burst.close()
+    trial.add("keys", KEYS)
+    trial.add("calls", 2 * len(requests) + KEYS)
