@@ -156,9 +156,11 @@ async fn bounded<T>(query: impl Future<Output = Result<T, sqlx::Error>>) -> Resu
     }
 }
 
-/// Adds partitions for the days to come, as long as the process runs.
+/// Adds partitions for the days to come, and indexes that partitions lack, as long as the process
+/// runs.
 async fn maintain_partitions(pool: PgPool) {
     loop {
+        retention::add_indexes(&pool).await;
         sleep(PARTITION_INTERVAL).await;
         retention::add_partitions(&pool).await;
     }

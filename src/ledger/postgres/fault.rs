@@ -8,6 +8,8 @@ const REPLICA_ENDED: &str = "TC001";
 const OUT_OF_ORDER: &str = "TC002";
 /// PostgreSQL, appendix A: serialization failure and deadlock. The transaction may be repeated.
 const REPEATABLE: [&str; 2] = ["40001", "40P01"];
+/// A lock was not free in time.
+const LOCKED: &str = "55P03";
 /// Classes of errors about the values of a row: data exception and constraint violation.
 const ROW_CLASSES: [&str; 2] = ["22", "23"];
 /// Classes after which the connection is of no use: connection exception, operator intervention,
@@ -30,6 +32,11 @@ pub(super) fn is_replica_ended(error: &sqlx::Error) -> bool {
 /// Whether the same transaction may succeed at once.
 pub(super) fn is_repeatable(error: &sqlx::Error) -> bool {
     has_code(error, &REPEATABLE)
+}
+
+/// Whether another transaction has held a lock for too long.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    has_code(error, &[LOCKED])
 }
 
 /// Whether the database refuses the values of a row.

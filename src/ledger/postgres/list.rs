@@ -1,6 +1,8 @@
 //! Lists calls, newest first. Partitions are in the order of the ids, so a page comes from the
-//! newest partitions.
+//! newest partitions. A query about a range of time opens and plans only the partitions of that time.
+//! So a list asks about the newest days first, and about earlier ones if the page is not full.
 
+use jiff::{SignedDuration, Timestamp};
 use sqlx::{PgPool, Postgres, QueryBuilder};
 use uuid::Uuid;
 
@@ -18,12 +20,56 @@ const LIST: [&str; 2] = [
     " then arguments else 'null' end as arguments from invocation where true",
 ];
 
+/// How far before the end of a list its parts reach. The last part has all earlier calls.
+const PARTS: [SignedDuration; 2] = [
+    SignedDuration::from_hours(48),
+    SignedDuration::from_hours(14 * 24),
+];
+
 pub(super) async fn list_calls(pool: &PgPool, filter: &Query) -> Result<Vec<Row>> {
-    let mut query = QueryBuilder::<Postgres>::new(LIST[0]);
-    query.push_bind(LISTED_ARGUMENTS as i64).push(LIST[1]);
-    push_filters(&mut query, filter);
-    let rows = query.build().fetch_all(pool).await?;
-    rows.iter().map(decode_row).collect()
+    let mut found = Vec::new();
+    for mut part in split_by_time(filter, Timestamp::now()) {
+        part.limit = filter
+            .limit
+            .saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        if part.limit == 0 {
+            break;
+        }
+        let mut query = QueryBuilder::<Postgres>::new(LIST[0]);
+        query.push_bind(LISTED_ARGUMENTS as i64).push(LIST[1]);
+        push_filters(&mut query, &part);
+        let rows = query.build().fetch_all(pool).await?;
+        for row in &rows {
+            found.push(decode_row(row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The same list in parts, the newest first. No call is in two of them.
+fn split_by_time(filter: &Query, now: Timestamp) -> Vec<Query> {
+    let mut parts = Vec::with_capacity(PARTS.len() + 1);
+    let mut before = filter.before;
+    // Few calls have the same key or parent, so all of time must be searched.
+    if filter.idempotency_key.is_none() && filter.parent.is_none() {
+        let end = filter.before.and_then(|id| id.created_at()).unwrap_or(now);
+        let starts = PARTS
+            .iter()
+            .filter_map(|reach| end.checked_sub(*reach).ok());
+        for start in starts.filter(|start| filter.since.is_none_or(|since| since < *start)) {
+            parts.push(Query {
+                since: Some(start),
+                before,
+                ..filter.clone()
+            });
+            before = Some(InvocationId::lower_bound(start));
+        }
+    }
+    parts.push(Query {
+        before,
+        ..filter.clone()
+    });
+    parts
 }
 
 /// Adds the conditions of a list, its order and its limit.
@@ -87,4 +133,56 @@ pub(super) async fn list_ended(pool: &PgPool, filter: &EndedQuery) -> Result<Vec
         .push_bind(i64::from(filter.limit));
     let rows = query.build().fetch_all(pool).await?;
     rows.iter().map(decode_row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(filter: &Query, now: Timestamp) -> Vec<(Option<Timestamp>, Option<InvocationId>)> {
+        let parts = split_by_time(filter, now);
+        parts.iter().map(|part| (part.since, part.before)).collect()
+    }
+
+    fn end(at: Timestamp) -> Option<InvocationId> {
+        Some(InvocationId::lower_bound(at))
+    }
+
+    #[test]
+    fn parts_follow_each_other() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let [near, far] = PARTS.map(|reach| now - reach);
+        assert_eq!(
+            ranges(&Query::default(), now),
+            [(Some(near), None), (Some(far), end(near)), (None, end(far))]
+        );
+    }
+
+    #[test]
+    fn no_part_is_older_than_the_filter() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let near = now - PARTS[0];
+        let since = |at| Query {
+            since: Some(at),
+            ..Query::default()
+        };
+        let early = near - SignedDuration::from_hours(1);
+        assert_eq!(
+            ranges(&since(early), now),
+            [(Some(near), None), (Some(early), end(near))]
+        );
+        assert_eq!(ranges(&since(near), now), [(Some(near), None)]);
+    }
+
+    #[test]
+    fn parts_begin_at_the_cursor() {
+        let cursor = InvocationId::new();
+        let at = cursor.created_at().unwrap();
+        let filter = Query {
+            before: Some(cursor),
+            ..Query::default()
+        };
+        let parts = ranges(&filter, at + SignedDuration::from_hours(1000));
+        assert_eq!(parts[0], (Some(at - PARTS[0]), Some(cursor)));
+    }
 }

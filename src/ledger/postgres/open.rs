@@ -49,6 +49,11 @@ fn migrations() -> Vec<Migration> {
             "approval_message",
             include_str!("../../../migrations/postgres/0003_approval_message.sql"),
         ),
+        embed(
+            5,
+            "list_indexes",
+            include_str!("../../../migrations/postgres/0005_list_indexes.sql"),
+        ),
     ]
 }
 

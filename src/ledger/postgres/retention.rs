@@ -57,9 +57,34 @@ pub(super) async fn add_partitions(pool: &PgPool) {
     // it is given up soon.
     let sql = "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
         select add_partitions_1((now() at time zone 'utc')::date - 1, 5)";
-    if let Err(error) = sqlx::raw_sql(sql).execute(pool).await {
+    // The function itself passes over a day whose table is locked. An error tells that other replicas
+    // hold the lock of the function, because they add the partitions.
+    if let Err(error) = sqlx::raw_sql(sql).execute(pool).await
+        && !fault::is_locked(&error)
+    {
         let reason = fault::reason(&error);
         tracing::warn!(reason, "the partitions of the next days cannot be added");
+    }
+}
+
+/// Adds the indexes of a newer version to partitions of an older one, one after the other.
+pub(super) async fn add_indexes(pool: &PgPool) {
+    let sql = "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
+        select index_partition_1() as is_added";
+    loop {
+        let rows = sqlx::raw_sql(sql).fetch_all(pool).await;
+        let is_added =
+            rows.and_then(|rows| rows.last().map_or(Ok(false), |row| row.try_get("is_added")));
+        match is_added {
+            Ok(true) => {}
+            Ok(false) => return,
+            // The next round tries it again. Lists only take longer until then.
+            Err(error) => {
+                let reason = fault::reason(&error);
+                tracing::debug!(reason, "an index cannot be added to a partition");
+                return;
+            }
+        }
     }
 }
 

@@ -337,6 +337,36 @@ async fn retention_drops_whole_days() {
 }
 
 #[tokio::test]
+async fn partitions_get_the_indexes_of_a_newer_version() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let missing =
+        "select count(*) from pg_index where indrelid = 'invocation'::regclass and not indisvalid";
+    let ledger = fixture.replica().await;
+    // The replica does it by itself.
+    while fixture.number(missing).await > 0 {}
+    ledger.close().await;
+    fixture
+        .run(
+            "drop index invocation_pair; create index invocation_pair on only invocation (caller, tool, id)",
+        )
+        .await;
+    assert_eq!(fixture.number(missing).await, 1);
+    let mut added = 0;
+    while fixture
+        .number("select index_partition_1()::integer::bigint")
+        .await
+        > 0
+    {
+        added += 1;
+    }
+    let partitions = "select count(*) from pg_inherits where inhparent = 'invocation'::regclass";
+    assert_eq!(added, fixture.number(partitions).await);
+    assert_eq!(fixture.number(missing).await, 0);
+}
+
+#[tokio::test]
 async fn zero_characters_are_replaced() {
     let Some(fixture) = Fixture::new().await else {
         return;
