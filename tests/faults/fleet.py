@@ -86,8 +86,9 @@ class Database(Postgres):
 class Fleet:
     """Replicas on one ledger. Each new connection to `port` goes to the next replica that runs, as behind a load balancer."""
 
-    def __init__(self, trial, database, manifest, count, url=None, binary=None, folder="replica", **options):
-        self.trial, self.database = trial, database
+    def __init__(self, trial, database, manifest, count, url=None, binary=None, folder="replica", at_once=None, **options):
+        """`at_once` replicas start at the same time, else all of them."""
+        self.trial, self.database, self.at_once = trial, database, at_once or count
         url = url or database.url()
         self.replicas = [Service(binary or trial.binary, trial.folder / f"{folder}-{number}", manifest, ledger=url, **options)
                          for number in range(count)]
@@ -96,8 +97,10 @@ class Fleet:
         self.start()
 
     def start(self, within=None):
-        """All at once, so that one of them migrates an empty database while the others wait. `within` is a command for each replica."""
-        parallel(len(self.replicas), lambda number: self.replicas[number].start(seconds=30, within=within and within[number]))
+        """Many at once, so that one of them migrates an empty database while the others wait. `within` is a command for each replica."""
+        for first in range(0, len(self.replicas), self.at_once):
+            count = min(self.at_once, len(self.replicas) - first)
+            parallel(count, lambda number: self.replicas[first + number].start(seconds=30, within=within and within[first + number]))
 
     @property
     def port(self):

@@ -19,8 +19,9 @@ from shared_audit import audit_shared
 from tools import poster
 
 ROUNDS = (1, 3)
-PATIENCE = (180, 3600)
+PATIENCE = (300, 3600)
 REPLICAS = (8, 50)
+AT_ONCE = 10  # replicas that start together: here, one machine has to start all of them
 CONNECTIONS = 6  # of one replica, with 10 for the operator: docs/operate/scale.md
 # The one limit that all replicas share: callers at the same moment, and units.
 CALLERS, LIMIT = (400, 1_000), (100, 1_000)
@@ -44,8 +45,10 @@ def run(trial):
     count = trial.replicas or REPLICAS[trial.long]
     database = Database.of(trial, settings=(f"max_connections={CONNECTIONS * count + 10}",))
     limits = {f"{effect}{round_}": (LIMIT[trial.long], "lifetime") for round_ in range(trial.rounds) for effect in ("write", "read")}
-    fleet = Fleet(trial, database, manifest(trial, limits), count)
+    began = time.monotonic()
+    fleet = Fleet(trial, database, manifest(trial, limits), count, at_once=AT_ONCE)
     trial.add("replicas", count)
+    trial.record_max("all_started", time.monotonic() - began)
     trial.record_max("slowest_start", max(replica.ready_after for replica in fleet.replicas))
     check_replicas(trial, fleet)
     rest(trial, fleet)
