@@ -140,7 +140,7 @@ def process_cpu_seconds(pid):
 
 
 def toolcrib(binary, name, folder, manifest, ledger=None, key=None, port=None):
-    """`toolcrib serve` with this manifest (text) and a ledger file: a new one, unless it is named."""
+    """`toolcrib serve` with this manifest (text) and a ledger, a file or a URL: a new file, unless it is named."""
     return Server(name, serve_command(binary, name, folder, manifest, ledger, port), folder, key, port)
 
 
@@ -148,8 +148,9 @@ def serve_command(binary, name, folder, manifest, ledger=None, port=None):
     folder = pathlib.Path(folder)
     file = folder / f"{name}.yaml"
     file.write_text(manifest)
-    ledger = ledger or folder / f"{name}.db"
-    return [binary, "serve", "--manifest", file, "--listen", f"127.0.0.1:{port or 0}", "--ledger", f"sqlite://{ledger}"]
+    ledger = str(ledger or folder / f"{name}.db")
+    url = ledger if "://" in ledger else f"sqlite://{ledger}"
+    return [binary, "serve", "--manifest", file, "--listen", f"127.0.0.1:{port or 0}", "--ledger", url]
 
 
 def free_port():
