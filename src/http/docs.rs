@@ -193,13 +193,15 @@ impl Documents {
                 FixedRoutes::without_keys(document)
             })
         };
-        let document = self
-            .cache
-            .try_get_with(key, tokio::task::spawn_blocking(make))
-            .await;
-        document.map_err(|error| {
-            tracing::error!(%error, "the OpenAPI document cannot be made");
-            ApiError::Internal
-        })
+        let made = async {
+            tokio::task::spawn_blocking(make)
+                .await
+                .unwrap_or_else(|error| {
+                    tracing::error!(%error, "the OpenAPI document cannot be made");
+                    Err(ApiError::Internal)
+                })
+        };
+        let document = self.cache.try_get_with(key, made).await;
+        document.map_err(|_| ApiError::Internal)
     }
 }

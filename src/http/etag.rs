@@ -5,8 +5,9 @@ use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde::Serialize;
 
+use super::problem::ApiError;
 use crate::call::json::hash_parts;
 
 /// A body and its ETag.
@@ -17,13 +18,17 @@ pub(super) struct TaggedBody {
 }
 
 impl TaggedBody {
-    pub(super) fn new(body: &Value) -> Self {
-        let body = body.to_string();
-        let tag = format!("\"{}\"", &hex::encode(hash_parts([body.as_bytes()]))[..32]);
-        Self {
+    /// `body` as JSON. It is written without a tree of values between, which would copy each schema.
+    pub(super) fn new(body: &impl Serialize) -> Result<Self, ApiError> {
+        let body = serde_json::to_vec(body).map_err(|error| {
+            tracing::error!(%error, "an answer cannot be written as JSON");
+            ApiError::Internal
+        })?;
+        let tag = format!("\"{}\"", &hex::encode(hash_parts([body.as_slice()]))[..32]);
+        Ok(Self {
             tag,
             body: body.into(),
-        }
+        })
     }
 
     /// Bytes of the body.

@@ -14,12 +14,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::body::Body;
+use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tower_http::validate_request::ValidateRequest;
 
 use super::limits::HEADER_BYTES;
 use super::problem::ApiError;
@@ -192,22 +193,18 @@ fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
 
 /// Adds the headers that limit what browsers may do with an answer. hyper's own answers to invalid
 /// HTTP lack them, but have no body.
-pub(super) fn add_security_headers(mut response: Response) -> Response {
+pub(super) fn add_security_headers<B>(mut response: Response<B>) -> Response<B> {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, SAME_ORIGIN);
     response
 }
 
-/// The middleware: refuses a request that fails the checks.
-pub(super) async fn check_request(
-    State(guard): State<Guard>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match guard.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+impl ValidateRequest<Body> for Guard {
+    type ResponseBody = Body;
+
+    fn validate(&mut self, request: &mut Request) -> Result<(), Response> {
+        self.check(request).map_err(IntoResponse::into_response)
     }
 }
 

@@ -1,11 +1,14 @@
 //! `GET /metrics`, and the count of all requests.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::TryFutureExt;
+use futures_util::future::MapOk;
+use tower::{Layer, Service};
 
 use super::auth::Authenticated;
 use super::problem::ApiError;
@@ -94,16 +97,56 @@ pub(super) fn check_metrics_access(callers: &Callers, caller: &Caller) -> Result
 }
 
 /// Counts every request under its route and its status, also if it reaches no handler.
-pub(super) async fn count_request(
-    State(metrics): State<Metrics>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
-    metrics.service_counters().record_request(
-        route.as_ref().map_or("none", MatchedPath::as_str),
-        response.status().as_str(),
-    );
-    response
+///
+/// axum's `from_fn` is shorter. It copies all layers inside of it for each request.
+#[derive(Clone)]
+pub(super) struct CountRequestsLayer(Metrics);
+
+impl CountRequestsLayer {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self(metrics)
+    }
+}
+
+impl<S> Layer<S> for CountRequestsLayer {
+    type Service = CountRequests<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let metrics = self.0.clone();
+        CountRequests { inner, metrics }
+    }
+}
+
+/// The service of [`CountRequestsLayer`].
+#[derive(Clone)]
+pub(super) struct CountRequests<S> {
+    inner: S,
+    metrics: Metrics,
+}
+
+impl<S, B> Service<Request> for CountRequests<S>
+where
+    S: Service<Request, Response = Response<B>>,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = MapOk<S::Future, Box<dyn FnOnce(Response<B>) -> Response<B> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        let metrics = self.metrics.clone();
+        self.inner
+            .call(request)
+            .map_ok(Box::new(move |response: Response<B>| {
+                metrics.service_counters().record_request(
+                    route.as_ref().map_or("none", MatchedPath::as_str),
+                    response.status().as_str(),
+                );
+                response
+            }))
+    }
 }

@@ -61,6 +61,7 @@ use tower::ServiceBuilder;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 pub(crate) use approval_webhooks::send_approval_webhooks;
 pub use calls::calls_in_process;
@@ -95,15 +96,11 @@ pub fn router(
         .layer(MapRequestLayer::new(request_id::remove_invalid_id))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(axum::middleware::from_fn_with_state(
+        .layer(metrics::CountRequestsLayer::new(
             live.registry().shared().metrics.clone(),
-            metrics::count_request,
         ))
         .layer(CatchPanicLayer::custom(panic_response))
-        .layer(axum::middleware::from_fn_with_state(
-            Guard::new(settings),
-            guard::check_request,
-        ))
+        .layer(ValidateRequestHeaderLayer::custom(Guard::new(settings)))
         .option_layer(cors::layer_for(&settings.allowed_origins));
     routes
         .merge(docs::routes(openapi))

@@ -106,16 +106,13 @@ pub(super) async fn list_tools(
         entries.retain(|entry| entry.definition.tags.contains(tag));
     }
     let body = match format {
-        Format::Native => {
-            let tools: Vec<ToolView<'_>> = entries.iter().map(|entry| tool_view(entry)).collect();
-            json!(ToolList {
-                tools,
-                next_cursor: None
-            })
-        }
-        other => catalog.render(other, &entries),
+        Format::Native => TaggedBody::new(&ToolList {
+            tools: entries.iter().map(|entry| tool_view(entry)).collect(),
+            next_cursor: None,
+        }),
+        other => TaggedBody::new(&catalog.render(other, &entries)),
     };
-    Ok(TaggedBody::new(&body).respond_to(&headers))
+    Ok(body?.respond_to(&headers))
 }
 
 fn tool_view(entry: &Entry) -> ToolView<'_> {

@@ -208,6 +208,32 @@ def test_pipelined_requests_are_answered_in_order(start):
     assert data.index(b"1001") < data.rindex(b"1002") and data.count(b"HTTP/1.1 200") == 2
 
 
+def test_connection_serves_on_after_a_rest(start):
+    """A connection that was idle for long enough to lose its buffers serves the next request, also when a part of that
+    request came before the rest."""
+    crib = start()
+    first, second = (invoke_bytes(crib, "calculator", {"expression": f"1000+{number}"}) for number in (1, 2))
+    for early in (0, 40):
+        with connect(crib) as sock:
+            for _ in range(2):
+                sock.sendall(first + second[:early])
+                assert b"1001" in received(sock, b"1001")
+                time.sleep(2)
+                sock.sendall(second[early:])
+                assert b"1002" in received(sock, b"1002")
+                time.sleep(2)
+
+
+def received(sock, last):
+    """What the service sends, up to the piece with `last` in it."""
+    data = b""
+    while last not in data:
+        part = sock.recv(65536)
+        assert part, data
+        data += part
+    return data
+
+
 def test_max_in_flight_bounds_all_calls(start, mark):
     """More calls than `max_in_flight` are shed with 503 and Retry-After; health is never behind it."""
     crib = start({"server": {"max_in_flight": 2}, "tools": {

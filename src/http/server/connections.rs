@@ -4,7 +4,8 @@
 //! This module knows no sockets. A connection is protected while a request is in flight on it: from
 //! the last byte of the request to the last byte of the answer. When no slot is free, any other
 //! connection may be closed for a new one; `State::closing_order` has the order. No connection has
-//! a timer: one task closes overdue connections every half second.
+//! a timer: one task closes overdue connections every half second. It also lets connections rest
+//! that have been idle for a while: they free their buffers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use tokio_util::sync::CancellationToken;
 
-use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, WRITE_TIME};
+use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, REST_TIME, WRITE_TIME};
 
 /// How often the table is searched for overdue connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,6 +34,8 @@ enum Phase {
     Accepted,
     /// No byte of the next request has arrived.
     Idle,
+    /// Idle for a while, so the connection has no buffers.
+    Resting,
     /// The header block has started.
     ReadingHeader,
     /// The header block is complete, the body is not.
@@ -54,13 +57,20 @@ struct State {
     was_answered: bool,
     /// Since when the client has read nothing, although bytes wait to be written.
     blocked_since: Option<Instant>,
+    /// The handler has read the last request to its end. Otherwise hyper may still skip the rest of
+    /// the body, and must be kept.
+    was_read: bool,
+    /// The connection was chosen to be closed.
+    is_closed: bool,
 }
 
 impl State {
     fn is_overdue(&self, now: Instant) -> bool {
         let limit = match self.phase {
-            Phase::Idle if self.was_answered => Some(IDLE_TIME),
-            Phase::Accepted | Phase::Idle | Phase::ReadingHeader => Some(HEADER_TIME),
+            Phase::Idle | Phase::Resting if self.was_answered => Some(IDLE_TIME),
+            Phase::Accepted | Phase::Idle | Phase::Resting | Phase::ReadingHeader => {
+                Some(HEADER_TIME)
+            }
             Phase::Closing => Some(CLOSING_TIME),
             // `body.rs` and the deadlines of calls bound these, with answers that state the reason.
             Phase::ReadingBody | Phase::Answering | Phase::Flushing => None,
@@ -89,10 +99,20 @@ impl State {
 /// One connection. Its socket, its requests and the table share it.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// The choice to close a connection is made while this is locked. So a request either starts
+    /// first and is kept, or starts later and is refused.
     state: Mutex<State>,
-    /// Cancelled while `state` is locked. So a request either starts first and is kept, or starts
-    /// later and is refused.
-    closed: CancellationToken,
+    /// Wakes the task of the connection when it is to rest or to close.
+    signal: Notify,
+}
+
+/// What the table wants of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Free the buffers, until bytes arrive.
+    Rest,
+    /// Close at once.
+    Close,
 }
 
 impl Connection {
@@ -102,10 +122,12 @@ impl Connection {
             since: Instant::now(),
             was_answered: false,
             blocked_since: None,
+            was_read: true,
+            is_closed: false,
         };
         Self {
             state: Mutex::new(state),
-            closed: CancellationToken::new(),
+            signal: Notify::new(),
         }
     }
 
@@ -117,21 +139,23 @@ impl Connection {
     /// Returns `false` if this connection was chosen to make room: the request must not start.
     pub(super) fn begin_request(&self, has_whole_body: bool) -> bool {
         let mut state = self.lock_state();
+        state.was_read = has_whole_body;
         match has_whole_body {
             true => state.phase = Phase::Answering,
             false => (state.phase, state.since) = (Phase::ReadingBody, Instant::now()),
         }
-        !self.closed.is_cancelled()
+        !state.is_closed
     }
 
     /// Records that the body is complete. Returns `false` in the same case as
     /// [`begin_request`](Self::begin_request).
     pub(super) fn complete_request(&self) -> bool {
         let mut state = self.lock_state();
+        state.was_read = true;
         if state.phase == Phase::ReadingBody {
             state.phase = Phase::Answering;
         }
-        !self.closed.is_cancelled()
+        !state.is_closed
     }
 
     /// Records that the answer's body was produced completely, or was dropped.
@@ -152,7 +176,7 @@ impl Connection {
     /// the connection was accepted.
     pub(super) fn record_bytes(&self) {
         let mut state = self.lock_state();
-        if matches!(state.phase, Phase::Accepted | Phase::Idle) {
+        if matches!(state.phase, Phase::Accepted | Phase::Idle | Phase::Resting) {
             state.phase = Phase::ReadingHeader;
             if state.was_answered {
                 state.since = Instant::now();
@@ -185,19 +209,39 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection was chosen to be closed.
-    pub(super) async fn wait_until_closed(&self) {
-        self.closed.cancelled().await;
+    /// Waits until the connection is to rest or to close. Only its own task may wait.
+    pub(super) async fn next_order(&self) -> Order {
+        loop {
+            self.signal.notified().await;
+            let state = self.lock_state();
+            match state.phase {
+                _ if state.is_closed => return Order::Close,
+                Phase::Resting => return Order::Rest,
+                // A request came first.
+                _ => {}
+            }
+        }
     }
 
     /// Closes the connection if `condition` holds.
     fn close_if(&self, condition: impl FnOnce(&State) -> bool) -> bool {
-        let state = self.lock_state();
+        let mut state = self.lock_state();
         let closes = condition(&state);
         if closes {
-            self.closed.cancel();
+            state.is_closed = true;
+            self.signal.notify_one();
         }
         closes
+    }
+
+    /// Lets the connection rest if it has been idle for long enough.
+    fn rest_if_idle(&self, now: Instant) {
+        let mut state = self.lock_state();
+        let is_idle = state.phase == Phase::Idle && state.was_read;
+        if is_idle && now.duration_since(state.since) >= REST_TIME {
+            state.phase = Phase::Resting;
+            self.signal.notify_one();
+        }
     }
 }
 
@@ -255,16 +299,20 @@ impl Connections {
         self.lock_open().make_room()
     }
 
-    /// Closes overdue connections. It never returns.
-    pub(super) async fn close_overdue(self) {
+    /// Closes overdue connections, and lets idle ones rest. It never returns.
+    pub(super) async fn sweep(self) {
         let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            self.lock_open()
-                .by_id
-                .retain(|_, connection| !connection.close_if(|state| state.is_overdue(now)));
+            self.lock_open().by_id.retain(|_, connection| {
+                let closes = connection.close_if(|state| state.is_overdue(now));
+                if !closes {
+                    connection.rest_if_idle(now);
+                }
+                !closes
+            });
         }
     }
 
@@ -282,7 +330,7 @@ impl Connections {
     pub(super) async fn wait_until_answered(&self) {
         let expects_answer = |connection: &Arc<Connection>| {
             let phase = connection.lock_state().phase;
-            !matches!(phase, Phase::Idle | Phase::Closing)
+            !matches!(phase, Phase::Idle | Phase::Resting | Phase::Closing)
         };
         while self.lock_open().by_id.values().any(expects_answer) {
             sleep(POLL_INTERVAL).await;
@@ -357,7 +405,7 @@ mod tests {
     use super::*;
 
     fn is_closed(slot: &Slot) -> bool {
-        slot.connection.closed.is_cancelled()
+        slot.connection.lock_state().is_closed
     }
 
     /// A connection from which a read found no bytes.
@@ -463,7 +511,7 @@ mod tests {
         let connections = Connections::new(8);
         let slot = idle_connection(&connections);
         action(&slot.connection);
-        let sweep = tokio::spawn(connections.clone().close_overdue());
+        let sweep = tokio::spawn(connections.clone().sweep());
         tokio::time::sleep(time - Duration::from_millis(10)).await;
         let early = is_closed(&slot);
         tokio::time::sleep(Duration::from_millis(10) + SWEEP_INTERVAL).await;
@@ -510,12 +558,52 @@ mod tests {
     async fn slow_bytes_do_not_extend_header_time() {
         let connections = Connections::new(8);
         let slot = connections.admit().unwrap();
-        let sweep = tokio::spawn(connections.clone().close_overdue());
+        let sweep = tokio::spawn(connections.clone().sweep());
         for _ in 0..22 {
             slot.connection.record_bytes();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         assert!(is_closed(&slot));
         sweep.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connection_rests_until_bytes_arrive() {
+        let connections = Connections::new(8);
+        let (idle, busy) = (idle_connection(&connections), idle_connection(&connections));
+        let sweep = tokio::spawn(connections.clone().sweep());
+        tokio::time::sleep(REST_TIME / 2).await;
+        busy.connection.record_bytes();
+        assert_eq!(idle.connection.next_order().await, Order::Rest);
+        assert_eq!(busy.connection.lock_state().phase, Phase::ReadingHeader);
+        idle.connection.record_bytes();
+        assert_eq!(idle.connection.lock_state().phase, Phase::ReadingHeader);
+        sweep.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_with_an_unread_body_keeps_its_buffers() {
+        let connections = Connections::new(8);
+        let slot = connections.admit().unwrap();
+        assert!(slot.connection.begin_request(false));
+        slot.connection.record_answer();
+        slot.connection.record_flush();
+        advance(REST_TIME).await;
+        slot.connection.rest_if_idle(Instant::now());
+        assert_eq!(slot.connection.lock_state().phase, Phase::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_comes_before_the_rest_is_served() {
+        let connections = Connections::new(8);
+        let slot = idle_connection(&connections);
+        advance(REST_TIME).await;
+        slot.connection.rest_if_idle(Instant::now());
+        slot.connection.record_bytes();
+        assert!(slot.connection.begin_request(true));
+        let order = tokio::time::timeout(REST_TIME, slot.connection.next_order());
+        assert!(order.await.is_err(), "no order for a connection in use");
+        assert!(slot.connection.close_if(|_| true));
+        assert_eq!(slot.connection.next_order().await, Order::Close);
     }
 }

@@ -1,7 +1,6 @@
 //! Serves one connection.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -18,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use super::connections::{Connection, Slot};
+use super::connections::{Connection, Order, Slot};
 use super::socket::Socket;
 use crate::http::guard::{LocalAddress, add_security_headers};
 use crate::http::limits::{HEADER_BYTES, HEADER_FIELDS};
@@ -45,24 +44,68 @@ pub(super) async fn serve_connection(
     };
     // Answers are written in one piece. Waiting to fill a packet (Nagle) would only add latency.
     let _ = stream.set_nodelay(true);
-    let socket = TokioIo::new(Socket::new(stream, slot.connection.clone()));
-    let http = http1::Builder::new()
-        // The table of connections keeps the times. hyper's timer would also count the idle time
-        // between two requests, which has a longer limit.
-        .header_read_timeout(None)
-        .max_buf_size(HEADER_BYTES)
-        .max_headers(HEADER_FIELDS)
-        .serve_connection(
-            socket,
-            service_fn(|request| answer_request(request, &router, local, &slot)),
-        );
+    let mut next = Some(Socket::new(stream, slot.connection.clone()));
+    while let Some(socket) = next {
+        next = match serve_until_idle(socket, &router, local, &slot).await {
+            Some(resting) => rest(resting, &slot.connection).await,
+            None => None,
+        };
+    }
+}
+
+/// Serves requests until one side ends the connection, or until the connection is to rest. Then it
+/// returns the socket. hyper keeps 16 KiB of buffers for an open connection, so its part is dropped.
+async fn serve_until_idle(
+    socket: Socket,
+    router: &Router,
+    local: LocalAddress,
+    slot: &Slot,
+) -> Option<Socket> {
+    // In a box, so that a resting connection has no memory for it.
+    let mut http = Box::new(
+        http1::Builder::new()
+            // The table of connections keeps the times. hyper's timer would also count the idle
+            // time between two requests, which has a longer limit.
+            .header_read_timeout(None)
+            .max_buf_size(HEADER_BYTES)
+            .max_headers(HEADER_FIELDS)
+            .serve_connection(
+                TokioIo::new(socket),
+                service_fn(|request| answer_request(request, router, local, slot)),
+            ),
+    );
+    // hyper goes first: the order to rest counts only if it has found no bytes.
     tokio::select! {
         biased;
-        () = slot.connection.wait_until_closed() => {}
-        result = pin!(http) => {
+        result = &mut *http => {
             if let Err(error) = result {
                 tracing::debug!(%error, "a connection ended early");
             }
+            None
+        }
+        order = slot.connection.next_order() => {
+            if order == Order::Close {
+                return None;
+            }
+            let parts = http.into_parts();
+            Some(parts.io.into_inner().with_unread(parts.read_buf))
+        }
+    }
+}
+
+/// Waits until bytes arrive, or the end of the connection. Returns `None` if the connection is to be
+/// closed.
+async fn rest(socket: Socket, connection: &Connection) -> Option<Socket> {
+    loop {
+        tokio::select! {
+            biased;
+            order = connection.next_order() => {
+                if order == Order::Close {
+                    return None;
+                }
+            }
+            // hyper meets the error, if there is one.
+            _ = socket.readable() => return Some(socket),
         }
     }
 }

@@ -50,7 +50,7 @@ pub async fn serve(
 ) {
     warn_of_fewer_connections(settings.max_connections);
     let connections = Connections::new(possible_connections(settings.max_connections));
-    let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_overdue()));
+    let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
     let mut acceptor = Acceptor::new(listener, router, connections.clone());
     tokio::select! {
         () = acceptor.accept_connections() => {}

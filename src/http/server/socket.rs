@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use axum::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -14,6 +15,8 @@ use super::connections::Connection;
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
+    /// Bytes of the next request that were read before the connection rested.
+    unread: Bytes,
     read_was_pending: bool,
     blocked: bool,
 }
@@ -23,9 +26,24 @@ impl Socket {
         Self {
             stream,
             connection,
+            unread: Bytes::new(),
             read_was_pending: false,
             blocked: false,
         }
+    }
+
+    /// Gives back bytes that were read, but not used. The next read returns them first.
+    pub(super) fn with_unread(mut self, bytes: Bytes) -> Self {
+        self.unread = bytes;
+        self
+    }
+
+    /// Waits until a read would return something.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        if self.unread.is_empty() {
+            self.stream.readable().await?;
+        }
+        Ok(())
     }
 
     /// Reports whether the client reads its answer. hyper has no limit for writing, so the table
@@ -46,7 +64,13 @@ impl AsyncRead for Socket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let unread = self.unread.len().min(buf.remaining());
+        let read = if unread > 0 {
+            buf.put_slice(&self.unread.split_to(unread));
+            Poll::Ready(Ok(()))
+        } else {
+            Pin::new(&mut self.stream).poll_read(cx, buf)
+        };
         if buf.filled().len() > before {
             self.connection.record_bytes();
         } else if read.is_pending() && !self.read_was_pending {
