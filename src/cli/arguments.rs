@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
 use super::{
-    approvals, backup, call, check, import, invocations, key, operate, pin, serve, sources, tools,
-    usage,
+    approvals, backup, call, check, export, import, invocations, key, migrate, operate, pin, serve,
+    sources, tools, usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -56,6 +56,9 @@ pub(super) enum Command {
     /// Print recorded calls, newest first.
     #[command(mut_arg("ledger", |ledger| ledger.conflicts_with("server")))]
     Invocations(invocations::InvocationArgs),
+    /// Write recorded calls, oldest first, as JSON lines or CSV.
+    #[command(mut_arg("ledger", |ledger| ledger.conflicts_with("server")))]
+    Export(export::ExportArgs),
     /// Print the state of the sources of a running server: modules, MCP servers, OpenAPI documents.
     Sources(sources::SourcesArgs),
     /// List, approve or deny calls that wait for a person, on a running server.
@@ -77,13 +80,15 @@ pub(super) enum Command {
     Pin(pin::PinArgs),
     /// Copy the ledger to a new file, while the service runs or not.
     Backup(backup::BackupArgs),
+    /// Move a whole ledger to a new file or an empty database, while no service runs.
+    Migrate(migrate::MigrateArgs),
     /// Print the OpenAPI document of the fixed routes, or with a manifest also of its tools.
     Openapi {
         /// The manifest whose tools are included.
         #[arg(long, short)]
         manifest: Option<PathBuf>,
     },
-    /// Print a manifest made from another format.
+    /// Print a manifest made from another format, or add exported calls to a ledger.
     #[command(subcommand)]
     Import(import::ImportCommand),
     /// Print the JSON Schema of the manifest, for editors.
@@ -120,6 +125,7 @@ impl Command {
             Self::Init
             | Self::Usage(_)
             | Self::Invocations(_)
+            | Self::Export(_)
             | Self::Sources(_)
             | Self::Approvals(_)
             | Self::Cancel(_)
@@ -128,6 +134,7 @@ impl Command {
             | Self::Purge(_)
             | Self::Key(_)
             | Self::Backup(_)
+            | Self::Migrate(_)
             | Self::Import(_)
             | Self::Schema
             | Self::Completions { .. }

@@ -3,8 +3,8 @@
 use super::arguments::Command;
 use super::output::print_json;
 use super::{
-    Failure, approvals, backup, call, check, client, completions, import, init, invocations, key,
-    openapi, operate, pin, serve, sources, tools, usage,
+    Failure, approvals, backup, call, check, client, completions, export, import, init,
+    invocations, key, migrate, openapi, operate, pin, serve, sources, tools, usage,
 };
 use crate::environment::Environment;
 use crate::log::LogWriter;
@@ -22,6 +22,7 @@ pub(super) async fn run_command(
         Command::Call(args) => call::run(args, environment).await?,
         Command::Usage(args) => usage::run(args, environment).await?,
         Command::Invocations(args) => invocations::run(args, environment).await?,
+        Command::Export(args) => export::run(args, environment).await?,
         Command::Sources(args) => sources::run(args, environment).await?,
         Command::Approvals(command) => approvals::run(command, environment).await?,
         Command::Cancel(args) => operate::cancel(args, environment).await?,
@@ -31,8 +32,9 @@ pub(super) async fn run_command(
         Command::Key(command) => key::run(command)?,
         Command::Pin(args) => pin::run(args, environment).await?,
         Command::Backup(args) => backup::run(args, environment).await?,
+        Command::Migrate(args) => migrate::run(args, environment).await?,
         Command::Openapi { manifest } => openapi::run(manifest.as_deref(), environment).await?,
-        Command::Import(command) => import::run(command)?,
+        Command::Import(command) => import::run(command, environment).await?,
         Command::Schema => print_json(&crate::manifest::json_schema()),
         Command::Completions { shell } => completions::print_script(shell),
         Command::Healthcheck {

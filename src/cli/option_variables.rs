@@ -46,10 +46,12 @@ fn add_variables(mut arguments: Vec<OsString>, environment: &Environment) -> Vec
         return arguments;
     };
     let mut added = options_from_variables(&command, &matches, environment);
-    if let Some((name, matches)) = matches.subcommand()
-        && let Some(command) = command.find_subcommand(name)
+    let (mut outer, mut given) = (&command, &matches);
+    while let Some((name, matches)) = given.subcommand()
+        && let Some(command) = outer.find_subcommand(name)
     {
         added.extend(options_from_variables(command, matches, environment));
+        (outer, given) = (command, matches);
     }
     // Options may be anywhere before `--`. After it there are none.
     let end = arguments

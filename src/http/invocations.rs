@@ -1,6 +1,5 @@
 //! `GET` and `DELETE /invocations`: callers read and cancel their own calls, an admin all calls.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use utoipa::IntoParams;
 
@@ -20,16 +19,17 @@ use super::documented::Since;
 use super::problem::{ApiError, Problem};
 use super::query::QueryParams;
 use super::question_view::QuestionView;
+use super::recorded_result::{AttemptError, recorded_result};
 use super::responses::{
     AuthResponses, CancelResponses, CommonResponses, LedgerResponses, LookupResponses,
     QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::parse_since;
-use crate::call::{Answer, Caller, Digest, ErrorKind, InvocationId};
+use crate::call::{Caller, Digest, ErrorKind, InvocationId};
 use crate::ledger::{
-    ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, End, LISTED_ARGUMENTS, Query,
-    RecordedCall, Row, State as CallState, UnreadableRow,
+    ApprovalQuery, ApprovalRow, ApprovalState, LISTED_ARGUMENTS, Query, RecordedCall, Row,
+    State as CallState, UnreadableRow,
 };
 use crate::registry::recorded_calls;
 use crate::registry::{DecideError, Decision, Registry, Verdict, waiting_row};
@@ -285,31 +285,6 @@ enum Ended<'a> {
     Problem(Problem),
 }
 
-/// A failed attempt.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct AttemptError {
-    /// Number of the attempt, from 1.
-    pub attempt: u32,
-    /// Why.
-    pub kind: ErrorKind,
-    /// What happened.
-    pub message: String,
-    /// How long it took.
-    pub duration_ms: f64,
-}
-
-impl From<AttemptRow> for AttemptError {
-    fn from(row: AttemptRow) -> Self {
-        let duration_ms = row.duration_us as f64 / 1000.0;
-        Self {
-            attempt: row.attempt,
-            kind: row.kind,
-            message: row.message,
-            duration_ms,
-        }
-    }
-}
-
 /// One call.
 #[utoipa::path(get, operation_id = "get_invocation", path = "/invocations/{id}", tag = "ledger",
     params(("id" = String, Path, description = "The invocation's id")), responses(
@@ -494,7 +469,12 @@ pub(super) async fn load_detail(
     id: InvocationId,
 ) -> Result<InvocationDetail, ApiError> {
     let found = find_visible(registry, caller, id).await?;
-    let (result, result_digest) = recorded_result(registry, &found.row, found.origin_result)?;
+    let as_answer = || {
+        let entry = registry.get(&found.row.tool);
+        entry.is_some_and(|entry| entry.definition.result_as_answer)
+    };
+    let (result, result_digest) = recorded_result(&found.row, found.origin_result, as_answer)
+        .map_err(|UnreadableRow| ApiError::Internal)?;
     let approval = registry.shared().ledger.find_approval(id).await?;
     let approval = approval.map(|row| ApprovalSummary::new(registry, caller, &row));
     let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
@@ -527,50 +507,4 @@ pub(super) async fn find_visible(
     } else {
         Err(not_found())
     }
-}
-
-/// The answer or the problem, made again from the row, or the digest that replaces it.
-fn recorded_result(
-    registry: &Registry,
-    row: &Row,
-    origin_result: Option<Arc<str>>,
-) -> Result<(Value, Option<Digest>), ApiError> {
-    Ok(
-        match row
-            .decode_end(origin_result)
-            .map_err(|UnreadableRow| ApiError::Internal)?
-        {
-            End::Open => (Value::Null, None),
-            End::DigestOnly(digest) => (Value::Null, Some(digest)),
-            End::Failed(mut failure) => {
-                let digest = failure.digest.take().map(|digest| *digest);
-                (json!(Problem::from_failure(failure, Some(row.id))), digest)
-            }
-            End::Answered { result, meta } => {
-                let as_answer = registry
-                    .get(&row.tool)
-                    .is_some_and(|entry| entry.definition.result_as_answer);
-                let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-                let mut answer = Answer {
-                    invocation: row.id,
-                    tool_use_id,
-                    result,
-                    meta,
-                    replayed: false,
-                    waiting: false,
-                };
-                answer.meta.overflow = answer.result.source_overflow();
-                let content = answer.model_content(|| None);
-                (
-                    json!(InvokeAnswer::new(
-                        &row.tool,
-                        as_answer,
-                        &answer,
-                        content.map(Cow::Owned)
-                    )),
-                    None,
-                )
-            }
-        },
-    )
 }

@@ -445,6 +445,8 @@ pub struct InvocationView {
     /// else null.
     #[schema(required)]
     pub detail: Option<String>,
+    /// The effect of the tool at that time.
+    pub effect: Effect,
     /// How the cache took part.
     pub cache: CacheStatus,
     /// Number of attempts.
@@ -489,6 +491,7 @@ impl From<&Row> for InvocationView {
             state: row.state,
             kind: row.kind,
             detail: row.summary().map(str::to_owned),
+            effect: row.effect,
             cache: row.cache,
             attempts: row.attempts,
             started_at: row.started_at,

@@ -1078,7 +1078,167 @@ async fn calls_are_counted_by_time(ledger: &dyn Ledger) {
     assert_eq!(first.len(), 1);
 }
 
-fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
+async fn exported_calls_are_whole_and_oldest_first(ledger: &dyn Ledger) {
+    let old = record_call_at(ledger, now() - 2.hours()).await;
+    let middle = record_call_at(ledger, now() - 1.hour()).await;
+    let answered = Row {
+        origin: Some(middle),
+        result: None,
+        cache: CacheStatus::Hit,
+        idempotency_key: Some("k".into()),
+        parent: Some(old),
+        detail: Some("a sentence".into()),
+        arguments: format!(r#"{{"a":"{}"}}"#, "x".repeat(LISTED_ARGUMENTS)).into(),
+        ..(*ended_row(&row("u", "b", now()), State::Succeeded)).clone()
+    };
+    ledger.record(Arc::new(answered.clone())).await.unwrap();
+    let attempt = AttemptRow {
+        invocation: answered.id,
+        attempt: 1,
+        kind: ErrorKind::UpstreamFailed,
+        message: "503".into(),
+        duration_us: 7,
+    };
+    ledger.record_attempt(attempt).await.unwrap();
+    let running = row("t", "a", now());
+    ledger.reserve(running, vec![]).await.unwrap();
+    ledger.flush().await.unwrap();
+
+    let export = async |query: ExportQuery| {
+        let calls = ledger.export_calls(&query).await.unwrap();
+        calls.iter().map(|call| call.row.id).collect::<Vec<_>>()
+    };
+    let all = ExportQuery {
+        limit: 10,
+        ..ExportQuery::default()
+    };
+    assert_eq!(export(all.clone()).await, [old, middle, answered.id]);
+    for (query, ids) in [
+        (
+            ExportQuery {
+                limit: 2,
+                ..all.clone()
+            },
+            vec![old, middle],
+        ),
+        (
+            ExportQuery {
+                after: Some(middle),
+                ..all.clone()
+            },
+            vec![answered.id],
+        ),
+        (
+            ExportQuery {
+                tool: Some("u".into()),
+                ..all.clone()
+            },
+            vec![answered.id],
+        ),
+        (
+            ExportQuery {
+                since: Some(now() - 1.hour()),
+                until: Some(now()),
+                ..all.clone()
+            },
+            vec![middle],
+        ),
+        (
+            ExportQuery {
+                until: Some(now() - 1.hour()),
+                ..all.clone()
+            },
+            vec![old],
+        ),
+    ] {
+        assert_eq!(export(query.clone()).await, ids, "{query:?}");
+    }
+    let calls = ledger.export_calls(&all).await.unwrap();
+    let found = calls.last().unwrap();
+    assert_eq!(
+        (&found.row.arguments, &found.row.detail),
+        (&answered.arguments, &answered.detail)
+    );
+    assert_eq!(
+        (found.row.parent, found.row.origin),
+        (Some(old), Some(middle))
+    );
+    assert_eq!(
+        found.origin_result, calls[1].row.result,
+        "the result that answered the call"
+    );
+    assert_eq!(
+        (found.attempts.len(), found.attempts[0].duration_us),
+        (1, 7)
+    );
+}
+
+async fn imported_calls_count_once(ledger: &dyn Ledger) {
+    let known = record_call_at(ledger, now()).await;
+    let imported = |state, count| RecordedCall {
+        row: Row {
+            count,
+            idempotency_key: Some("k".into()),
+            ..(*ended_row(&row("u", "b", now()), state)).clone()
+        },
+        attempts: Vec::new(),
+        origin_result: None,
+    };
+    let (good, refused) = (imported(State::Succeeded, 1), imported(State::Refused, 7));
+    let mut failed = imported(State::Failed, 1);
+    failed.attempts.push(AttemptRow {
+        invocation: failed.row.id,
+        attempt: 1,
+        kind: ErrorKind::UpstreamFailed,
+        message: "503".into(),
+        duration_us: 7,
+    });
+    let mut again = good.clone();
+    (again.row.id, again.row.state) = (known, State::Failed);
+    let calls = vec![
+        good.clone(),
+        refused.clone(),
+        failed.clone(),
+        again,
+        good.clone(),
+    ];
+    assert_eq!(ledger.import_calls(calls.clone()).await.unwrap(), 3);
+    assert_eq!(
+        ledger.import_calls(calls).await.unwrap(),
+        0,
+        "a repetition changes nothing"
+    );
+    assert_eq!(ledger.import_calls(Vec::new()).await.unwrap(), 0);
+
+    let totals = ledger.usage_totals(Some("b")).await.unwrap();
+    let counts = |row: &UsageRow| [row.calls, row.succeeded, row.failed, row.refused];
+    assert_eq!(
+        totals.iter().map(counts).collect::<Vec<_>>(),
+        [[9, 1, 1, 7]]
+    );
+    let found = ledger.get(failed.row.id).await.unwrap().unwrap();
+    assert_eq!(
+        (found.row.state, &found.row.result),
+        (State::Failed, &failed.row.result)
+    );
+    assert_eq!(found.row.idempotency_key.as_deref(), Some("k"));
+    assert_eq!(found.attempts.len(), 1);
+    let shared = ledger.get(refused.row.id).await.unwrap().unwrap().row;
+    assert_eq!(shared.count, 7);
+    let unchanged = ledger.get(known).await.unwrap().unwrap().row;
+    assert_eq!(unchanged.state, State::Succeeded, "a known call stays");
+    let listed = Query {
+        caller: Some("b".into()),
+        limit: 10,
+        ..Query::default()
+    };
+    assert_eq!(ledger.list_calls(&listed).await.unwrap().len(), 3);
+    let holder = ledger.find_key_holder("b", "u", "k", now()).await.unwrap();
+    assert!(holder.is_none(), "the key of an imported call is free");
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+pub(super) fn approval(tool: &str, caller: &str, key: Option<&str>) -> ApprovalRow {
     ApprovalRow {
         invocation: InvocationId::new(),
         tool: tool.into(),
@@ -1311,7 +1471,7 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
 
 macro_rules! contract {
     ($open:expr) => {
-        contract!(@ $open, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
+        contract!(@ $open, exported_calls_are_whole_and_oldest_first, imported_calls_count_once, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
             refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,

@@ -10,8 +10,8 @@ use tokio::sync::broadcast;
 
 use super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
-    BucketQuery, BucketRow, EndedQuery, Error, Query, RecordedCall, RegisteredTool, ReplicaRow,
-    Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, UsageRow,
+    BucketQuery, BucketRow, EndedQuery, Error, ExportQuery, Query, RecordedCall, RegisteredTool,
+    ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -74,6 +74,15 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Matching calls that have ended, without their results, the last started first.
     async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error>;
+
+    /// Matching calls that have ended, with their results and failed attempts, the oldest first.
+    /// Results of any length are in them, so a page should be short.
+    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error>;
+
+    /// Adds calls that another ledger has recorded, in one commit. A call whose id is known is
+    /// skipped. Totals count the others; no limit is charged, and no key is held. Returns the number
+    /// of added calls.
+    async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error>;
 
     /// Totals per tool and caller. With `caller`, only the totals of that caller.
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;

@@ -47,6 +47,19 @@ pub enum Error {
         /// The reason, and what would help.
         reason: String,
     },
+    /// A process uses the ledger, which must be used by none.
+    #[error("ledger {place}: {by} uses it; stop all services on it, and begin again")]
+    InUse {
+        /// The ledger's file or database.
+        place: String,
+        /// The process.
+        by: String,
+    },
+    /// The ledger that should be new has content.
+    #[error(
+        "ledger {0}: it is not empty, and nothing was changed; name a new file or an empty database"
+    )]
+    NotEmpty(String),
     /// No backup was made.
     #[error("backup {place}: {reason}")]
     BackupFailed {

@@ -289,6 +289,34 @@ impl Ledger for MemoryLedger {
         Ok(found.collect())
     }
 
+    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
+        let rows = self.tables().rows.clone();
+        let mut calls = Vec::new();
+        for row in rows.values().filter(|row| query.matches(row)) {
+            calls.extend(self.get(row.id).await?);
+        }
+        calls.truncate(query.limit as usize);
+        Ok(calls)
+    }
+
+    async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error> {
+        let mut tables = self.open_tables()?;
+        let mut added = 0;
+        for call in calls {
+            if tables.rows.contains_key(&call.row.id) {
+                continue;
+            }
+            for _ in 0..call.row.count {
+                tables.count_start(&call.row);
+                tables.count_end(&call.row);
+            }
+            tables.attempts.extend(call.attempts);
+            tables.rows.insert(call.row.id, call.row);
+            added += 1;
+        }
+        Ok(added)
+    }
+
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
         let tables = self.tables();
         let matching = tables

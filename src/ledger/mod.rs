@@ -1,7 +1,7 @@
 //! The durable record: calls, failed attempts, counted usage, stored results, switches.
 //!
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
-//! compares engines with a model.
+//! compares engines with a model. `transfer/` moves a whole ledger to another engine.
 
 mod approval;
 mod columns;
@@ -10,7 +10,9 @@ mod contract;
 mod end;
 mod engine;
 mod error;
+mod exported_page;
 mod fleet;
+mod imported_counts;
 mod latency;
 mod maintenance;
 #[cfg(test)]
@@ -25,6 +27,7 @@ mod record;
 mod refusals;
 mod settings;
 mod sqlite;
+mod transfer;
 mod writer_queue;
 
 pub use approval::{
@@ -43,7 +46,9 @@ pub use open::{
 #[cfg(test)]
 pub(crate) use postgres::test_server;
 pub use record::{
-    AttemptRow, BucketQuery, BucketRow, EndedQuery, LISTED_ARGUMENTS, Query, RecordedCall,
-    RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch, UsageBy, UsageRow,
+    AttemptRow, BucketQuery, BucketRow, EndedQuery, ExportQuery, LISTED_ARGUMENTS, Query,
+    RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch,
+    UsageBy, UsageRow,
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};
+pub use transfer::{Moved, TableSums, migrate};

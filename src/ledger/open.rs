@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::transfer::{Source, Target};
 use super::{Error, Ledger, LedgerObserver, Settings, postgres, sqlite};
 
 /// Opens the ledger that the settings name.
@@ -67,15 +68,50 @@ pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Erro
         let ledger = postgres::PostgresLedger::open_read_only(settings).await?;
         return Ok(Arc::new(ledger));
     }
+    let path = existing_path(
+        settings,
+        "; the first call in its folder makes it, and --ledger names another",
+    )?;
+    Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&path).await?))
+}
+
+/// The path of a file that exists. `advice` completes the message about one that does not.
+fn existing_path(settings: &Settings, advice: &str) -> Result<PathBuf, Error> {
     let path = sqlite_path(settings)?;
     if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        let reason = "there is no such file; the first call in its folder makes it, and --ledger names another".into();
         return Err(Error::Unusable {
             place: path.display().to_string(),
-            reason,
+            reason: format!("there is no such file{advice}"),
         });
     }
-    Ok(Arc::new(sqlite::SqliteLedger::open_read_only(&path).await?))
+    Ok(path)
+}
+
+/// Opens an existing ledger as the source of a move.
+pub(super) async fn open_source(
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<Box<dyn Source>, Error> {
+    if is_shared_url(&settings.url) {
+        let source = postgres::PostgresSource::open(settings, now).await?;
+        return Ok(Box::new(source));
+    }
+    let path = existing_path(settings, "")?;
+    let source = sqlite::SqliteSource::open(&path, settings, now).await?;
+    Ok(Box::new(source))
+}
+
+/// Opens an empty ledger as the target of a move.
+pub(super) async fn open_target(
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<Box<dyn Target>, Error> {
+    if is_shared_url(&settings.url) {
+        let target = postgres::PostgresTarget::open(settings, now).await?;
+        return Ok(Box::new(target));
+    }
+    let target = sqlite::SqliteTarget::open(&sqlite_path(settings)?, settings, now).await?;
+    Ok(Box::new(target))
 }
 
 /// The folder of the ledger's file, in which the service must be able to write; `None` if the URL

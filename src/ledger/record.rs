@@ -200,6 +200,43 @@ pub struct RecordedCall {
     pub origin_result: Option<Arc<str>>,
 }
 
+/// Selects calls that have ended, in the order of their ids.
+#[derive(Debug, Clone, Default)]
+pub struct ExportQuery {
+    /// Calls of this tool.
+    pub tool: Option<String>,
+    /// Calls that started at this time or later.
+    pub since: Option<Timestamp>,
+    /// Calls that started before this time.
+    pub until: Option<Timestamp>,
+    /// Calls newer than this one, which is the last of the page before.
+    pub after: Option<InvocationId>,
+    /// Maximum number of calls.
+    pub limit: u32,
+}
+
+impl ExportQuery {
+    /// The smallest id, and the first id that is too large. Ids start with the time.
+    pub(super) fn id_range(&self) -> (InvocationId, Option<InvocationId>) {
+        let since = self.since.unwrap_or(Timestamp::UNIX_EPOCH);
+        (
+            InvocationId::lower_bound(since),
+            self.until.map(InvocationId::lower_bound),
+        )
+    }
+
+    /// Whether a call matches.
+    #[cfg(test)]
+    pub(super) fn matches(&self, row: &Row) -> bool {
+        let (first, end) = self.id_range();
+        row.state != State::Reserved
+            && row.id >= first
+            && end.is_none_or(|end| row.id < end)
+            && self.after.is_none_or(|after| row.id > after)
+            && self.tool.as_deref().is_none_or(|tool| *tool == *row.tool)
+    }
+}
+
 /// A committed reservation.
 #[derive(Debug, Clone, Default)]
 pub struct Reservation {

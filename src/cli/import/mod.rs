@@ -1,11 +1,13 @@
-//! `toolcrib import`: prints a manifest made from another format.
+//! `toolcrib import`: prints a manifest made from another format, or adds recorded calls to a ledger.
 //!
 //! - `openapi.rs`: the operations of an OpenAPI document.
 //! - `mcp.rs`: the servers of another MCP client; `client_text.rs` converts the variables in their
 //!   texts.
 //! - `yaml.rs` writes YAML.
+//! - `invocations.rs`: calls that `toolcrib export` has written.
 
 mod client_text;
+mod invocations;
 mod mcp;
 mod openapi;
 mod yaml;
@@ -19,6 +21,7 @@ use serde_json::Value;
 use super::Failure;
 use super::failure::describe_io_error;
 use super::output::print_line;
+use crate::environment::Environment;
 
 #[derive(Subcommand)]
 pub(super) enum ImportCommand {
@@ -29,12 +32,15 @@ pub(super) enum ImportCommand {
         /// The JSON file with `mcpServers`; `-` reads standard input.
         file: PathBuf,
     },
+    /// Add the calls that `toolcrib export` has written to a ledger. Known calls are skipped.
+    Invocations(invocations::InvocationsArgs),
 }
 
-pub(super) fn run(command: ImportCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: ImportCommand, environment: &Environment) -> Result<(), Failure> {
     match command {
         ImportCommand::Openapi(args) => openapi::print_openapi_tools(args),
         ImportCommand::Mcp { file } => mcp::print_servers(&file),
+        ImportCommand::Invocations(args) => invocations::import_calls(args, environment).await,
     }
 }
 

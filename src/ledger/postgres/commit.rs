@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::super::pending_durations::PendingDurations;
-use super::super::{Reservation, ReserveError, Row};
+use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
 use super::batch::{Batch, End};
 use super::blocks::{BlockChanges, CounterKey, counter_key};
 use super::lease::RECALL_TIME;
@@ -94,21 +94,8 @@ pub(super) async fn commit(
                 .collect(),
         },
     });
-    let attempts = batch.attempts.iter().map(|attempt| AttemptColumns {
-        invocation: attempt.invocation,
-        attempt: attempt.attempt,
-        kind: attempt.kind.as_str(),
-        message: Text(&attempt.message),
-        duration_us: attempt.duration_us,
-    });
-    let results = batch.results.iter().map(|result| ResultColumns {
-        key: hex::encode(result.key),
-        tool: Text(&result.tool),
-        origin: result.origin,
-        result: Text(&result.result),
-        stored_at: result.stored_at.as_millisecond(),
-        expires_at: result.expires_at.as_millisecond(),
-    });
+    let attempts = batch.attempts.iter().map(AttemptColumns::of);
+    let results = batch.results.iter().map(ResultColumns::of);
     let refusals = batch.shared_refusals.iter().map(|refusal| RefusalColumns {
         id: refusal.row,
         caller: Text(&refusal.caller),
@@ -181,7 +168,7 @@ pub(super) fn to_uuid(id: &InvocationId) -> Uuid {
 }
 
 /// A JSON array; `None` if there are no elements.
-fn to_json(rows: impl ExactSizeIterator<Item = impl Serialize>) -> Option<String> {
+pub(super) fn to_json(rows: impl ExactSizeIterator<Item = impl Serialize>) -> Option<String> {
     if rows.len() == 0 {
         return None;
     }
@@ -318,7 +305,7 @@ fn counter_name(charge: &Charge) -> CounterName<'_> {
 
 /// A text of a column. PostgreSQL has no U+0000; U+FFFD stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Text<'a>(&'a str);
+pub(super) struct Text<'a>(pub(super) &'a str);
 
 /// The text as PostgreSQL can store it.
 pub(super) fn storable(text: &str) -> Cow<'_, str> {
@@ -336,7 +323,7 @@ impl Serialize for Text<'_> {
 }
 
 #[derive(Serialize)]
-struct RowColumns<'a> {
+pub(super) struct RowColumns<'a> {
     id: InvocationId,
     tool: Text<'a>,
     caller: Text<'a>,
@@ -362,7 +349,7 @@ struct RowColumns<'a> {
 }
 
 impl<'a> RowColumns<'a> {
-    fn of(row: &'a Row) -> Self {
+    pub(super) fn of(row: &'a Row) -> Self {
         Self {
             id: row.id,
             tool: Text(&row.tool),
@@ -419,7 +406,7 @@ struct UnitColumns {
 }
 
 #[derive(Serialize)]
-struct AttemptColumns<'a> {
+pub(super) struct AttemptColumns<'a> {
     invocation: InvocationId,
     attempt: u32,
     kind: &'static str,
@@ -427,14 +414,39 @@ struct AttemptColumns<'a> {
     duration_us: i64,
 }
 
+impl<'a> AttemptColumns<'a> {
+    pub(super) fn of(attempt: &'a AttemptRow) -> Self {
+        Self {
+            invocation: attempt.invocation,
+            attempt: attempt.attempt,
+            kind: attempt.kind.as_str(),
+            message: Text(&attempt.message),
+            duration_us: attempt.duration_us,
+        }
+    }
+}
+
 #[derive(Serialize)]
-struct ResultColumns<'a> {
+pub(super) struct ResultColumns<'a> {
     key: String,
     tool: Text<'a>,
     origin: InvocationId,
     result: Text<'a>,
     stored_at: i64,
     expires_at: i64,
+}
+
+impl<'a> ResultColumns<'a> {
+    pub(super) fn of(result: &'a StoredResult) -> Self {
+        Self {
+            key: hex::encode(result.key),
+            tool: Text(&result.tool),
+            origin: result.origin,
+            result: Text(&result.result),
+            stored_at: result.stored_at.as_millisecond(),
+            expires_at: result.expires_at.as_millisecond(),
+        }
+    }
 }
 
 #[derive(Serialize)]

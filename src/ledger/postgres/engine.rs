@@ -15,9 +15,9 @@ use uuid::Uuid;
 use super::super::writer_queue::OnCommit;
 use super::super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
-    BucketQuery, BucketRow, Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver,
-    Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, Settings,
-    SharedChange, State, StoredResult, Switch, UsageRow, WhenDown,
+    BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger,
+    LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
+    Row, Settings, SharedChange, State, StoredResult, Switch, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, StartingCall, UnitRequest};
@@ -27,8 +27,8 @@ use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::units::SetAside;
 use super::{
-    announce, answered, approvals, buckets, fault, list, open, read, retention, running, settle,
-    writer,
+    announce, answered, approvals, buckets, export, fault, import, list, open, read, retention,
+    running, settle, writer,
 };
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
@@ -280,6 +280,14 @@ impl Ledger for PostgresLedger {
 
     async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
         bounded(list::list_ended(&self.pool, query)).await
+    }
+
+    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
+        bounded(export::export_calls(&self.pool, query)).await
+    }
+
+    async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error> {
+        bounded(import::import_calls(&self.pool, &calls)).await
     }
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {

@@ -7,7 +7,9 @@
 //! - `units.rs` has the units of limits that this replica has set aside.
 //! - `replica.rs` registers this process. `lease.rs` tells how long it may run calls, and `settle.rs`
 //!   settles the calls of processes that have ended.
-//! - `read.rs` and `list.rs` run queries, `change.rs` makes rare changes, and `retention.rs` deletes.
+//! - `read.rs`, `list.rs` and `export.rs` run queries, `change.rs` makes rare changes, and
+//!   `retention.rs` deletes.
+//! - `import.rs` adds calls of other ledgers, and `transfer/` moves whole ledgers.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
@@ -25,7 +27,9 @@ mod buckets;
 mod change;
 mod commit;
 mod engine;
+mod export;
 mod fault;
+mod import;
 mod lease;
 mod list;
 mod open;
@@ -39,8 +43,10 @@ mod settle;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod units;
 mod waiting;
 mod writer;
 
 pub(super) use engine::PostgresLedger;
+pub(super) use transfer::{PostgresSource, PostgresTarget};

@@ -19,6 +19,9 @@ use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
+/// The replica of calls that were recorded in a file of one machine, and imported.
+pub(super) const NO_REPLICA: Uuid = Uuid::nil();
+
 /// The columns of [`decode_row`] before the arguments.
 macro_rules! first_columns {
     () => {
@@ -43,16 +46,8 @@ pub(super) async fn find_call(pool: &PgPool, id: InvocationId) -> Result<Option<
     };
     let sql = "select attempt, kind, message, duration_us from attempt where invocation = $1 order by attempt";
     let rows = sqlx::query(sql).bind(to_uuid(&id)).fetch_all(pool).await?;
-    let attempt = |row: &PgRow| {
-        Ok(AttemptRow {
-            invocation: id,
-            attempt: row.try_get::<i32, _>(0)?.unsigned_abs(),
-            kind: parse_kind(row.try_get(1)?).unwrap_or(ErrorKind::Internal),
-            message: row.try_get(2)?,
-            duration_us: row.try_get(3)?,
-        })
-    };
-    let attempts = rows.iter().map(attempt).collect::<Result<Vec<_>>>()?;
+    let attempts = rows.iter().map(|row| decode_attempt(id, row));
+    let attempts = attempts.collect::<Result<Vec<_>>>()?;
     let origin = match row.origin {
         Some(origin) => find_row(pool, origin).await?,
         None => None,
@@ -62,6 +57,17 @@ pub(super) async fn find_call(pool: &PgPool, id: InvocationId) -> Result<Option<
         attempts,
         origin_result: origin.and_then(|row| row.result),
     }))
+}
+
+/// Decodes a failed attempt of this call: its number, kind, message and duration.
+pub(super) fn decode_attempt(invocation: InvocationId, row: &PgRow) -> Result<AttemptRow> {
+    Ok(AttemptRow {
+        invocation,
+        attempt: row.try_get::<i32, _>(0)?.unsigned_abs(),
+        kind: parse_kind(row.try_get(1)?).unwrap_or(ErrorKind::Internal),
+        message: row.try_get(2)?,
+        duration_us: row.try_get(3)?,
+    })
 }
 
 async fn find_row(pool: &PgPool, id: InvocationId) -> Result<Option<Row>> {
@@ -252,7 +258,9 @@ pub(super) fn decode_row(row: &PgRow) -> Result<Row> {
         parent: id("parent")?,
         count: row.try_get::<i64, _>("count")?.unsigned_abs(),
         detail: text("detail")?,
-        replica: Some(row.try_get::<Uuid, _>("replica")?.to_string().into()),
+        replica: Some(row.try_get::<Uuid, _>("replica")?)
+            .filter(|replica| *replica != NO_REPLICA)
+            .map(|replica| replica.to_string().into()),
     })
 }
 

@@ -18,9 +18,9 @@ use super::set_aside::{SetAside, UnitRequest};
 use super::totals::Totals;
 use crate::call::{Charge, InvocationId};
 
-const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
+pub(super) const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
-const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
+pub(super) const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
     select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6 from json_each(?) \
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
     result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
@@ -28,12 +28,12 @@ const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, resul
 /// Each batch with new results also deletes some expired ones, so that they do not accumulate.
 const DELETE_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
-const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
+pub(super) const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
     select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
     failed = failed + excluded.failed, refused = refused + excluded.refused, \
     cache_hits = cache_hits + excluded.cache_hits";
-const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
+pub(super) const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
@@ -359,7 +359,7 @@ fn shared_refusal_values(refusal: &SharedRefusal) -> impl Serialize + use<> {
     )
 }
 
-fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
+pub(super) fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
     (
         hex::encode(row.invocation.as_bytes()),
         row.attempt,
@@ -369,7 +369,7 @@ fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
     )
 }
 
-fn result_values(row: &StoredResult) -> impl Serialize + '_ {
+pub(super) fn result_values(row: &StoredResult) -> impl Serialize + '_ {
     (
         hex::encode(row.key),
         &row.tool,

@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
-use super::super::{ApprovalChange, ApprovalMark, ApprovalRow, RegisteredTool, Switch};
+use super::super::{
+    ApprovalChange, ApprovalMark, ApprovalRow, RecordedCall, RegisteredTool, Switch,
+};
 use super::set_aside::SetAside;
-use super::{approvals, commit_marker, prune, settle};
+use super::{approvals, commit_marker, import, prune, settle};
 use crate::call::InvocationId;
 
 /// The changes of the ledger's trait.
@@ -30,6 +32,7 @@ pub(super) enum Change {
     Unregister {
         name: String,
     },
+    Import(Vec<RecordedCall>),
     SettleProcess {
         process: i64,
         now: Timestamp,
@@ -74,6 +77,7 @@ impl Change {
             Self::Prune { before, now, at_most } => {
                 return prune::delete_old_rows(connection, before, now, at_most).await;
             }
+            Self::Import(calls) => return import::import_calls(connection, calls).await,
             Self::SettleProcess { process, now } => {
                 return settle::settle_calls(connection, Some(process), now).await;
             }

@@ -15,9 +15,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::writer_queue::OnCommit;
 use super::super::{
     ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
-    Durability, EndedQuery, Error, HeldUntilCommit, Ledger, LedgerObserver, Query, RecordedCall,
-    RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch, UsageRow,
-    WhenDown,
+    Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger, LedgerObserver, Query,
+    RecordedCall, RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch,
+    UsageRow, WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
@@ -25,7 +25,7 @@ use super::processes::ProcessLock;
 use super::queue::{Operation, Writer};
 use super::quota::Settlement;
 use super::set_aside::{SetAside, UnitRequest};
-use super::{approvals, backup, buckets, list, open, processes, read, writer};
+use super::{approvals, backup, buckets, export, list, open, processes, read, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.
@@ -243,6 +243,16 @@ impl Ledger for SqliteLedger {
         list::list_ended(&self.readers, query)
             .await
             .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
+        export::export_calls(&self.readers, query)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error> {
+        self.commit_change(Change::Import(calls)).await
     }
 
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {

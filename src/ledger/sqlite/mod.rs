@@ -1,6 +1,6 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
-//! - `engine.rs` implements the trait, and `open.rs` prepares the file.
+//! - `engine.rs` implements the trait. `open.rs` prepares the file, and `migrations.rs` its schema.
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
@@ -8,8 +8,10 @@
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
+//! - `transfer/` moves whole ledgers.
 //! - `approvals.rs` keeps the calls that wait for a person.
-//! - `read.rs` and `list.rs` run queries, and `backup.rs` makes a copy.
+//! - `read.rs`, `list.rs` and `export.rs` run queries, and `backup.rs` makes a copy. `import.rs` adds
+//!   calls of other ledgers.
 //! - `processes.rs` notices processes that have ended, and `settle.rs` settles their calls.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
 //! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
@@ -24,12 +26,15 @@ mod checksum;
 mod commit_marker;
 mod counter;
 mod engine;
+mod export;
 mod fault;
 #[cfg(test)]
 mod fault_tests;
 mod file_space;
+mod import;
 mod keys;
 mod list;
+mod migrations;
 mod open;
 mod pending_replies;
 mod processes;
@@ -45,8 +50,10 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod transfer;
 mod trim;
 mod wal;
 mod writer;
 
 pub(super) use engine::SqliteLedger;
+pub(super) use transfer::{SqliteSource, SqliteTarget};

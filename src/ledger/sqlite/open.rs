@@ -8,16 +8,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlStr, SqliteConnection, SqlitePool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePool};
 
 use super::super::{Error, Settings};
 use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
 use super::quota::LOSE_UNITS;
-use super::{settle, wal};
+use super::{migrations, settle, wal};
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
@@ -63,36 +62,119 @@ pub(super) async fn open_file(
     now: Timestamp,
     settings: &Settings,
 ) -> Result<OpenedLedger, Error> {
-    let accept_loss = settings.accept_loss;
-    let location = || path.display().to_string();
-    // The order matters. All checks come first and change nothing in an existing file. A writing
-    // connection opens only after them, because its closing could copy a damaged log into the
-    // database. Rows of ended processes are settled before other processes may open the file.
-    if !accept_loss {
+    let (lock, is_alone) = lock_new_or_existing(path, settings)?;
+    if !is_alone {
+        // Waits only while another process prepares the file, or moves it.
+        share_lock(&lock, path)?;
+    }
+    let prepared = prepare_file(path, now, settings, is_alone).await?;
+    let mut connection = prepared.connection;
+    let process = ProcessLock::create(path).map_err(|error| Error::Unusable {
+        place: path.display().to_string(),
+        reason: error.to_string(),
+    })?;
+    name_process(&mut connection, process.number())
+        .await
+        .map_err(|error| unusable(path, &error))?;
+    let head = open_head(&mut connection, path, prepared.is_marked).await?;
+    // From here on, other processes may open the file too.
+    share_lock(&lock, path)?;
+    Ok(OpenedLedger {
+        connection,
+        head,
+        readers: open_readers(path).await?,
+        lock,
+        process,
+    })
+}
+
+/// A file that no other process can use before `lock` is dropped.
+pub(super) struct FileOfOne {
+    pub(super) connection: SqliteConnection,
+    pub(super) head: HeadFile,
+    pub(super) lock: File,
+}
+
+/// Opens the file as [`open_file`] does, and keeps all other processes out. Refuses a file that one of
+/// them uses.
+pub(super) async fn open_alone(
+    path: &Path,
+    now: Timestamp,
+    settings: &Settings,
+) -> Result<FileOfOne, Error> {
+    let (lock, is_alone) = lock_new_or_existing(path, settings)?;
+    if !is_alone {
+        return Err(Error::InUse {
+            place: path.display().to_string(),
+            by: "a running process".into(),
+        });
+    }
+    let prepared = prepare_file(path, now, settings, true).await?;
+    let mut connection = prepared.connection;
+    name_process(&mut connection, 0)
+        .await
+        .map_err(|error| unusable(path, &error))?;
+    let head = open_head(&mut connection, path, prepared.is_marked).await?;
+    Ok(FileOfOne {
+        connection,
+        head,
+        lock,
+    })
+}
+
+fn unusable(path: &Path, error: &sqlx::Error) -> Error {
+    Error::Unusable {
+        place: path.display().to_string(),
+        reason: error_reason(error),
+    }
+}
+
+/// Takes the lock of the file, which is created if it does not exist. Returns whether no other process
+/// uses the file.
+fn lock_new_or_existing(path: &Path, settings: &Settings) -> Result<(File, bool), Error> {
+    if !settings.accept_loss {
         check_orphaned_log(path)?;
     }
     create_file(path).map_err(|error| Error::Unusable {
-        place: location(),
+        place: path.display().to_string(),
         reason: error.to_string(),
     })?;
-    let (lock, is_alone) = lock_file(path)?;
-    let explain = |error: sqlx::Error| Error::Unusable {
-        place: location(),
-        reason: error_reason(&error),
-    };
-    let is_marked = inspect_file(path, accept_loss)
-        .await
-        .map_err(|error| match error {
-            Error::Failed(reason) => Error::Unusable {
-                place: location(),
-                reason,
-            },
-            other => other,
-        })?;
+    lock_file(path)
+}
+
+/// A file with the current schema.
+struct PreparedFile {
+    connection: SqliteConnection,
+    /// Whether the ledger had its commit marker before.
+    is_marked: bool,
+}
+
+/// Checks the file, migrates its schema and, if this process `is_alone`, settles the calls of ended
+/// processes.
+async fn prepare_file(
+    path: &Path,
+    now: Timestamp,
+    settings: &Settings,
+    is_alone: bool,
+) -> Result<PreparedFile, Error> {
+    // The order matters. All checks come first and change nothing in an existing file. A writing
+    // connection opens only after them, because its closing could copy a damaged log into the
+    // database. Rows of ended processes are settled before other processes may open the file.
+    let explain = |error: sqlx::Error| unusable(path, &error);
+    let is_marked =
+        inspect_file(path, settings.accept_loss)
+            .await
+            .map_err(|error| match error {
+                Error::Failed(reason) => Error::Unusable {
+                    place: path.display().to_string(),
+                    reason,
+                },
+                other => other,
+            })?;
     let mut connection = SqliteConnection::connect_with(&writer_options(path))
         .await
         .map_err(explain)?;
-    migrate_schema(&mut connection, path).await?;
+    migrations::migrate_schema(&mut connection, path).await?;
     set_size_bound(&mut connection, settings.max_bytes)
         .await
         .map_err(explain)?;
@@ -105,38 +187,30 @@ pub(super) async fn open_file(
             .iter()
             .for_each(ProcessLock::remove);
     }
-    let process = ProcessLock::create(path).map_err(|error| Error::Unusable {
-        place: location(),
-        reason: error.to_string(),
-    })?;
-    name_process(&mut connection, process.number())
-        .await
-        .map_err(explain)?;
+    Ok(PreparedFile {
+        connection,
+        is_marked,
+    })
+}
+
+/// Opens the head file beside the database.
+async fn open_head(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    is_marked: bool,
+) -> Result<HeadFile, Error> {
+    let explain = |error: sqlx::Error| unusable(path, &error);
     if !is_marked {
         // The new id must be in the database file itself. In the log only, it would be lost
         // together with the log, and the loss would go unnoticed.
-        wal::truncate_log(&mut connection).await.map_err(explain)?;
+        wal::truncate_log(connection).await.map_err(explain)?;
     }
-    let marker = CommitMarker::read_from(&mut connection)
-        .await
-        .map_err(explain)?;
+    let marker = CommitMarker::read_from(connection).await.map_err(explain)?;
     let marker = marker.ok_or_else(|| Error::Unusable {
-        place: location(),
+        place: path.display().to_string(),
         reason: "the table ledger_head is missing".into(),
     })?;
-    let head = HeadFile::open(path, marker);
-    // From here on, other processes may open the file too.
-    lock.lock_shared().map_err(|error| Error::Unusable {
-        place: location(),
-        reason: error.to_string(),
-    })?;
-    Ok(OpenedLedger {
-        connection,
-        head,
-        readers: open_readers(path).await?,
-        lock,
-        process,
-    })
+    Ok(HeadFile::open(path, marker))
 }
 
 /// Tells the statements of the writing connection the number of this process.
@@ -226,11 +300,7 @@ pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<
             place: place(),
             reason: error_reason(&error),
         })?;
-    let known = migrations()
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0);
+    let known = migrations::newest_version();
     if found > known {
         Err(Error::NewerSchema {
             place: place(),
@@ -276,11 +346,14 @@ fn lock_file(path: &Path) -> Result<(File, bool), Error> {
     };
     let file = open.map_err(fail)?;
     let is_alone = file.try_lock().is_ok();
-    if !is_alone {
-        // Waits only while another process prepares the file.
-        file.lock_shared().map_err(fail)?;
-    }
     Ok((file, is_alone))
+}
+
+fn share_lock(lock: &File, path: &Path) -> Result<(), Error> {
+    lock.lock_shared().map_err(|error| Error::Unusable {
+        place: path.display().to_string(),
+        reason: error.to_string(),
+    })
 }
 
 async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
@@ -370,104 +443,6 @@ async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<b
         place: path.display().to_string(),
         reason,
     })
-}
-
-/// The migrations, embedded without sqlx's macros, which would compile all of sqlx a second time.
-fn migrations() -> Vec<Migration> {
-    let embed = |version, name: &'static str, sql: &'static str| {
-        Migration::new(
-            version,
-            name.into(),
-            MigrationType::Simple,
-            SqlStr::from_static(sql),
-            false,
-        )
-    };
-    vec![
-        embed(
-            1,
-            "ledger",
-            include_str!("../../../migrations/sqlite/0001_ledger.sql"),
-        ),
-        embed(
-            2,
-            "totals",
-            include_str!("../../../migrations/sqlite/0002_totals.sql"),
-        ),
-        embed(
-            3,
-            "registered_tool",
-            include_str!("../../../migrations/sqlite/0003_registered_tool.sql"),
-        ),
-        embed(
-            4,
-            "idempotency",
-            include_str!("../../../migrations/sqlite/0004_idempotency.sql"),
-        ),
-        embed(
-            5,
-            "damage",
-            include_str!("../../../migrations/sqlite/0005_damage.sql"),
-        ),
-        embed(
-            6,
-            "parent",
-            include_str!("../../../migrations/sqlite/0006_parent.sql"),
-        ),
-        embed(
-            7,
-            "size",
-            include_str!("../../../migrations/sqlite/0007_size.sql"),
-        ),
-        embed(
-            8,
-            "detail",
-            include_str!("../../../migrations/sqlite/0008_detail.sql"),
-        ),
-        embed(
-            9,
-            "set_aside",
-            include_str!("../../../migrations/sqlite/0009_set_aside.sql"),
-        ),
-        embed(
-            10,
-            "approval",
-            include_str!("../../../migrations/sqlite/0010_approval.sql"),
-        ),
-        embed(
-            11,
-            "approval_message",
-            include_str!("../../../migrations/sqlite/0011_approval_message.sql"),
-        ),
-    ]
-}
-
-async fn migrate_schema(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
-    let place = path.display().to_string();
-    let known = migrations()
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0);
-    match Migrator::with_migrations(migrations())
-        .run_direct(None, connection, false)
-        .await
-    {
-        Ok(()) => Ok(()),
-        Err(sqlx::migrate::MigrateError::VersionMissing(found)) => Err(Error::NewerSchema {
-            place,
-            found,
-            known,
-        }),
-        Err(sqlx::migrate::MigrateError::Execute(error)) => Err(Error::Unusable {
-            place,
-            reason: error_reason(&error),
-        }),
-        Err(error) => Err(Error::Unusable {
-            place,
-            reason: error.to_string(),
-        }),
-    }
 }
 
 /// Sets the bound that SQLite itself enforces from here on. A file that is already longer keeps its

@@ -18,7 +18,7 @@ use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
-const SELECT_ROW: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
+pub(super) const SELECT_ROW: &str = "select id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, count, detail \
     from invocation where true";
 
@@ -31,16 +31,8 @@ pub(super) async fn find_call(pool: &SqlitePool, id: InvocationId) -> Result<Opt
         .bind(id.as_bytes().to_vec())
         .fetch_all(pool)
         .await?;
-    let attempt = |row: &SqliteRow| {
-        Ok(AttemptRow {
-            invocation: id,
-            attempt: row.try_get(0)?,
-            kind: parse_kind(row.try_get(1)?).unwrap_or(ErrorKind::Internal),
-            message: row.try_get(2)?,
-            duration_us: row.try_get(3)?,
-        })
-    };
-    let attempts = rows.iter().map(attempt).collect::<Result<Vec<_>>>()?;
+    let attempts = rows.iter().map(|row| decode_attempt(id, row));
+    let attempts = attempts.collect::<Result<Vec<_>>>()?;
     let origin = match row.origin {
         Some(origin) => find_row(pool, origin).await?,
         None => None,
@@ -50,6 +42,17 @@ pub(super) async fn find_call(pool: &SqlitePool, id: InvocationId) -> Result<Opt
         attempts,
         origin_result: origin.and_then(|row| row.result),
     }))
+}
+
+/// Decodes a failed attempt of this call: its number, kind, message and duration.
+pub(super) fn decode_attempt(invocation: InvocationId, row: &SqliteRow) -> Result<AttemptRow> {
+    Ok(AttemptRow {
+        invocation,
+        attempt: row.try_get(0)?,
+        kind: parse_kind(row.try_get(1)?).unwrap_or(ErrorKind::Internal),
+        message: row.try_get(2)?,
+        duration_us: row.try_get(3)?,
+    })
 }
 
 async fn find_row(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
@@ -65,7 +68,7 @@ async fn find_row(pool: &SqlitePool, id: InvocationId) -> Result<Option<Row>> {
 }
 
 /// Decodes a row and checks its checksum, because a caller may act on its content.
-fn decode_verified(row: &SqliteRow) -> Result<Row> {
+pub(super) fn decode_verified(row: &SqliteRow) -> Result<Row> {
     let id = parse_id(row.try_get(0)?)?;
     // The column of the checksum may itself be damaged.
     let read = || Ok::<_, sqlx::Error>((decode_row(row)?, row.try_get::<Option<u32>, _>(19)?));
@@ -184,25 +187,7 @@ pub(super) async fn find_result(
     let Some(row) = query.fetch_optional(pool).await? else {
         return Ok(None);
     };
-    let read = || {
-        let (stored_at, expires_at) = (parse_time(row.try_get(3)?)?, parse_time(row.try_get(4)?)?);
-        let (tool, origin, result) = (row.try_get(0)?, parse_id(row.try_get(1)?)?, row.try_get(2)?);
-        let stored = StoredResult {
-            key: *key,
-            tool,
-            origin,
-            result,
-            stored_at,
-            expires_at,
-        };
-        let stored_sum: Option<u32> = row.try_get(5)?;
-        Ok::<_, sqlx::Error>(
-            Some(stored).filter(|stored| {
-                stored_sum.is_none_or(|sum| sum == checksum::result_checksum(stored))
-            }),
-        )
-    };
-    let stored = read().ok().flatten();
+    let stored = decode_result(*key, &row);
     if stored.is_none() {
         tracing::warn!(
             key = hex::encode(key),
@@ -210,6 +195,24 @@ pub(super) async fn find_result(
         );
     }
     Ok(stored)
+}
+
+/// Decodes a stored result: tool, origin, result, times and checksum. `None` if it is damaged.
+pub(super) fn decode_result(key: [u8; 32], row: &SqliteRow) -> Option<StoredResult> {
+    let read = || {
+        let stored = StoredResult {
+            key,
+            tool: row.try_get(0)?,
+            origin: parse_id(row.try_get(1)?)?,
+            result: row.try_get(2)?,
+            stored_at: parse_time(row.try_get(3)?)?,
+            expires_at: parse_time(row.try_get(4)?)?,
+        };
+        Ok::<_, sqlx::Error>((stored, row.try_get::<Option<u32>, _>(5)?))
+    };
+    let (stored, sum) = read().ok()?;
+    sum.is_none_or(|sum| sum == checksum::result_checksum(&stored))
+        .then_some(stored)
 }
 
 pub(super) async fn list_switches(pool: &SqlitePool) -> Result<Vec<Switch>> {
