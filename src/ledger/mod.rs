@@ -43,6 +43,7 @@ pub use open::{
     is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only, open_temporary,
     open_with_observer,
 };
+pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;
 pub use record::{

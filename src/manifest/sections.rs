@@ -57,8 +57,9 @@ pub(super) struct Server {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Ledger {
     /// The database file, relative to the manifest; without this key, a file in the working folder.
-    /// `postgres://USER:PASSWORD@HOST/DATABASE` is a ledger that several replicas share. `--ledger`
-    /// and `TOOLCRIB_LEDGER` take precedence.
+    /// `postgres://USER:PASSWORD@HOST/DATABASE` is a ledger that several replicas share. With
+    /// `HOST1:PORT,HOST2:PORT`, it is in the first server that accepts writes. `--ledger` and
+    /// `TOOLCRIB_LEDGER` take precedence.
     #[schemars(extend("examples" = ["sqlite://toolcrib.db"]), extend("default" = "sqlite://toolcrib.db"))]
     pub(super) url: Option<String>,
     /// When an answer may leave.

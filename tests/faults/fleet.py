@@ -84,13 +84,14 @@ class Database(Postgres):
 
 
 class Fleet:
-    """Replicas on one ledger. Each new connection to `port` goes to the next replica that runs, as behind a load balancer."""
+    """Replicas on one ledger. Each new connection to `port` goes to the next replica that runs, as behind a load balancer.
+    `url` is that of the ledger, or a list with one for each replica."""
 
     def __init__(self, trial, database, manifest, count, url=None, binary=None, folder="replica", at_once=None, **options):
         """`at_once` replicas start at the same time, else all of them."""
         self.trial, self.database, self.at_once = trial, database, at_once or count
-        url = url or database.url()
-        self.replicas = [Service(binary or trial.binary, trial.folder / f"{folder}-{number}", manifest, ledger=url, **options)
+        urls = url if isinstance(url, list) else [url or database.url()] * count
+        self.replicas = [Service(binary or trial.binary, trial.folder / f"{folder}-{number}", manifest, ledger=urls[number], **options)
                          for number in range(count)]
         trial.services += self.replicas
         self.turns = itertools.count()

@@ -10,12 +10,23 @@ use url::Url;
 use super::super::Error;
 
 const FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…, with %XX for characters that have a meaning in a URL";
+/// The parameter of libpq that says which server of several is wanted.
+const SESSION_ATTRS: &str = "target_session_attrs";
 
-/// The address of the database and the credentials for it.
-#[derive(Clone)]
+/// The addresses of the database and the credentials for it.
 pub(super) struct Address {
+    /// In the order of the URL, at least one.
+    pub(super) servers: Vec<ServerAddress>,
+    /// Whether only a server that accepts writes is of use.
+    pub(super) requires_primary: bool,
+    /// All hosts and ports, and the database.
+    pub(super) place: String,
+}
+
+/// The address of one server.
+pub(super) struct ServerAddress {
     pub(super) options: PgConnectOptions,
-    /// Host, port and database.
+    /// Host and port.
     pub(super) place: String,
 }
 
@@ -26,40 +37,116 @@ impl Address {
             place: "postgres://…".into(),
             reason: format!("{reason}: {FORM}"),
         };
-        let parsed = Url::parse(url).map_err(|error| invalid(format!("invalid URL ({error})")))?;
-        let mut options = PgConnectOptions::from_str(url)
-            .map_err(|_| invalid("not an address of a database".into()))?;
-        for (key, value) in parsed.query_pairs() {
-            options = match &*key {
-                "sslrootcert" => options.ssl_root_cert(base.join(&*value)),
-                "sslcert" => options.ssl_client_cert(base.join(&*value)),
-                "sslkey" => options.ssl_client_key(base.join(&*value)),
-                _ => options,
+        let urls = split_hosts(url);
+        let mut requires_primary = urls.len() > 1;
+        let mut servers = Vec::with_capacity(urls.len());
+        for url in &urls {
+            let mut parsed =
+                Url::parse(url).map_err(|error| invalid(format!("invalid URL ({error})")))?;
+            if urls.len() > 1 && parsed.host_str().is_none_or(str::is_empty) {
+                return Err(invalid("a host of the list is missing".into()));
+            }
+            if let Some(attributes) = take_parameter(&mut parsed, SESSION_ATTRS) {
+                requires_primary |= wants_primary(&attributes).map_err(invalid)?;
+            }
+            if has_host_list(&parsed) {
+                return Err(invalid("several hosts belong before the database".into()));
+            }
+            let options = parse_options(&parsed, base)
+                .map_err(|_| invalid("not an address of a database".into()))?;
+            let place = match options.get_socket() {
+                Some(folder) => folder.display().to_string(),
+                None => format!("{}:{}", options.get_host(), options.get_port()),
             };
+            servers.push(ServerAddress { options, place });
         }
-        if options.get_application_name().is_none() {
-            options = options.application_name("toolcrib");
-        }
-        let host = match options.get_socket() {
-            Some(folder) => folder.display().to_string(),
-            None => format!("{}:{}", options.get_host(), options.get_port()),
-        };
-        let place = format!("{host}/{}", options.get_database().unwrap_or_default());
+        let hosts: Vec<&str> = servers.iter().map(|server| &*server.place).collect();
+        let database = servers
+            .first()
+            .and_then(|server| server.options.get_database());
+        let place = format!("{}/{}", hosts.join(","), database.unwrap_or_default());
         Ok(Self {
-            // PgBouncer refuses this parameter, unless its settings name it.
-            options: options.extra_float_digits(None).disable_statement_logging(),
+            servers,
+            requires_primary,
             place,
         })
     }
+}
+
+/// Makes one URL for each host of a URL that lists several, as libpq has them:
+/// `postgres://USER@HOST:PORT,HOST:PORT/DATABASE`.
+pub(crate) fn split_hosts(url: &str) -> Vec<String> {
+    let start = url.find("://").map_or(0, |at| at + "://".len());
+    let end = url[start..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |at| start + at);
+    let first = url[start..end]
+        .rfind('@')
+        .map_or(start, |at| start + at + 1);
+    let one = |host: &str| format!("{}{host}{}", &url[..first], &url[end..]);
+    url[first..end].split(',').map(one).collect()
+}
+
+/// Removes a parameter of the URL. Returns its value.
+fn take_parameter(url: &mut Url, name: &str) -> Option<String> {
+    let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+    let value = pairs.iter().rfind(|(key, _)| key == name)?.1.clone();
+    let others = pairs.iter().filter(|(key, _)| key != name);
+    url.query_pairs_mut().clear().extend_pairs(others);
+    Some(value)
+}
+
+/// Whether this value of `target_session_attrs` excludes a server that only reads.
+fn wants_primary(attributes: &str) -> Result<bool, String> {
+    match attributes {
+        "any" => Ok(false),
+        "read-write" | "primary" => Ok(true),
+        _ => Err(format!(
+            "{SESSION_ATTRS} must be read-write, because the ledger writes"
+        )),
+    }
+}
+
+/// Whether a parameter names several hosts, which the driver would take for one name.
+fn has_host_list(url: &Url) -> bool {
+    url.query_pairs()
+        .any(|(key, value)| matches!(&*key, "host" | "hostaddr" | "port") && value.contains(','))
+}
+
+fn parse_options(url: &Url, base: &Path) -> Result<PgConnectOptions, sqlx::Error> {
+    let mut options = PgConnectOptions::from_str(url.as_str())?;
+    for (key, value) in url.query_pairs() {
+        options = match &*key {
+            "sslrootcert" => options.ssl_root_cert(base.join(&*value)),
+            "sslcert" => options.ssl_client_cert(base.join(&*value)),
+            "sslkey" => options.ssl_client_key(base.join(&*value)),
+            _ => options,
+        };
+    }
+    if options.get_application_name().is_none() {
+        options = options.application_name("toolcrib");
+    }
+    // PgBouncer refuses this parameter, unless its settings name it.
+    Ok(options.extra_float_digits(None).disable_statement_logging())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<Address, Error> {
+        Address::parse(url, Path::new("/etc"))
+    }
+
+    fn refusal(url: &str) -> String {
+        let error = parse(url).err().unwrap().to_string();
+        assert!(error.contains("write postgres://USER"), "{error}");
+        error
+    }
+
     #[test]
     fn messages_show_only_the_place() {
-        let place = |url: &str| Address::parse(url, Path::new("/etc")).map(|found| found.place);
+        let place = |url: &str| parse(url).map(|found| found.place);
         assert_eq!(
             place("postgres://u:pa%40ss@db.example:5433/crib?sslmode=verify-full").unwrap(),
             "db.example:5433/crib"
@@ -67,10 +154,48 @@ mod tests {
         for url in [
             "postgres://u:hunter2@db:port/crib",
             "postgres://u:hunter2@db/crib?sslmode=hunter2",
+            "postgres://u:hunter2@db,db2:port/crib",
+            "postgres://u:hunter2@db/crib?target_session_attrs=hunter2",
         ] {
-            let error = place(url).unwrap_err().to_string();
+            let error = refusal(url);
             assert!(!error.contains("hunter2"), "{error}");
-            assert!(error.contains("write postgres://USER"), "{error}");
+        }
+    }
+
+    #[test]
+    fn url_lists_several_servers() {
+        let found = parse(
+            "postgres://u:a,b@db1.example,[::1]:5433/crib?sslrootcert=ca.crt&target_session_attrs=read-write",
+        )
+        .unwrap();
+        assert_eq!(found.place, "db1.example:5432,[::1]:5433/crib");
+        assert!(found.requires_primary);
+        for server in &found.servers {
+            assert_eq!(server.options.get_username(), "u");
+            assert_eq!(server.options.get_database(), Some("crib"));
+        }
+        for url in [
+            "postgres://u@db1,,db2/crib",
+            "postgres://u@db1,:5433/crib",
+            "postgres://u@/crib?host=db1,db2",
+        ] {
+            assert!(refusal(url).contains("host"), "{url}");
+        }
+    }
+
+    #[test]
+    fn standby_is_of_no_use() {
+        let requires_primary = |url: &str| parse(url).unwrap().requires_primary;
+        assert!(!requires_primary("postgres://u@db/crib"));
+        assert!(requires_primary("postgres://u@db1,db2/crib"));
+        assert!(requires_primary(
+            "postgres://u@db/crib?target_session_attrs=primary"
+        ));
+        for value in ["standby", "prefer-standby", "read-only", "writable"] {
+            let error = refusal(&format!(
+                "postgres://u@db1,db2/crib?target_session_attrs={value}"
+            ));
+            assert!(error.contains("must be read-write"), "{error}");
         }
     }
 }

@@ -25,6 +25,7 @@ use super::change::Changes;
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
+use super::servers::Servers;
 use super::units::SetAside;
 use super::{
     announce, answered, approvals, buckets, export, fault, import, list, open, read, retention,
@@ -64,14 +65,15 @@ impl PostgresLedger {
         observer: Arc<dyn LedgerObserver>,
     ) -> Result<Self, Error> {
         let address = Address::parse(&settings.url, &settings.base)?;
-        let pool = open::open_database(&address).await?;
+        let servers = Arc::new(Servers::new(address));
+        let pool = open::open_database(&servers).await?;
         let explain = |error: sqlx::Error| Error::Unusable {
-            place: address.place.clone(),
+            place: servers.place().into(),
             reason: fault::reason(&error),
         };
         let lease = Arc::new(Lease::new(Instant::now()));
         let process = Uuid::now_v7();
-        let mut replica = Replica::new(address.options.clone(), process, lease.clone());
+        let mut replica = Replica::new(servers.clone(), pool.clone(), process, lease.clone());
         // What happens from here on is followed; what happened before is read at the start.
         let newest = announce::newest(&pool).await.map_err(explain)?;
         replica.register().await.map_err(explain)?;
@@ -90,7 +92,7 @@ impl PostgresLedger {
         let partitions = tokio::spawn(maintain_partitions(pool.clone()));
         let tasks = [settling, tokio::spawn(following), partitions];
         Ok(Self {
-            place: address.place,
+            place: servers.place().into(),
             durability: settings.durability,
             when_down: settings.when_down,
             writer: writer::spawn_writer(replica, units.clone(), unit_signals, observer),
@@ -111,13 +113,14 @@ impl PostgresLedger {
     /// Opens an existing ledger without a writer: every write fails.
     pub(in crate::ledger) async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         let address = Address::parse(&settings.url, &settings.base)?;
+        let servers = Arc::new(Servers::new(address));
         let unusable = |error: sqlx::Error| Error::Unusable {
-            place: address.place.clone(),
+            place: servers.place().into(),
             reason: fault::reason(&error),
         };
-        let mut connection = open::connect(&address.options).await.map_err(unusable)?;
-        open::check_version(&mut connection, &address).await?;
-        let pool = open::open_pool(&address);
+        let mut connection = servers.connect().await.map_err(unusable)?;
+        open::check_version(&mut connection, &servers).await?;
+        let pool = open::open_pool(&servers);
         let process = Uuid::nil();
         Ok(Self {
             durability: settings.durability,
@@ -133,7 +136,7 @@ impl PostgresLedger {
             boot: watch::channel(process).1,
             shared_changes: broadcast::channel(1).0,
             answered: broadcast::channel(1).0,
-            place: address.place,
+            place: servers.place().into(),
             _tasks: Vec::new(),
         })
     }

@@ -63,9 +63,68 @@ pub(super) fn reason(error: &sqlx::Error) -> String {
             found.code().unwrap_or_default()
         ),
         sqlx::Error::Database(found) => format!("the database refuses: {}", found.message()),
-        sqlx::Error::Io(found) => format!("the database cannot be reached: {found}"),
+        sqlx::Error::Io(found) => match find_no_server(found) {
+            Some(reason) => reason.to_string(),
+            None => format!("the database cannot be reached: {found}"),
+        },
         sqlx::Error::PoolTimedOut => "the database does not answer".into(),
         other => other.to_string(),
+    }
+}
+
+/// Why no server of the URL is of use.
+#[derive(Debug, thiserror::Error)]
+enum NoServer {
+    #[error("the server only reads, such as a standby")]
+    ReadOnly,
+    #[error("no server of the URL is of use: {reasons}")]
+    All { reasons: String, may_pass: bool },
+}
+
+/// The failure of one server of several.
+pub(super) struct ServerFailure {
+    /// Host and port.
+    pub(super) place: String,
+    pub(super) error: sqlx::Error,
+}
+
+fn find_no_server(error: &std::io::Error) -> Option<&NoServer> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// The error of a server that takes no changes.
+pub(super) fn read_only_error() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::other(NoServer::ReadOnly))
+}
+
+/// The error if no server of the URL is of use, with the reason of each.
+pub(super) fn no_server_error(mut failures: Vec<ServerFailure>) -> sqlx::Error {
+    if failures.len() == 1
+        && let Some(failure) = failures.pop()
+    {
+        return failure.error;
+    }
+    let reasons: Vec<String> = failures
+        .iter()
+        .map(|failure| format!("{}: {}", failure.place, reason(&failure.error)))
+        .collect();
+    sqlx::Error::Io(std::io::Error::other(NoServer::All {
+        reasons: reasons.join("; "),
+        may_pass: failures.iter().any(|failure| may_pass(&failure.error)),
+    }))
+}
+
+/// Whether a later attempt to connect may succeed without an operator.
+pub(super) fn may_pass(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(found) => !matches!(
+            find_no_server(found),
+            Some(NoServer::All {
+                may_pass: false,
+                ..
+            })
+        ),
+        other => needs_connection(other),
     }
 }
 
@@ -85,6 +144,26 @@ pub(super) fn timeout_error() -> sqlx::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_server_has_its_reason() {
+        let failure = |place: &str, error| ServerFailure {
+            place: place.into(),
+            error,
+        };
+        let all = no_server_error(vec![
+            failure("a:5432", timeout_error()),
+            failure("b:5432", read_only_error()),
+        ]);
+        assert_eq!(
+            reason(&all),
+            "no server of the URL is of use: a:5432: the database cannot be reached: no answer in time; \
+             b:5432: the server only reads, such as a standby"
+        );
+        assert!(may_pass(&all) && needs_connection(&all));
+        let one = no_server_error(vec![failure("a:5432", read_only_error())]);
+        assert_eq!(reason(&one), "the server only reads, such as a standby");
+    }
 
     #[test]
     fn failed_connection_leaves_the_outcome_open() {

@@ -1,6 +1,7 @@
 //! The ledger in a PostgreSQL database that several replicas share.
 //!
-//! - `engine.rs` implements the trait. `address.rs` reads the URL, and `open.rs` prepares the schema.
+//! - `engine.rs` implements the trait. `address.rs` reads the URL, `servers.rs` finds the primary among its
+//!   servers, `session.rs` connects to one, and `open.rs` prepares the schema.
 //! - `queue.rs` leads to `writer.rs`, which groups commits: one batch, one statement, one round trip.
 //!   `batch.rs` is the content of one commit, and `commit.rs` sends it. The function in the database
 //!   decides limits and keys, so the decisions of all replicas are made in one place.
@@ -38,6 +39,10 @@ mod read;
 mod replica;
 mod retention;
 mod running;
+mod servers;
+#[cfg(test)]
+mod servers_tests;
+mod session;
 mod settle;
 #[cfg(test)]
 pub(crate) mod test_server;
@@ -48,5 +53,6 @@ mod units;
 mod waiting;
 mod writer;
 
+pub(crate) use address::split_hosts;
 pub(super) use engine::PostgresLedger;
 pub(super) use transfer::{PostgresSource, PostgresTarget};

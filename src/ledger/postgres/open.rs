@@ -1,31 +1,26 @@
 //! Opens the database: connects, checks the pooler between, and migrates the schema.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, Executor, PgConnection, PgPool, Row as _, SqlStr};
 use tokio::time::timeout;
 
 use super::super::Error;
-use super::address::Address;
+use super::servers::Servers;
+use super::session::{CONNECT_TIMEOUT, SESSION, connect};
 use super::{fault, retention};
 
 /// The schema of all tables, so that the database may hold others too.
 const SCHEMA: &str = "toolcrib";
-/// How long a connection may take.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the start waits for a database that starts itself.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
 /// Number of connections for queries and rare changes. One of them listens.
 const POOL_CONNECTIONS: u32 = 5;
-/// Session of every connection. An acknowledged commit must survive a crash of the server, and with
-/// `synchronous_standby_names` the loss of the server.
-const SESSION: &str = "set search_path to toolcrib; set client_min_messages to error; set statement_timeout to '10s'; \
-    set idle_in_transaction_session_timeout to '10s'; \
-    select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') not in ('on', 'remote_apply')";
 
 /// The migrations of the shared ledger.
 fn migrations() -> Vec<Migration> {
@@ -57,57 +52,53 @@ fn migrations() -> Vec<Migration> {
     ]
 }
 
-/// Connects, within [`CONNECT_TIMEOUT`].
-pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    let connecting = async {
-        let mut connection = PgConnection::connect_with(options).await?;
-        connection.execute(SESSION).await?;
-        Ok(connection)
-    };
-    match timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(fault::timeout_error()),
-    }
-}
-
 /// Prepares the schema, and opens the connections for queries.
-pub(super) async fn open_database(address: &Address) -> Result<PgPool, Error> {
+pub(super) async fn open_database(servers: &Arc<Servers>) -> Result<PgPool, Error> {
     let unusable = |reason: String| Error::Unusable {
-        place: address.place.clone(),
+        place: servers.place().into(),
         reason,
     };
     let explain = |error: sqlx::Error| unusable(fault::reason(&error));
-    let mut connection = connect_at_start(&address.options).await.map_err(explain)?;
-    match timeout(CONNECT_TIMEOUT, check_session(address, &mut connection)).await {
+    let mut connection = connect_at_start(servers).await.map_err(explain)?;
+    match timeout(CONNECT_TIMEOUT, check_session(servers, &mut connection)).await {
         Ok(checked) => checked?,
         // The only session of the pooler is taken.
-        Err(_) => return Err(pooler_error(address)),
+        Err(_) => return Err(pooler_error(servers)),
     }
     prepare_schema(&mut connection).await.map_err(explain)?;
-    migrate(&mut connection, address).await?;
+    migrate(&mut connection, servers).await?;
     let _ = connection.close().await;
-    let pool = open_pool(address);
+    let pool = open_pool(servers);
     retention::add_partitions(&pool).await;
     Ok(pool)
 }
 
-/// Connections for queries, and for changes that are not made in batches.
-pub(super) fn open_pool(address: &Address) -> PgPool {
+/// Connections for queries, and for changes that are not made in batches. They lead to the server
+/// that the last connection for commits has found.
+pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
+    let options = servers.primary_options();
+    let servers = servers.clone();
     PgPoolOptions::new()
         .max_connections(POOL_CONNECTIONS)
         .acquire_timeout(CONNECT_TIMEOUT)
         .after_connect(|connection, _| {
             Box::pin(async move { connection.execute(SESSION).await.map(drop) })
         })
-        .connect_lazy_with(address.options.clone())
+        // A ping of a server that is gone would wait for an answer.
+        .test_before_acquire(false)
+        .before_acquire(move |connection, about| {
+            let is_current = servers.is_current(about.age);
+            Box::pin(async move { Ok(is_current && connection.ping().await.is_ok()) })
+        })
+        .connect_lazy_with(options)
 }
 
 /// Waits for a database that starts at the same time. Other errors are final.
-async fn connect_at_start(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+async fn connect_at_start(servers: &Servers) -> Result<PgConnection, sqlx::Error> {
     let end = tokio::time::Instant::now() + START_TIMEOUT;
     loop {
-        match connect(options).await {
-            Err(error) if fault::needs_connection(&error) && tokio::time::Instant::now() < end => {
+        match servers.connect().await {
+            Err(error) if fault::may_pass(&error) && tokio::time::Instant::now() < end => {
                 tracing::debug!(reason = fault::reason(&error), "waiting for the database");
                 tokio::time::sleep(START_PAUSE).await;
             }
@@ -119,9 +110,9 @@ async fn connect_at_start(options: &PgConnectOptions) -> Result<PgConnection, sq
 /// Refuses a pooler that gives each transaction another session: locks and settings of a session
 /// would be lost. While a second connection holds a transaction, the first one must keep its own
 /// backend process.
-async fn check_session(address: &Address, first: &mut PgConnection) -> Result<(), Error> {
+async fn check_session(servers: &Servers, first: &mut PgConnection) -> Result<(), Error> {
     let explain = |error: sqlx::Error| Error::Unusable {
-        place: address.place.clone(),
+        place: servers.place().into(),
         reason: fault::reason(&error),
     };
     // Without prepared statements, which such a pooler mixes up.
@@ -130,7 +121,7 @@ async fn check_session(address: &Address, first: &mut PgConnection) -> Result<()
         row.try_get::<i32, _>(0)
     };
     let before = backend(first).await.map_err(explain)?;
-    let mut second = connect(&address.options).await.map_err(explain)?;
+    let mut second = connect(&servers.primary_options()).await.map_err(explain)?;
     second.execute("begin").await.map_err(explain)?;
     backend(&mut second).await.map_err(explain)?;
     let after = backend(first).await.map_err(explain)?;
@@ -139,12 +130,12 @@ async fn check_session(address: &Address, first: &mut PgConnection) -> Result<()
     if before == after {
         return Ok(());
     }
-    Err(pooler_error(address))
+    Err(pooler_error(servers))
 }
 
-fn pooler_error(address: &Address) -> Error {
+fn pooler_error(servers: &Servers) -> Error {
     Error::Unusable {
-        place: address.place.clone(),
+        place: servers.place().into(),
         reason: "a connection pooler in transaction mode stands before the database; \
             set its pool_mode to session, or connect to the database itself"
             .into(),
@@ -166,8 +157,8 @@ async fn prepare_schema(connection: &mut PgConnection) -> Result<(), sqlx::Error
 }
 
 /// Migrates the schema, under a lock that excludes other replicas.
-async fn migrate(connection: &mut PgConnection, address: &Address) -> Result<(), Error> {
-    check_version(connection, address).await?;
+async fn migrate(connection: &mut PgConnection, servers: &Servers) -> Result<(), Error> {
+    check_version(connection, servers).await?;
     let unlimited = "set statement_timeout to 0; set idle_in_transaction_session_timeout to 0";
     let _ = connection.execute(unlimited).await;
     let migrator = Migrator::with_migrations(migrations());
@@ -175,9 +166,9 @@ async fn migrate(connection: &mut PgConnection, address: &Address) -> Result<(),
         Ok(()) => Ok(()),
         Err(error) => {
             // A newer replica may have migrated meanwhile.
-            check_version(connection, address).await?;
+            check_version(connection, servers).await?;
             Err(Error::Unusable {
-                place: address.place.clone(),
+                place: servers.place().into(),
                 reason: migration_failure(&error),
             })
         }
@@ -198,12 +189,12 @@ fn migration_failure(error: &MigrateError) -> String {
 /// Refuses a schema that is newer than this program knows.
 pub(super) async fn check_version(
     connection: &mut PgConnection,
-    address: &Address,
+    servers: &Servers,
 ) -> Result<(), Error> {
     let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
     let is_new = "select to_regclass('_sqlx_migrations') is null";
     let explain = |error: sqlx::Error| Error::Unusable {
-        place: address.place.clone(),
+        place: servers.place().into(),
         reason: fault::reason(&error),
     };
     if sqlx::query_scalar(is_new)
@@ -224,7 +215,7 @@ pub(super) async fn check_version(
         .unwrap_or(0);
     if found > known {
         return Err(Error::NewerSchema {
-            place: address.place.clone(),
+            place: servers.place().into(),
             found,
             known,
         });

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -12,8 +11,9 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::blocks::BlockChanges;
 use super::commit::{self, CommitNumber, Decisions};
+use super::fault;
 use super::lease::Lease;
-use super::{fault, open};
+use super::servers::Servers;
 use crate::call::KEY_RETENTION;
 use crate::ledger::pending_durations::PendingDurations;
 
@@ -40,7 +40,9 @@ const LAST_BATCH: &str = "select last_batch from replica where boot = $1";
 
 /// This process as a replica.
 pub(super) struct Replica {
-    options: PgConnectOptions,
+    servers: Arc<Servers>,
+    /// The connections for queries, which follow the primary.
+    pool: PgPool,
     boot: watch::Sender<Uuid>,
     lease: Arc<Lease>,
     connection: Option<PgConnection>,
@@ -74,9 +76,10 @@ pub(super) struct Attached {
 }
 
 impl Replica {
-    pub(super) fn new(options: PgConnectOptions, boot: Uuid, lease: Arc<Lease>) -> Self {
+    pub(super) fn new(servers: Arc<Servers>, pool: PgPool, boot: Uuid, lease: Arc<Lease>) -> Self {
         Self {
-            options,
+            servers,
+            pool,
             boot: watch::channel(boot).0,
             lease,
             connection: None,
@@ -102,10 +105,17 @@ impl Replica {
         self.connection.is_some()
     }
 
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let connection = self.servers.connect().await?;
+        self.pool
+            .set_connect_options(self.servers.primary_options());
+        Ok(connection)
+    }
+
     /// Registers with a new connection.
     pub(super) async fn register(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
-        let mut connection = open::connect(&self.options).await?;
+        let mut connection = self.connect().await?;
         let boot = self.boot();
         let host = rustix::system::uname();
         let registering = async {
@@ -149,7 +159,7 @@ impl Replica {
     /// Connects under the current id, or notes that another replica has settled this one.
     async fn attach(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
-        let mut connection = open::connect(&self.options).await?;
+        let mut connection = self.connect().await?;
         let boot = self.boot();
         let attaching = async {
             // The server may not have noticed that the old connection is gone. Without the right to

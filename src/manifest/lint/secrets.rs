@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Lints;
 use crate::call::Kind;
+use crate::ledger;
 use crate::manifest::decode::{Findings, join_path};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::parsed::ParsedTool;
@@ -150,9 +151,15 @@ fn check_literal(text: &FoundText<'_>, lints: &mut Lints) {
     }
 }
 
+/// Parses a URL. Of a database with several hosts, only the first host is kept.
+fn parse_url(text: &str) -> Option<url::Url> {
+    let first = ledger::split_hosts(text).into_iter().next()?;
+    url::Url::parse(&first).ok()
+}
+
 fn looks_like_secret(key: &str, text: &str) -> bool {
     if text.contains("://")
-        && let Ok(url) = url::Url::parse(text)
+        && let Some(url) = parse_url(text)
     {
         let is_literal =
             |value: &str| !value.is_empty() && !value.contains("${") && !value.contains("{{");
@@ -326,6 +333,7 @@ mod tests {
             ("comment", "ghp_0123456789abcdef"),
             ("password", "user:correct-horse"),
             ("url", "postgres://crib:hunter2@db.example/crib"),
+            ("url", "postgres://crib:hunter2@db1:5432,db2:5432/crib"),
             ("url", "https://api.example/{{ city }}?token=0123456789"),
         ] {
             assert!(looks_like_secret(key, text), "{key}: {text}");
