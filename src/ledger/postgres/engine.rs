@@ -22,8 +22,10 @@ use super::super::{
 use super::address::Address;
 use super::batch::{End, StartingCall, UnitRequest};
 use super::change::Changes;
+use super::key_lookups::{KeyLookups, LookupError};
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
+use super::read::QUERY_TIMEOUT;
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::servers::Servers;
 use super::units::SetAside;
@@ -33,8 +35,6 @@ use super::{
 };
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
-/// How long a query may take: longer than the server's own limit, which gives the better message.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// How often partitions are added. They are added for several days.
 const PARTITION_INTERVAL: Duration = Duration::from_secs(3600);
 
@@ -50,6 +50,7 @@ pub(in crate::ledger) struct PostgresLedger {
     lease: Arc<Lease>,
     units: SetAside,
     pool: PgPool,
+    keys: KeyLookups,
     changes: Changes,
     /// The current boot id, which changes if another replica settles this one.
     boot: watch::Receiver<Uuid>,
@@ -90,7 +91,13 @@ impl PostgresLedger {
         let following = announce::follow(pool.clone(), process, newest, receivers);
         let units = SetAside::default();
         let partitions = tokio::spawn(maintain_partitions(pool.clone()));
-        let tasks = [settling, tokio::spawn(following), partitions];
+        let (keys, looking) = KeyLookups::new(pool.clone());
+        let tasks = [
+            settling,
+            tokio::spawn(following),
+            partitions,
+            tokio::spawn(looking),
+        ];
         Ok(Self {
             place: servers.place().into(),
             durability: settings.durability,
@@ -98,6 +105,7 @@ impl PostgresLedger {
             writer: writer::spawn_writer(replica, units.clone(), unit_signals, observer),
             lease,
             units,
+            keys,
             changes: Changes {
                 pool: pool.clone(),
                 process,
@@ -122,12 +130,14 @@ impl PostgresLedger {
         open::check_version(&mut connection, &servers).await?;
         let pool = open::open_pool(&servers);
         let process = Uuid::nil();
+        let (keys, looking) = KeyLookups::new(pool.clone());
         Ok(Self {
             durability: settings.durability,
             when_down: settings.when_down,
             writer: Writer::new_closed(),
             lease: Arc::new(Lease::new(Instant::now())),
             units: SetAside::default(),
+            keys,
             changes: Changes {
                 pool: pool.clone(),
                 process,
@@ -137,7 +147,7 @@ impl PostgresLedger {
             shared_changes: broadcast::channel(1).0,
             answered: broadcast::channel(1).0,
             place: servers.place().into(),
-            _tasks: Vec::new(),
+            _tasks: vec![AbortOnDropHandle::new(tokio::spawn(looking))],
         })
     }
 
@@ -274,7 +284,14 @@ impl Ledger for PostgresLedger {
         key: &str,
         now: Timestamp,
     ) -> Result<Option<Row>, Error> {
-        bounded(read::find_key_holder(&self.pool, caller, tool, key, now)).await
+        loop {
+            match self.keys.find(caller, tool, key, now).await {
+                Ok(found) => return Ok(found),
+                Err(LookupError::Failed(error)) => return Err(error),
+                // The call waits until its own deadline, as long as the database works.
+                Err(LookupError::Busy) => self.writer.health().map_err(Error::Failed)?,
+            }
+        }
     }
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {

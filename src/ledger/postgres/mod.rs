@@ -11,6 +11,7 @@
 //! - `read.rs`, `list.rs` and `export.rs` run queries, `change.rs` makes rare changes, and
 //!   `retention.rs` deletes.
 //! - `import.rs` adds calls of other ledgers, and `transfer/` moves whole ledgers.
+//! - `key_lookups.rs` finds the holders of idempotency keys, many with one query.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
@@ -31,6 +32,7 @@ mod engine;
 mod export;
 mod fault;
 mod import;
+mod key_lookups;
 mod lease;
 mod list;
 mod open;

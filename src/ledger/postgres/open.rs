@@ -45,9 +45,9 @@ fn migrations() -> Vec<Migration> {
             include_str!("../../../migrations/postgres/0003_approval_message.sql"),
         ),
         embed(
-            5,
+            4,
             "list_indexes",
-            include_str!("../../../migrations/postgres/0005_list_indexes.sql"),
+            include_str!("../../../migrations/postgres/0004_list_indexes.sql"),
         ),
     ]
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
@@ -16,6 +17,9 @@ use super::super::{
 };
 use super::commit::{storable, to_uuid};
 use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
+
+/// How long a query may take: longer than the server's own limit, which gives the better message.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 
 pub(super) type Result<T> = std::result::Result<T, sqlx::Error>;
 
@@ -35,11 +39,7 @@ const FIND_CALL: &str = concat!(
     first_columns!(),
     "arguments, result, meta from invocation where id = $1"
 );
-const FIND_KEY_HOLDER: &str = concat!(
-    first_columns!(),
-    "arguments, result, meta from invocation where id = (select invocation from key_holder \
-     where idempotency_key = $1 and caller = $2 and tool = $3 and held_until > $4)"
-);
+
 pub(super) async fn find_call(pool: &PgPool, id: InvocationId) -> Result<Option<RecordedCall>> {
     let Some(row) = find_row(pool, id).await? else {
         return Ok(None);
@@ -73,22 +73,6 @@ pub(super) fn decode_attempt(invocation: InvocationId, row: &PgRow) -> Result<At
 async fn find_row(pool: &PgPool, id: InvocationId) -> Result<Option<Row>> {
     let found = sqlx::query(FIND_CALL).bind(to_uuid(&id));
     let found = found.fetch_optional(pool).await?;
-    found.as_ref().map(decode_row).transpose()
-}
-
-pub(super) async fn find_key_holder(
-    pool: &PgPool,
-    caller: &str,
-    tool: &str,
-    key: &str,
-    now: Timestamp,
-) -> Result<Option<Row>> {
-    let query = sqlx::query(FIND_KEY_HOLDER)
-        .bind(storable(key))
-        .bind(storable(caller))
-        .bind(storable(tool))
-        .bind(now.as_millisecond());
-    let found = query.fetch_optional(pool).await?;
     found.as_ref().map(decode_row).transpose()
 }
 

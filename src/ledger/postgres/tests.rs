@@ -154,6 +154,39 @@ async fn key_is_claimed_by_one_replica() {
     assert_eq!(calls.join_all().await.into_iter().sum::<i32>(), 10);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_many_lookups_finds_its_own_holder() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = Arc::new(fixture.replica().await);
+    let mut holders = Vec::new();
+    for number in 0..20 {
+        let row = Row {
+            idempotency_key: Some(format!("key {number}").into()),
+            fingerprint: Some("f".into()),
+            key_until: Some(Row::FOREVER),
+            ..row("t", "a", now())
+        };
+        holders.push(row.id);
+        ledger.reserve(row, vec![]).await.unwrap();
+    }
+    // Far more at once than there are connections, half of them for keys that no call holds.
+    let mut lookups = JoinSet::new();
+    for number in 0..400_usize {
+        let (ledger, holder) = (ledger.clone(), holders[number % 20]);
+        lookups.spawn(async move {
+            let is_held = number % 2 == 0;
+            let caller = if is_held { "a" } else { "b" };
+            let key = format!("key {}", number % 20);
+            let found = ledger.find_key_holder(caller, "t", &key, now()).await;
+            let expected = is_held.then_some(holder);
+            assert_eq!(found.unwrap().map(|row| row.id), expected, "{key}");
+        });
+    }
+    lookups.join_all().await;
+}
+
 #[tokio::test]
 async fn calls_of_a_silent_replica_become_unknown() {
     let Some(mut fixture) = Fixture::new().await else {

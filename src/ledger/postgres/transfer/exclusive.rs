@@ -1,11 +1,14 @@
 //! A database that no replica uses.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use sqlx::{Executor as _, PgConnection};
 use uuid::Uuid;
 
 use super::super::address::Address;
 use super::super::lease::GRACE;
+use super::super::servers::Servers;
 use super::super::{fault, open};
 use crate::call::KEY_RETENTION;
 use crate::ledger::{Error, Settings};
@@ -32,14 +35,14 @@ pub(super) struct Exclusive {
 impl Exclusive {
     /// Connects, migrates the schema, and settles the calls of crashed replicas.
     pub(super) async fn open(settings: &Settings, now: Timestamp) -> Result<Self, Error> {
-        let address = Address::parse(&settings.url, &settings.base)?;
-        let place = address.place.clone();
+        let servers = Arc::new(Servers::new(Address::parse(&settings.url, &settings.base)?));
+        let place = servers.place().to_owned();
         let unusable = |error: sqlx::Error| Error::Unusable {
             place: place.clone(),
             reason: fault::reason(&error),
         };
-        open::open_database(&address).await?.close().await;
-        let mut connection = open::connect(&address.options).await.map_err(unusable)?;
+        open::open_database(&servers).await?.close().await;
+        let mut connection = servers.connect().await.map_err(unusable)?;
         connection.execute(LIMIT_WAIT).await.map_err(unusable)?;
         let in_use = |by: String| Error::InUse {
             place: place.clone(),
