@@ -16,7 +16,7 @@ pub(super) const HEADER_FIELDS: usize = 64;
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(75);
 /// A connection that has been idle for this time frees its buffers. A client with requests in a row
 /// never waits for new ones.
-pub(super) const REST_TIME: Duration = Duration::from_secs(1);
+pub(super) const IDLE_BUFFERS_TIME: Duration = Duration::from_secs(1);
 /// A client that has read nothing of its answer for this time is disconnected.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
 /// How long a client has to close its side after we have closed ours. Until then, the rest of a

@@ -208,9 +208,9 @@ def test_pipelined_requests_are_answered_in_order(start):
     assert data.index(b"1001") < data.rindex(b"1002") and data.count(b"HTTP/1.1 200") == 2
 
 
-def test_connection_serves_on_after_a_rest(start):
+def test_idle_connection_serves_the_next_request(start):
     """A connection that was idle for long enough to lose its buffers serves the next request, also when a part of that
-    request came before the rest."""
+    request came before."""
     crib = start()
     first, second = (invoke_bytes(crib, "calculator", {"expression": f"1000+{number}"}) for number in (1, 2))
     for early in (0, 40):

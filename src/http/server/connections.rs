@@ -4,8 +4,8 @@
 //! This module knows no sockets. A connection is protected while a request is in flight on it: from
 //! the last byte of the request to the last byte of the answer. When no slot is free, any other
 //! connection may be closed for a new one; `State::closing_order` has the order. No connection has
-//! a timer: one task closes overdue connections every half second. It also lets connections rest
-//! that have been idle for a while: they free their buffers.
+//! a timer: one task closes overdue connections every half second. It also has
+//! connections free their buffers that have been idle for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_TIME, REST_TIME, WRITE_TIME};
+use crate::http::limits::{CLOSING_TIME, HEADER_TIME, IDLE_BUFFERS_TIME, IDLE_TIME, WRITE_TIME};
 
 /// How often the table is searched for overdue connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,8 +34,8 @@ enum Phase {
     Accepted,
     /// No byte of the next request has arrived.
     Idle,
-    /// Idle for a while, so the connection has no buffers.
-    Resting,
+    /// Idle for a while, so the connection has freed its buffers.
+    Unbuffered,
     /// The header block has started.
     ReadingHeader,
     /// The header block is complete, the body is not.
@@ -67,8 +67,8 @@ struct State {
 impl State {
     fn is_overdue(&self, now: Instant) -> bool {
         let limit = match self.phase {
-            Phase::Idle | Phase::Resting if self.was_answered => Some(IDLE_TIME),
-            Phase::Accepted | Phase::Idle | Phase::Resting | Phase::ReadingHeader => {
+            Phase::Idle | Phase::Unbuffered if self.was_answered => Some(IDLE_TIME),
+            Phase::Accepted | Phase::Idle | Phase::Unbuffered | Phase::ReadingHeader => {
                 Some(HEADER_TIME)
             }
             Phase::Closing => Some(CLOSING_TIME),
@@ -102,7 +102,7 @@ pub(super) struct Connection {
     /// The choice to close a connection is made while this is locked. So a request either starts
     /// first and is kept, or starts later and is refused.
     state: Mutex<State>,
-    /// Wakes the task of the connection when it is to rest or to close.
+    /// Wakes the task of the connection when there is an order for it.
     signal: Notify,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Connection {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Free the buffers, until bytes arrive.
-    Rest,
+    FreeBuffers,
     /// Close at once.
     Close,
 }
@@ -176,7 +176,10 @@ impl Connection {
     /// the connection was accepted.
     pub(super) fn record_bytes(&self) {
         let mut state = self.lock_state();
-        if matches!(state.phase, Phase::Accepted | Phase::Idle | Phase::Resting) {
+        if matches!(
+            state.phase,
+            Phase::Accepted | Phase::Idle | Phase::Unbuffered
+        ) {
             state.phase = Phase::ReadingHeader;
             if state.was_answered {
                 state.since = Instant::now();
@@ -209,14 +212,14 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection is to rest or to close. Only its own task may wait.
+    /// Waits for an order to the connection. Only its own task may wait.
     pub(super) async fn next_order(&self) -> Order {
         loop {
             self.signal.notified().await;
             let state = self.lock_state();
             match state.phase {
                 _ if state.is_closed => return Order::Close,
-                Phase::Resting => return Order::Rest,
+                Phase::Unbuffered => return Order::FreeBuffers,
                 // A request came first.
                 _ => {}
             }
@@ -234,12 +237,12 @@ impl Connection {
         closes
     }
 
-    /// Lets the connection rest if it has been idle for long enough.
-    fn rest_if_idle(&self, now: Instant) {
+    /// Has the connection free its buffers if it has been idle for long enough.
+    fn free_buffers_if_idle(&self, now: Instant) {
         let mut state = self.lock_state();
         let is_idle = state.phase == Phase::Idle && state.was_read;
-        if is_idle && now.duration_since(state.since) >= REST_TIME {
-            state.phase = Phase::Resting;
+        if is_idle && now.duration_since(state.since) >= IDLE_BUFFERS_TIME {
+            state.phase = Phase::Unbuffered;
             self.signal.notify_one();
         }
     }
@@ -299,7 +302,7 @@ impl Connections {
         self.lock_open().make_room()
     }
 
-    /// Closes overdue connections, and lets idle ones rest. It never returns.
+    /// Closes overdue connections, and has idle ones free their buffers. It never returns.
     pub(super) async fn sweep(self) {
         let mut ticks = interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -309,7 +312,7 @@ impl Connections {
             self.lock_open().by_id.retain(|_, connection| {
                 let closes = connection.close_if(|state| state.is_overdue(now));
                 if !closes {
-                    connection.rest_if_idle(now);
+                    connection.free_buffers_if_idle(now);
                 }
                 !closes
             });
@@ -330,7 +333,7 @@ impl Connections {
     pub(super) async fn wait_until_answered(&self) {
         let expects_answer = |connection: &Arc<Connection>| {
             let phase = connection.lock_state().phase;
-            !matches!(phase, Phase::Idle | Phase::Resting | Phase::Closing)
+            !matches!(phase, Phase::Idle | Phase::Unbuffered | Phase::Closing)
         };
         while self.lock_open().by_id.values().any(expects_answer) {
             sleep(POLL_INTERVAL).await;
@@ -568,13 +571,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_connection_rests_until_bytes_arrive() {
+    async fn idle_connection_has_no_buffers_until_bytes_arrive() {
         let connections = Connections::new(8);
         let (idle, busy) = (idle_connection(&connections), idle_connection(&connections));
         let sweep = tokio::spawn(connections.clone().sweep());
-        tokio::time::sleep(REST_TIME / 2).await;
+        tokio::time::sleep(IDLE_BUFFERS_TIME / 2).await;
         busy.connection.record_bytes();
-        assert_eq!(idle.connection.next_order().await, Order::Rest);
+        assert_eq!(idle.connection.next_order().await, Order::FreeBuffers);
         assert_eq!(busy.connection.lock_state().phase, Phase::ReadingHeader);
         idle.connection.record_bytes();
         assert_eq!(idle.connection.lock_state().phase, Phase::ReadingHeader);
@@ -588,20 +591,20 @@ mod tests {
         assert!(slot.connection.begin_request(false));
         slot.connection.record_answer();
         slot.connection.record_flush();
-        advance(REST_TIME).await;
-        slot.connection.rest_if_idle(Instant::now());
+        advance(IDLE_BUFFERS_TIME).await;
+        slot.connection.free_buffers_if_idle(Instant::now());
         assert_eq!(slot.connection.lock_state().phase, Phase::Idle);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_that_comes_before_the_rest_is_served() {
+    async fn request_that_comes_before_the_order_is_served() {
         let connections = Connections::new(8);
         let slot = idle_connection(&connections);
-        advance(REST_TIME).await;
-        slot.connection.rest_if_idle(Instant::now());
+        advance(IDLE_BUFFERS_TIME).await;
+        slot.connection.free_buffers_if_idle(Instant::now());
         slot.connection.record_bytes();
         assert!(slot.connection.begin_request(true));
-        let order = tokio::time::timeout(REST_TIME, slot.connection.next_order());
+        let order = tokio::time::timeout(IDLE_BUFFERS_TIME, slot.connection.next_order());
         assert!(order.await.is_err(), "no order for a connection in use");
         assert!(slot.connection.close_if(|_| true));
         assert_eq!(slot.connection.next_order().await, Order::Close);

@@ -47,21 +47,22 @@ pub(super) async fn serve_connection(
     let mut next = Some(Socket::new(stream, slot.connection.clone()));
     while let Some(socket) = next {
         next = match serve_until_idle(socket, &router, local, &slot).await {
-            Some(resting) => rest(resting, &slot.connection).await,
+            Some(idle) => wait_for_bytes(idle, &slot.connection).await,
             None => None,
         };
     }
 }
 
-/// Serves requests until one side ends the connection, or until the connection is to rest. Then it
-/// returns the socket. hyper keeps 16 KiB of buffers for an open connection, so its part is dropped.
+/// Serves requests until one side ends the connection, or until the connection has been idle for a
+/// while. Then it returns the socket, without hyper's part of the connection: that has 16 KiB of
+/// buffers.
 async fn serve_until_idle(
     socket: Socket,
     router: &Router,
     local: LocalAddress,
     slot: &Slot,
 ) -> Option<Socket> {
-    // In a box, so that a resting connection has no memory for it.
+    // In a box, so that an idle connection has no memory for it.
     let mut http = Box::new(
         http1::Builder::new()
             // The table of connections keeps the times. hyper's timer would also count the idle
@@ -74,7 +75,7 @@ async fn serve_until_idle(
                 service_fn(|request| answer_request(request, router, local, slot)),
             ),
     );
-    // hyper goes first: the order to rest counts only if it has found no bytes.
+    // hyper goes first: the order to free the buffers counts only if it has found no bytes.
     tokio::select! {
         biased;
         result = &mut *http => {
@@ -95,7 +96,7 @@ async fn serve_until_idle(
 
 /// Waits until bytes arrive, or the end of the connection. Returns `None` if the connection is to be
 /// closed.
-async fn rest(socket: Socket, connection: &Connection) -> Option<Socket> {
+async fn wait_for_bytes(socket: Socket, connection: &Connection) -> Option<Socket> {
     loop {
         tokio::select! {
             biased;

@@ -15,7 +15,7 @@ use super::connections::Connection;
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Arc<Connection>,
-    /// Bytes of the next request that were read before the connection rested.
+    /// Bytes of the next request that were read before the connection freed its buffers.
     unread: Bytes,
     read_was_pending: bool,
     blocked: bool,
