@@ -10,6 +10,9 @@ use crate::call::CacheStatus;
 /// Caller and tool.
 type CallerAndTool = (Arc<str>, Arc<str>);
 
+/// Caller, tool, calls, succeeded, failed, refused, cache hits.
+type TotalLine = (Arc<str>, Arc<str>, u64, u64, u64, u64, u64);
+
 /// The counts of added rows, for each caller and tool.
 #[derive(Default)]
 pub(super) struct ImportedCounts(BTreeMap<CallerAndTool, (UsageRow, Latencies)>);
@@ -43,9 +46,8 @@ impl ImportedCounts {
         row.duration_us.iter().for_each(|us| latencies.add(*us));
     }
 
-    /// The lines for the table `usage_total`: caller, tool, calls, succeeded, failed, refused, cache
-    /// hits.
-    pub(super) fn totals(&self) -> Vec<(Arc<str>, Arc<str>, u64, u64, u64, u64, u64)> {
+    /// The lines for the table `usage_total`.
+    pub(super) fn totals(&self) -> Vec<TotalLine> {
         let line = |((caller, tool), (total, _)): (&CallerAndTool, &(UsageRow, Latencies))| {
             (
                 caller.clone(),
