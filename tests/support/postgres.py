@@ -29,7 +29,7 @@ class Postgres:
 
     def __init__(self, folder, settings=FAST, init=True):
         """`init` makes an empty cluster; otherwise `folder`/data is there already, or a subclass makes it."""
-        self.bin, self.folder = programs(), pathlib.Path(folder)
+        self.bin, self.folder = programs(), pathlib.Path(folder).resolve()
         self.settings = ["listen_addresses=127.0.0.1", "shared_buffers=16MB", *settings]
         self.folder.mkdir(parents=True)
         self.port, self.process = free_port(), None
