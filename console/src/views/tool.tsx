@@ -88,7 +88,8 @@ function Try({ tool }: { tool: ToolDetail }) {
         {busy && <p class="dim">The tool runs.</p>}
         {news.length > 0 && <div class="progress"><h3>Progress</h3><JsonText value={news[news.length - 1]} label="Progress" /><p class="dim small">{news.length} reports</p></div>}
         {outcome && "text" in outcome && <p class="note">{outcome.text}</p>}
-        {outcome && "waiting" in outcome && outcome.question && <QuestionForm key={outcome.question.name} call={outcome.waiting} question={outcome.question} answered={() => setOutcome(null)} />}
+        {/* The result may come before the response to the answer, and then stays. */}
+        {outcome && "waiting" in outcome && outcome.question && <QuestionForm key={outcome.question.name} call={outcome.waiting} question={outcome.question} answered={() => setOutcome((now) => (now === outcome ? null : now))} />}
         {outcome && "waiting" in outcome && !outcome.question && <p class="note note-warn">The call waits for an approval. <a href={link("approvals")}>Open the inbox</a></p>}
         {outcome && "problem" in outcome && (
           <div class="note note-bad">
