@@ -99,8 +99,7 @@ impl WriterTask {
                 biased;
                 received = operations.recv_many(&mut buffer, MAX_BATCH), if Instant::now() < wake_at => received,
                 Some(signal) = self.signals.recv(), if Instant::now() < wake_at => {
-                    // One commit for all that have come: many replicas send many of them.
-                    self.follow_signals(Some(signal));
+                    self.follow_signal(signal);
                     self.commit_batch(Batch::default(), Waiting::default()).await;
                     continue;
                 }
@@ -150,7 +149,9 @@ impl WriterTask {
     async fn process(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
         let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
         let mut close = None;
-        self.follow_signals(None);
+        while let Ok(signal) = self.signals.try_recv() {
+            self.follow_signal(signal);
+        }
         for op in operations.drain(..) {
             match op {
                 Operation::Flush { reply } => {
@@ -327,15 +328,11 @@ impl WriterTask {
         }
     }
 
-    fn follow_signals(&mut self, first: Option<UnitSignal>) {
-        let mut next = first.or_else(|| self.signals.try_recv().ok());
-        while let Some(signal) = next {
-            match signal {
-                UnitSignal::Recall(counter) => self.units.recall(counter),
-                UnitSignal::Freed if self.postponed.batch.is_empty() => {}
-                UnitSignal::Freed => self.postponed.retry_at = Some(Instant::now()),
-            }
-            next = self.signals.try_recv().ok();
+    fn follow_signal(&mut self, signal: UnitSignal) {
+        match signal {
+            UnitSignal::Recall(counter) => self.units.recall(counter),
+            UnitSignal::Freed if self.postponed.batch.is_empty() => {}
+            UnitSignal::Freed => self.postponed.retry_at = Some(Instant::now()),
         }
     }
 
