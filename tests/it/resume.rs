@@ -56,6 +56,20 @@ impl Service {
             .post_as(BOSS, &path, json!({"note": "by phone"}))
             .await;
         assert_eq!(status, StatusCode::OK, "{body}");
+        self.wait_until_ended(id).await;
+    }
+
+    /// An approved call may still run when the decision is answered.
+    async fn wait_until_ended(&self, id: &Value) {
+        let path = format!("/invocations/{}", id.as_str().unwrap());
+        for _ in 0..5000 {
+            let (_, call) = self.0.get_as(BOSS, &path).await;
+            if !matches!(call["state"].as_str(), Some("waiting" | "running")) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("the call {id} did not end");
     }
 }
 

@@ -651,6 +651,35 @@ async fn refusal_in_the_batch_of_its_reservation_keeps_no_unit() {
 }
 
 #[tokio::test]
+async fn call_that_starts_in_the_commit_of_the_last_end_keeps_its_unit() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    // So near the limit, a replica sets no free units aside.
+    let charges = || vec![charge(3, Per::Lifetime)];
+    let (first, second) = (row("t", "a", now()), row("t", "a", now()));
+    ledger.take_units(first.id, now(), charges()).await.unwrap();
+    // One batch: the writer does not run before both wait for it.
+    let (ended, taken) = tokio::join!(
+        ledger.record(ended_row(&first, State::Succeeded)),
+        ledger.take_units(second.id, now(), charges()),
+    );
+    ended.unwrap();
+    assert_eq!(taken.unwrap().charged[0].used, 2);
+    ledger
+        .record(ended_row(&second, State::Succeeded))
+        .await
+        .unwrap();
+    ledger.flush().await.unwrap();
+    assert_eq!(used(&ledger, charge(3, Per::Lifetime)).await, 2);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    let charged = "select count(*) from invocation where cardinality(charged) = 1";
+    assert_eq!(fixture.number(charged).await, 2);
+    assert_eq!(fixture.number("select count(*) from unit_block").await, 0);
+}
+
+#[tokio::test]
 async fn running_calls_are_shown_to_other_replicas() {
     let Some(mut fixture) = Fixture::new().await else {
         return;

@@ -270,7 +270,6 @@ impl WriterTask {
                     .ends
                     .iter()
                     .for_each(|end| self.durations.add(&end.row));
-                self.units.end(&batch);
                 self.answer(batch, waiting, decisions);
             }
             Err(error) => {
@@ -317,6 +316,8 @@ impl WriterTask {
                 self.units.cancel(request.invocation);
             }
         }
+        // After the new calls have their units: a block without units in use is dropped.
+        self.units.end(&batch);
         waiting.answer_ends(&decisions.lost);
         if !self.postponed.batch.is_empty() {
             let pause = if has_own_units {
