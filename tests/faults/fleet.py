@@ -13,7 +13,7 @@ from service import Service
 from trial import Skip
 
 # A replica that is gone is settled after the grace (lock free) or after the lease (lock held), and the next look of another replica.
-GRACE, LEASE, SETTLED_WITHIN = 5, 15, 25
+GRACE, LEASE, SETTLED_WITHIN = 10, 15, 25
 # Rows and units that no end has settled.
 OPEN_CALLS = ("select (select count(*) from toolcrib.invocation where state = 'reserved') + (select coalesce(sum(units), 0) from toolcrib.unit_block)")
 

@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 /// A replica without a commit for this long has ended for the others, even if its lock is held: its
 /// machine may be frozen or cut off.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
-/// A replica whose lock is free has ended if it does not come back within this time.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// A replica whose lock is free has ended if it does not come back within this time. A commit that
+/// takes too long frees the lock after 5 s already. The other half is for the next connection, so
+/// that an overloaded database does not end replicas that run.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// A replica without other commits commits this often.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long calls wait for free units of other replicas. A replica that stays silent for longer hands

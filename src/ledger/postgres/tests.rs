@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 
 use super::PostgresLedger;
+use super::lease::GRACE;
 use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
@@ -72,8 +73,9 @@ impl Fixture {
     /// Settles all replicas that have ended, as other replicas do.
     async fn settle(&mut self, reachable: bool) -> i64 {
         let lease = if reachable { "15000" } else { "null" };
+        let grace = GRACE.as_millis();
         let sql = format!(
-            "select coalesce(sum(settle_replica_1(boot, {lease}, 5000, 9000000000000)), -1)::bigint from replica"
+            "select coalesce(sum(settle_replica_1(boot, {lease}, {grace}, 9000000000000)), -1)::bigint from replica"
         );
         self.number(&sql).await
     }
@@ -210,7 +212,7 @@ async fn calls_of_a_silent_replica_become_unknown() {
     let charges = vec![charge(4, Per::Lifetime)];
     ledger.take_units(unrecorded, now(), charges).await.unwrap();
 
-    fixture.age_replicas(6).await;
+    fixture.age_replicas(11).await;
     assert_eq!(fixture.settle(true).await, -1, "its lock is held");
     fixture.age_replicas(16).await;
     assert_eq!(fixture.settle(false).await, -1, "the database was away");
@@ -261,7 +263,7 @@ async fn replica_without_lock_is_settled_after_the_grace() {
     fixture.cut_writers().await;
     drop(ledger);
     assert_eq!(fixture.settle(false).await, -1, "it may come back");
-    fixture.age_replicas(6).await;
+    fixture.age_replicas(11).await;
     assert_eq!(fixture.settle(false).await, 1);
 }
 
@@ -662,15 +664,13 @@ async fn call_that_starts_in_the_commit_of_the_last_end_keeps_its_unit() {
     ledger.take_units(first.id, now(), charges()).await.unwrap();
     // One batch: the writer does not run before both wait for it.
     let (ended, taken) = tokio::join!(
-        ledger.record(ended_row(&first, State::Succeeded)),
+        ledger.settle(ended_row(&first, State::Succeeded), vec![]),
         ledger.take_units(second.id, now(), charges()),
     );
     ended.unwrap();
     assert_eq!(taken.unwrap().charged[0].used, 2);
-    ledger
-        .record(ended_row(&second, State::Succeeded))
-        .await
-        .unwrap();
+    let end = ended_row(&second, State::Succeeded);
+    ledger.settle(end, vec![]).await.unwrap();
     ledger.flush().await.unwrap();
     assert_eq!(used(&ledger, charge(3, Per::Lifetime)).await, 2);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
