@@ -82,3 +82,8 @@ export function limitWords(limit: { limit?: number; calls?: number; per: string;
   if (limit.per === "lifetime") return `${calls} in total, ${each}`;
   return `${calls} ${limit.per === "hour" ? "an" : "a"} ${limit.per}, ${each}`;
 }
+
+const INVISIBLE = /[\p{Cf}\p{Co}\p{Zl}\p{Zp}\u{115F}\u{1160}\u{3164}\u{FE00}-\u{FE0F}\u{FFA0}\u{E0100}-\u{E01EF}]/gu;
+
+/** A text for a person who decides about it: characters that hide or reorder others are written out. */
+export const visible = (text: string) => text.replace(INVISIBLE, (sign) => `\\u{${sign.codePointAt(0)!.toString(16)}}`);

@@ -89,6 +89,9 @@ export interface Source {
   operations: { found: number; imported: number; left_out: { operation: string; reason: string }[] } | null;
 }
 
+/** A quarantined tool: the parts of its definition that differ from its pin. */
+export interface ChangedTool { tool: string; why: string; approved: Obj | null; offered: Obj }
+
 export interface Replica { replica: string; version: string; started_at: string; seen_at: string; running: number; self: boolean }
 
 export interface Ready {

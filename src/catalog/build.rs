@@ -40,6 +40,7 @@ impl Catalog {
         let shown_hash = hash_parts([all.to_string().as_bytes()]);
         let Tool {
             definition,
+            compiled_input,
             kind,
             origin,
             policy,
@@ -88,7 +89,12 @@ impl Catalog {
             schema,
             message: fault.to_string(),
         };
-        let input = Schema::compile_input(own_schema).map_err(|f| fault("input_schema", f))?;
+        let input = match compiled_input.filter(|compiled| compiled.is_of(&own_schema)) {
+            Some(compiled) => compiled,
+            None => Schema::compile_input(own_schema)
+                .map_err(|f| fault("input_schema", f))?
+                .into(),
+        };
         let output = definition
             .output_schema
             .clone()
@@ -96,7 +102,7 @@ impl Catalog {
             .transpose();
         let output = output.map_err(|f| fault("output_schema", f))?;
         let rules = Arc::new(ArgumentRules {
-            schema: Arc::new(input),
+            schema: input,
             runner,
             context: context.clone(),
             cache_key_fields: policy
@@ -155,6 +161,7 @@ impl Catalog {
             enabled,
             breaker,
             permits,
+            listed: Default::default(),
         }))
     }
 }

@@ -2,7 +2,7 @@
 //! documents at URLs. A tool whose definition changes is then quarantined until the same command
 //! approves it. With `--dry-run` it shows what would be approved.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::Value;
+use similar::TextDiff;
 
 use super::Failure;
 use super::failure::describe_io_error;
@@ -19,6 +20,7 @@ use super::output::print_line;
 use crate::app::{self, Error};
 use crate::call::units::Count;
 use crate::environment::Environment;
+use crate::manifest::definition_change::DefinitionParts;
 use crate::manifest::pins::{self, Pins, ServerPins, ToolPin};
 use crate::manifest::{self, DeclaredSource, Manifest, ProcessInput};
 use crate::secrets::Redactor;
@@ -142,6 +144,8 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     }
     let file = pins::pins_path(&path);
     let is_same = next.servers == before.servers;
+    // Pins of an earlier version have no text, which is no difference to approve.
+    let is_approved = pins::without_text(&next.servers) == pins::without_text(&before.servers);
     lines.push(if is_same {
         format!("{}: nothing to write", file.display())
     } else if args.dry_run {
@@ -161,7 +165,7 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     });
     print_line(&lines.join("\n"));
     match faults.is_empty() {
-        true if args.dry_run && !is_same => Err(Failure::NegativeResult),
+        true if args.dry_run && !is_approved => Err(Failure::NegativeResult),
         true => Ok(()),
         false => Err(Failure::Failed(faults.join("\n"))),
     }
@@ -213,16 +217,19 @@ fn describe_difference(
     definitions: Option<DefinitionView<'_>>,
 ) -> String {
     let empty = BTreeMap::new();
-    let describe = |tool: &str| {
-        definitions
-            .iter()
-            .flat_map(|view| view.describe_tool(tool))
-            .collect::<Vec<String>>()
+    let describe = |tool: &str, old: Option<&DefinitionParts>, new: Option<&DefinitionParts>| {
+        let describe_one = |view: &DefinitionView<'_>| match old.zip(new) {
+            Some((old, new)) => view.describe_change(old, new),
+            None => view.describe_tool(tool),
+        };
+        let lines = definitions.iter().flat_map(describe_one);
+        lines.collect::<Vec<String>>()
     };
     let old_pins: &BTreeMap<String, ToolPin> = before.map_or(&empty, |before| &before.tools);
     let mut lines = Vec::new();
     for (tool, pin) in &now.tools {
-        match old_pins.get(tool) {
+        let old = old_pins.get(tool);
+        match old {
             None => lines.push(format!("  new      {}", escape_name(tool))),
             Some(old) if old.sha256 != pin.sha256 => {
                 lines.push(format!(
@@ -233,7 +240,8 @@ fn describe_difference(
             }
             Some(_) => continue,
         }
-        lines.extend(describe(tool));
+        let old_definition = old.and_then(|old| old.definition.as_ref());
+        lines.extend(describe(tool, old_definition, pin.definition.as_ref()));
     }
     let removed = old_pins
         .keys()
@@ -303,6 +311,34 @@ impl DefinitionView<'_> {
             lines.extend(self.format_json("annotations", Value::Object(tool.annotations.clone())));
         }
         lines
+    }
+
+    /// The parts of a definition that differ, line by line.
+    fn describe_change(&self, old: &DefinitionParts, new: &DefinitionParts) -> Vec<String> {
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let changed = names
+            .into_iter()
+            .filter(|name| old.get(*name) != new.get(*name));
+        changed
+            .flat_map(|name| {
+                let (old, new) = (self.part_text(old.get(name)), self.part_text(new.get(name)));
+                let difference = TextDiff::from_lines(&old, &new);
+                let hunks = difference.unified_diff().context_radius(3).to_string();
+                let lines = hunks.lines().filter(|line| !line.starts_with("@@"));
+                let lines: Vec<String> = lines.map(|line| format!("      {line}")).collect();
+                std::iter::once(format!("    {}", escape_name(name))).chain(lines)
+            })
+            .collect()
+    }
+
+    /// A part of a definition as lines that a terminal shows as they are.
+    fn part_text(&self, part: Option<&Value>) -> String {
+        let text = match part {
+            None => return String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+        };
+        sanitize::escape_invisible(&self.redactor.redact_text(&text)) + "\n"
     }
 
     fn format_json(&self, title: &str, mut value: Value) -> Vec<String> {

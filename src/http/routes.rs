@@ -39,6 +39,7 @@ pub(super) fn api_router() -> OpenApiRouter<AppState> {
         .routes(routes!(event_feed::get_events))
         .routes(routes!(replicas::list_replicas))
         .routes(routes!(sources::list_sources))
+        .routes(routes!(sources::list_source_changes))
         .routes(routes!(sources::restart_source))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

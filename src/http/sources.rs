@@ -16,6 +16,7 @@ use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses, LookupResponses};
 use crate::live::{self, LiveTools};
 use crate::manifest::ListedFinding;
+use crate::manifest::definition_change::DefinitionParts;
 use crate::tools::{Operations, SourceKind};
 
 /// A restart that takes longer is answered 202 and continues.
@@ -157,7 +158,10 @@ impl From<live::SourceView> for SourceView {
         } = view;
         let stopped = quarantined
             .into_iter()
-            .map(|live::QuarantinedTool { tool, reason: why }| StoppedView { tool, why })
+            .map(|one| StoppedView {
+                tool: one.tool,
+                why: one.reason,
+            })
             .collect();
         let findings = findings.into_iter().map(FindingView::from).collect();
         let (state, operations) = (
@@ -203,6 +207,64 @@ pub(super) async fn list_sources(State(live): State<Arc<LiveTools>>, _: Admin) -
     })
 }
 
+/// How the definitions of quarantined tools differ.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct SourceChanges {
+    /// The quarantined tools of the source.
+    pub tools: Vec<ChangedTool>,
+}
+
+/// A quarantined tool, with the parts of its definition that differ.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct ChangedTool {
+    /// Name of the tool.
+    pub tool: String,
+    /// Why it is quarantined.
+    pub why: String,
+    /// The approved parts, such as `description`; null if the tool is new, or if its pin has no
+    /// text. A part that was not there is absent.
+    #[schema(required, value_type = Option<std::collections::HashMap<String, serde_json::Value>>)]
+    pub approved: Option<DefinitionParts>,
+    /// The parts that the source offers now.
+    #[schema(value_type = std::collections::HashMap<String, serde_json::Value>)]
+    pub offered: DefinitionParts,
+}
+
+/// How definitions differ from their pins.
+///
+/// For the person who decides about `toolcrib pin`. The text comes from the source: no model should
+/// read it.
+#[utoipa::path(get, operation_id = "list_source_changes", path = "/sources/{name}/changes", tag = "operator",
+    params(("name" = String, Path, description = "The source's name")), responses(
+    (status = 200, description = "The quarantined tools of the source", body = SourceChanges), CommonResponses, AuthResponses, LookupResponses))]
+pub(super) async fn list_source_changes(
+    State(live): State<Arc<LiveTools>>,
+    _: Admin,
+    PathPart(name): PathPart,
+) -> Result<Json<SourceChanges>, ApiError> {
+    let source = live
+        .sources()
+        .into_iter()
+        .find(|source| *source.name == name);
+    let tools = source.ok_or_else(no_such_source)?.quarantined;
+    let tools = tools.into_iter().map(|one| {
+        let change = Arc::unwrap_or_clone(one.change);
+        ChangedTool {
+            tool: one.tool,
+            why: one.reason,
+            approved: change.approved,
+            offered: change.offered,
+        }
+    });
+    Ok(Json(SourceChanges {
+        tools: tools.collect(),
+    }))
+}
+
+fn no_such_source() -> ApiError {
+    ApiError::NotFound("there is no source with this name; GET /sources lists the sources".into())
+}
+
 /// Restart a source.
 ///
 /// The new source starts beside the old one. When it is listed, its tools replace the old ones in
@@ -218,9 +280,7 @@ pub(super) async fn restart_source(
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let Some(restart) = live.restart_source(&name).await else {
-        return Err(ApiError::NotFound(
-            "there is no source with this name; GET /sources lists the sources".into(),
-        ));
+        return Err(no_such_source());
     };
     tracing::info!(source = name, "a source is restarted");
     let (status, view) = match live.wait_for_restart(&restart, RESTART_WAIT).await {

@@ -24,7 +24,9 @@ use super::responses::{
     AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses,
     QueryResponses, ValidationResponses,
 };
-use super::wire::{EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolList, ToolView, Validated};
+use super::wire::{
+    EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolJson, ToolList, ToolView, Validated,
+};
 use super::{documented, idempotency, prefer, request_id, run_id};
 use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
 use crate::formats::Format;
@@ -107,12 +109,28 @@ pub(super) async fn list_tools(
     }
     let body = match format {
         Format::Native => TaggedBody::new(&ToolList {
-            tools: entries.iter().map(|entry| tool_view(entry)).collect(),
+            tools: entries.iter().map(|entry| tool_json(entry)).collect(),
             next_cursor: None,
         }),
         other => TaggedBody::new(&catalog.render(other, &entries)),
     };
     Ok(body?.respond_to(&headers))
+}
+
+/// The JSON of a tool. That of an available tool is written once.
+fn tool_json(entry: &Entry) -> ToolJson<'_> {
+    if let Some(written) = entry.listed.get().filter(|_| entry.is_available()) {
+        return ToolJson::Written(written);
+    }
+    let view = tool_view(entry);
+    if view.available
+        && let Ok(written) = serde_json::value::to_raw_value(&view)
+        && entry.listed.set(written).is_ok()
+        && let Some(written) = entry.listed.get()
+    {
+        return ToolJson::Written(written);
+    }
+    ToolJson::View(Box::new(view))
 }
 
 fn tool_view(entry: &Entry) -> ToolView<'_> {

@@ -183,11 +183,22 @@ impl<'a> From<&'a Tool> for DeclaredTool<'a> {
     }
 }
 
+/// A tool in a list.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum ToolJson<'a> {
+    /// JSON that an earlier list has written.
+    Written(&'a RawValue),
+    /// A tool whose JSON is not kept.
+    View(Box<ToolView<'a>>),
+}
+
 /// Tools, by name.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct ToolList<'a> {
     /// The tools.
-    pub tools: Vec<ToolView<'a>>,
+    #[schema(value_type = Vec<ToolView<'a>>)]
+    pub tools: Vec<ToolJson<'a>>,
     /// Where the next page begins; null on the last.
     #[schema(required)]
     pub next_cursor: Option<String>,

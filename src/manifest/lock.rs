@@ -69,10 +69,10 @@ pub(super) fn read_pins(
     }
     let node = Node::parse(&file, &text, &mut findings.0)?;
     match node.get("version").map(Node::to_json) {
-        Some(version) if version == pins::FORMAT_VERSION => findings.decode(&node, ""),
+        Some(version) if is_readable(&version) => findings.decode(&node, ""),
         Some(version) => {
             let message = format!(
-                "pins of version {version}; this Toolcrib reads and writes version {}",
+                "pins of version {version}; this Toolcrib reads the versions up to {}",
                 pins::FORMAT_VERSION
             );
             findings.error(&node, &["version".into()], "", message);
@@ -88,6 +88,11 @@ pub(super) fn read_pins(
             None
         }
     }
+}
+
+fn is_readable(version: &serde_json::Value) -> bool {
+    let version = version.as_u64();
+    version.is_some_and(|version| pins::READABLE_VERSIONS.contains(&version))
 }
 
 /// Another manifest with servers whose pins would be in the same file.
@@ -265,8 +270,8 @@ mod tests {
             ),
             ("version: 1\nservers: {}\n".into(), "t.lock:1:1: not JSON"),
             (
-                good.replace("\"version\": 1", "\"version\": 2"),
-                "t.lock:2:3: version: pins of version 2; this Toolcrib reads",
+                good.replace("\"version\": 2", "\"version\": 3"),
+                "t.lock:2:3: version: pins of version 3; this Toolcrib reads",
             ),
             ("{\"servers\": {}}".into(), "t.lock:1:1: version is missing"),
             ("[]".into(), "t.lock:1:1: version is missing"),

@@ -2,8 +2,8 @@
 //!
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
-//! - `node.rs` reads YAML with positions, and `file.rs` one file; `yaml_syntax.rs` explains why a
-//!   text is not YAML.
+//! - `yaml_documents.rs` loads YAML, `node.rs` gives it positions, and `file.rs` reads one file;
+//!   `yaml_syntax.rs` explains why a text is not YAML.
 //! - `load.rs` reads all files. `parsed.rs` is their content, and `taken_names.rs` finds names that
 //!   occur twice.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text
@@ -37,9 +37,11 @@ mod contents;
 mod context;
 mod decode;
 mod defaults;
+pub mod definition_change;
 mod examples;
 mod file;
 mod finding;
+mod input_schema;
 mod ledger_address;
 mod ledger_section;
 mod lint;
@@ -80,6 +82,7 @@ mod tool;
 mod tool_lists;
 mod tool_schemas;
 mod variables;
+mod yaml_documents;
 mod yaml_syntax;
 
 pub use self::server_settings::ServerSettings;

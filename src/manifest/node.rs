@@ -1,16 +1,15 @@
 //! YAML with positions: every value and every key knows its file, line and column.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
-use saphyr_parser::{Event, Parser};
+use saphyr::{MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
 use super::decode::join_path;
 use super::finding::{Finding, Location};
 use super::rule::Rule;
+use super::yaml_documents::{self, DEEPEST, LoadFault};
 use super::yaml_syntax::{self, Explanation};
 use crate::call::json::escape_pointer_token;
 
@@ -39,41 +38,6 @@ pub(super) struct Key {
     pub(super) location: Location,
 }
 
-/// The deepest nesting. Nodes are converted and dropped by recursion, so a deeper one could
-/// overflow the stack.
-const DEEPEST: usize = 128;
-
-/// The line where the nesting becomes too deep, aliases included.
-fn find_deep_line(text: &str) -> Option<usize> {
-    // For each open list or map its anchor, and the height of the highest value in it.
-    let mut open: Vec<(usize, usize)> = Vec::new();
-    let mut heights: HashMap<usize, usize> = HashMap::new();
-    for event in Parser::new_from_str(text) {
-        // The loader reports what is not YAML.
-        let (event, span) = event.ok()?;
-        let height = match event {
-            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
-                open.push((anchor, 0));
-                0
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                let (anchor, below) = open.pop()?;
-                heights.insert(anchor, below + 1);
-                below + 1
-            }
-            Event::Alias(anchor) => heights.get(&anchor).copied().unwrap_or_default(),
-            _ => continue,
-        };
-        if open.len() + height > DEEPEST {
-            return Some(span.start.line().max(1));
-        }
-        if let Some((_, highest)) = open.last_mut() {
-            *highest = height.max(*highest);
-        }
-    }
-    None
-}
-
 impl Node {
     /// Parses the text of a file, as far as possible, and adds the faults to `findings`.
     pub(super) fn parse(file: &Path, text: &str, findings: &mut Vec<Finding>) -> Option<Self> {
@@ -83,16 +47,17 @@ impl Node {
             line: 1,
             column: 1,
         };
-        if let Some(line) = find_deep_line(text) {
-            let message = format!("the values are nested more than {DEEPEST} levels deep");
-            findings.push(
-                Finding::error(Location { line, ..start }, "", message).with_rule(Rule::Unreadable),
-            );
-            return None;
-        }
-        let documents = match MarkedYaml::load_from_str(text) {
+        let documents = match yaml_documents::load(text) {
             Ok(documents) => documents,
-            Err(error) => {
+            Err(LoadFault::TooDeep(line)) => {
+                let message = format!("the values are nested more than {DEEPEST} levels deep");
+                findings.push(
+                    Finding::error(Location { line, ..start }, "", message)
+                        .with_rule(Rule::Unreadable),
+                );
+                return None;
+            }
+            Err(LoadFault::NotYaml(error)) => {
                 let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
                 let stop = Location { file, line, column };
                 let Explanation {

@@ -1,9 +1,10 @@
-//! The approved state of MCP servers and of OpenAPI documents at URLs: how each is reached, and a
-//! hash of each of its tools.
+//! The approved state of MCP servers and of OpenAPI documents at URLs: how each is reached, and the
+//! definition of each of its tools with a hash.
 //!
 //! A server may change a tool's description after a person has reviewed it, and a model trusts what
-//! a description says. So `toolcrib pin` stores hashes of the definitions in a file beside the
-//! manifest. A tool that differs from its pin is quarantined until it is approved again.
+//! a description says. So `toolcrib pin` stores the definitions in a file beside the manifest. A
+//! tool that differs from its pin is quarantined until it is approved again. The hash decides; the
+//! text is for the person who compares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,11 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::definition_change::{DefinitionParts, definition_parts};
 use crate::call::canonical::canonical_json;
 use crate::tools::{DefinitionFingerprint, DiscoveredTool};
 
-/// Version of the file format.
-pub const FORMAT_VERSION: u64 = 1;
+/// Version of the file format that `toolcrib pin` writes.
+pub const FORMAT_VERSION: u64 = 2;
+/// The versions that can be read. The pins of version 1 have no text.
+pub const READABLE_VERSIONS: std::ops::RangeInclusive<u64> = 1..=FORMAT_VERSION;
 /// The manifest keys that define how a server is reached, or where a document is and where its
 /// requests go.
 pub const REACH_KEYS: [&str; 5] = ["command", "environment", "url", "document", "base_url"];
@@ -30,7 +34,7 @@ const SHORT_HASH_DIGITS: usize = 16;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pins {
-    /// The version of the format: [`FORMAT_VERSION`].
+    /// The version of the format: one of [`READABLE_VERSIONS`].
     pub version: u64,
     /// The pins of each server and document, by its name in the manifest.
     pub servers: BTreeMap<String, ServerPins>,
@@ -60,6 +64,9 @@ pub struct ToolPin {
     pub sha256: Hash,
     /// The first digits of the hash of each member, to report what has changed.
     pub parts: BTreeMap<String, String>,
+    /// The approved definition as a model sees it, to show what has changed. Secrets are removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<DefinitionParts>,
 }
 
 /// A SHA-256 as 64 hex digits.
@@ -118,6 +125,16 @@ impl fmt::Display for Mismatch {
     }
 }
 
+/// The pins without the text of the definitions.
+pub fn without_text(servers: &BTreeMap<String, ServerPins>) -> BTreeMap<String, ServerPins> {
+    let mut servers = servers.clone();
+    let tools = servers
+        .values_mut()
+        .flat_map(|pins| pins.tools.values_mut());
+    tools.for_each(|pin| pin.definition = None);
+    servers
+}
+
 /// Path of the pins of a manifest: beside it, `toolcrib.lock` for `toolcrib.yaml`.
 pub fn pins_path(manifest: &Path) -> PathBuf {
     if manifest
@@ -134,10 +151,9 @@ impl ServerPins {
     /// The pins of the current state. `declaration` is the server's entry in the manifest.
     pub fn new(declaration: &Value, offers: &[DiscoveredTool]) -> Self {
         let pin = |offer: &DiscoveredTool| {
-            Some((
-                offer.name.clone(),
-                ToolPin::from_fingerprint(&offer.snapshot.as_ref()?.fingerprint),
-            ))
+            let mut pin = ToolPin::from_fingerprint(&offer.snapshot.as_ref()?.fingerprint);
+            pin.definition = Some(definition_parts(offer));
+            Some((offer.name.clone(), pin))
         };
         let tools = offers.iter().filter_map(pin).collect();
         Self {
@@ -207,6 +223,7 @@ impl ToolPin {
         Self {
             sha256: Hash(hex::encode(prints.full_hash)),
             parts,
+            definition: None,
         }
     }
 

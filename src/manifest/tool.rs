@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -12,6 +11,7 @@ use super::context::add_context_to_cache_key;
 use super::decode::{Findings, field_names};
 use super::examples::check_examples;
 use super::finding::Finding;
+use super::input_schema::InputSchema;
 use super::node::Node;
 use super::reference_context::EntryKind;
 use super::references::{ManifestInput, explain_omitted_values, refuse_references};
@@ -154,7 +154,7 @@ impl ToolReader<'_> {
                     &node,
                     entry_path,
                     &policy,
-                    (input_schema.as_ref(), fields),
+                    (input_schema.as_ref().map(|schema| &*schema.value), fields),
                 )?
             }
         };
@@ -423,11 +423,12 @@ impl ToolReader<'_> {
         entry: DefinitionEntry,
         node: &Node,
         entry_path: &str,
-        schema: Option<Value>,
+        schema: Option<InputSchema>,
     ) {
         let definition = &mut tool.definition;
         if let Some(schema) = schema {
-            definition.input_schema = Arc::new(schema);
+            definition.input_schema = schema.value;
+            tool.compiled_input = schema.compiled;
         }
         if node.get("output_schema").is_some() {
             definition.output_schema = self.read_output_schema(node, entry_path);

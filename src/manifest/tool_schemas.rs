@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::decode::join_path;
+use super::input_schema::InputSchema;
 use super::node::Node;
 use super::parameters;
 use super::tool::ToolReader;
@@ -13,7 +14,11 @@ use crate::schema::{Schema, SchemaFault};
 
 impl ToolReader<'_> {
     /// The input schema, from `parameters` or `input_schema`; `None` if there is neither.
-    pub(super) fn read_input_schema(&mut self, node: &Node, entry_path: &str) -> Option<Value> {
+    pub(super) fn read_input_schema(
+        &mut self,
+        node: &Node,
+        entry_path: &str,
+    ) -> Option<InputSchema> {
         let schema = match (node.get("parameters"), node.get("input_schema")) {
             (Some(_), Some(_)) => {
                 let key = ["input_schema".to_owned()];
@@ -38,8 +43,12 @@ impl ToolReader<'_> {
         } else {
             ("input_schema", 0)
         };
-        match Schema::compile_input(Arc::new(schema.clone())) {
-            Err(fault) => self.report_schema_faults(node, entry_path, key, skip, &schema, fault),
+        let value = Arc::new(schema);
+        let compiled = match Schema::compile_input(value.clone()) {
+            Err(fault) => {
+                self.report_schema_faults(node, entry_path, key, skip, &value, fault);
+                None
+            }
             Ok(compiled) => {
                 for (name, message) in compiled.misfit_defaults() {
                     let pointer = format!("/properties/{}/default", escape_pointer_token(&name));
@@ -55,9 +64,10 @@ impl ToolReader<'_> {
                         },
                     );
                 }
+                Some(Arc::new(compiled))
             }
-        }
-        Some(schema)
+        };
+        Some(InputSchema { value, compiled })
     }
 
     /// Reports all faults of a schema. `fault` is the one that prevents its compilation.

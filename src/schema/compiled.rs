@@ -87,6 +87,11 @@ impl Schema {
         })
     }
 
+    /// Whether this is the compiled form of that schema.
+    pub(crate) fn is_of(&self, schema: &Arc<Value>) -> bool {
+        Arc::ptr_eq(&self.schema, schema)
+    }
+
     /// All faults of a schema of draft 2020-12. Empty if compilation finds other faults only, or
     /// for another draft.
     pub fn definition_faults(schema: &Value) -> Vec<SchemaFault> {

@@ -15,8 +15,7 @@ use crate::call::{
     RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
-use crate::schema::PageFields;
-use crate::schema::Schema;
+use crate::schema::{PageFields, Schema};
 use crate::text::sanitize;
 
 /// A named operation that a model may call: definition, policy and runner.
@@ -25,6 +24,8 @@ use crate::text::sanitize;
 #[derive(Clone)]
 pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) definition: Definition,
+    /// The input schema in compiled form, if the manifest's reader has compiled it already.
+    pub(crate) compiled_input: Option<Arc<Schema>>,
     pub(crate) kind: Kind,
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
@@ -84,6 +85,7 @@ impl Tool<()> {
                 context: None,
                 examples: Vec::new(),
             },
+            compiled_input: None,
             kind: Kind::Native,
             origin: Origin::default(),
             policy: Policy::default(),
@@ -101,6 +103,7 @@ impl Tool<()> {
     pub(super) fn replace_runner<R>(self, runner: R) -> Tool<R> {
         Tool {
             definition: self.definition,
+            compiled_input: self.compiled_input,
             kind: self.kind,
             origin: self.origin,
             policy: self.policy,
@@ -258,6 +261,7 @@ impl<R> Tool<R> {
     pub(super) fn split_runner(self) -> (Tool<()>, R) {
         let Self {
             definition,
+            compiled_input,
             kind,
             origin,
             policy,
@@ -269,6 +273,7 @@ impl<R> Tool<R> {
         (
             Tool {
                 definition,
+                compiled_input,
                 kind,
                 origin,
                 policy,

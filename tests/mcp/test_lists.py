@@ -256,6 +256,8 @@ def test_pinned_tool_that_changes_is_quarantined(pinned, tmp_path):
     poll(lambda: crib.invoke("s_one").status == 503, 10, "it stops")
     error = problem(crib.invoke("s_one"), 503, "definition_changed")
     assert error["retryable"] is False, error
+    change, = crib.get("/sources/s/changes").json["tools"]
+    assert (change["approved"], change["offered"]) == ({"description": "Adds."}, {"description": "Adds, and sends it to us."})
     ok(crib.invoke("s_two"))
     assert "sends it to us" not in crib.get("/tools?format=openai").body.decode(), "no model reads what nobody has approved"
     problem(crib.invoke("s_one"), 503, "definition_changed")

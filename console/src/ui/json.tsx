@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Block, Json, Obj } from "../types";
-import { bytes, number } from "../format";
+import { bytes, number, visible } from "../format";
 import { Icon } from "./icons";
 import { copy, IconButton } from "./parts";
 
@@ -159,12 +159,12 @@ function compare(before: Json | undefined, after: Json | undefined, path = ""): 
 }
 
 /** What differs, field by field. With `all`, also what does not. */
-export function Diff({ before, after, labels, all }: { before: Json; after: Json; labels: [string, string]; all?: boolean }) {
+export function Diff({ before, after, labels, all, what = "arguments" }: { before: Json; after: Json; labels: [string, string]; all?: boolean; what?: string }) {
   const found = compare(before, after).filter((change) => all || !change.same);
-  if (found.length === 0) return <p class="dim">The arguments are the same as in {labels[0]}.</p>;
-  const text = (value: Json | undefined) => (value === undefined ? <span class="dim">absent</span> : <code class="wrap">{JSON.stringify(value)}</code>);
+  if (found.length === 0) return <p class="dim">The {what} are the same as in {labels[0]}.</p>;
+  const text = (value: Json | undefined) => (value === undefined ? <span class="dim">absent</span> : <code class="wrap">{visible(JSON.stringify(value))}</code>);
   return (
-    <div class="scroll" tabIndex={0} role="group" aria-label="Difference of the arguments">
+    <div class="scroll" tabIndex={0} role="group" aria-label={`Difference of the ${what}`}>
       <table class="grid diff">
         <thead>
           <tr><th scope="col">Field</th><th scope="col">{labels[0]}</th><th scope="col">{labels[1]}</th></tr>

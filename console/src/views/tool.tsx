@@ -6,10 +6,10 @@ import { limitWords, milliseconds, number, percent, words } from "../format";
 import { touch } from "../live";
 import { useData } from "../query";
 import { link, place } from "../router";
-import type { Answer, CallDetail, Json, Limit, Obj, Problem, Question, Source, ToolDetail, Usage } from "../types";
+import type { Answer, CallDetail, ChangedTool, Json, Limit, Obj, Problem, Question, Source, ToolDetail, Usage } from "../types";
 import { Fields, RawJson, startValues } from "../ui/form";
 import { Icon } from "../ui/icons";
-import { Content, JsonText } from "../ui/json";
+import { Content, Diff, JsonText } from "../ui/json";
 import { Action, Chip, Facts, Failure, Loading, Meter, Panel, Segments, StateMark } from "../ui/parts";
 import { QuestionForm } from "../ui/question";
 import { EffectMark, switchTool } from "./tools";
@@ -119,6 +119,26 @@ function Left({ limits }: { limits: Limit[] }) {
   return own.remaining === 0 ? <Chip tone="bad">used up</Chip> : <span title={limitWords(own)}>{number(own.remaining)} of {number(own.limit)}</span>;
 }
 
+function Quarantine({ tool, why, source }: { tool: string; why: string; source: string }) {
+  const changes = useData<{ tools: ChangedTool[] }>(`/sources/${encodeURIComponent(source)}/changes`, ["sources"]);
+  const change = changes.data?.tools.find((entry) => entry.tool === tool);
+  return (
+    <>
+      <div class="note note-bad">
+        <strong>Quarantined: {why}</strong>
+        <span>The service refuses its calls, and no model sees the new definition. To approve what the source <code>{source}</code> offers now, run <code>toolcrib pin</code>. Other changes are approved as well: look at them first with <code>toolcrib pin --dry-run</code>.</span>
+      </div>
+      {changes.error && <Failure error={changes.error} retry={changes.reload} />}
+      {change && (
+        <Panel title="What has changed">
+          {change.approved ? <Diff before={change.approved} after={change.offered} labels={["approved", "offered now"]} what="definitions" />
+            : <><p class="dim small">There is no approved text to compare with. The source offers this definition:</p><Diff all before={{}} after={change.offered} labels={["approved", "offered now"]} what="definitions" /></>}
+        </Panel>
+      )}
+    </>
+  );
+}
+
 export function ToolPage({ name }: { name: string }) {
   const path = `/tools/${encodeURIComponent(name)}`;
   const loaded = useData<ToolDetail>(path, ["tools", "calls"]);
@@ -149,13 +169,7 @@ export function ToolPage({ name }: { name: string }) {
           )}
         </div>
       </div>
-      {stopped && (
-        <div class="note note-bad">
-          <strong>Quarantined: {stopped.why}</strong>
-          <span>The service refuses its calls, and no model sees the new definition. Pins are hashes, so the text of before is not here. This command shows the definition that the source <code>{stopped.source}</code> offers now. Without the option, it approves it:</span>
-          <div class="code"><pre tabIndex={0} role="group" aria-label="Command">toolcrib pin --dry-run</pre></div>
-        </div>
-      )}
+      {stopped && <Quarantine tool={name} why={stopped.why} source={stopped.source} />}
       {findings.length > 0 && <div class="note note-warn">{findings.map((finding) => <div key={finding.message}>{finding.message} <span class="dim">{finding.rule}</span></div>)}</div>}
       <p class="lead wrap">{tool.description}</p>
       <div class="detail">

@@ -8,6 +8,7 @@ use super::listing::UsableListing;
 use super::tools::{QuarantinedTool, build_tool, quarantined_tool};
 use crate::call::units::Count;
 use crate::live::file_snapshot::FileSnapshot;
+use crate::manifest::definition_change::DefinitionChange;
 use crate::manifest::{DeclaredSource, ListedFindings, lint_listed_tools};
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::text::names::normalize_name;
@@ -216,6 +217,7 @@ fn select_tools(
                 selected.quarantined.push(QuarantinedTool {
                     tool: tool.name().to_owned(),
                     reason: why.to_string(),
+                    change: find_change(declared, discovered),
                 });
                 tool
             }
@@ -223,6 +225,13 @@ fn select_tools(
         selected.tools.push(tool);
     }
     Ok(selected)
+}
+
+fn find_change(declared: &DeclaredSource, discovered: &DiscoveredTool) -> Arc<DefinitionChange> {
+    let pins = declared.rules.pins.as_deref();
+    let pin = pins.and_then(|pins| pins.tools.get(&discovered.name));
+    let approved = pin.and_then(|pin| pin.definition.as_ref());
+    DefinitionChange::find(approved, discovered).into()
 }
 
 /// Why the tool cannot have the page parameters that the manifest asks for.

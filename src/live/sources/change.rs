@@ -182,7 +182,7 @@ impl LiveTools {
         for warning in new.texts {
             tracing::warn!(source, "{}", self.sanitize_text(&warning));
         }
-        for QuarantinedTool { tool, reason } in new.quarantined {
+        for QuarantinedTool { tool, reason, .. } in new.quarantined {
             let why = self.sanitize_text(&reason);
             tracing::warn!(
                 source,

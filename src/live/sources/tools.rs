@@ -8,6 +8,7 @@ use super::hints;
 use crate::call::json::hash_parts;
 use crate::call::{ContextFields, Effect, Limit, LimitScope, NameError, Per, ToolName};
 use crate::live::file_snapshot::FileSnapshot;
+use crate::manifest::definition_change::DefinitionChange;
 use crate::manifest::{DeclaredSource, ToolRules};
 use crate::schema::Schema;
 use crate::tools::{DiscoveredTool, Tool, UnavailableTool};
@@ -17,8 +18,10 @@ use crate::tools::{DiscoveredTool, Tool, UnavailableTool};
 pub struct QuarantinedTool {
     /// Name under which it is served.
     pub tool: String,
-    /// What differs.
+    /// Why.
     pub reason: String,
+    /// What differs.
+    pub change: Arc<DefinitionChange>,
 }
 
 /// The tool under the rules of the manifest. Adds warnings for the operator.
