@@ -60,11 +60,7 @@ pub(super) async fn open_database(servers: &Arc<Servers>) -> Result<PgPool, Erro
     };
     let explain = |error: sqlx::Error| unusable(fault::reason(&error));
     let mut connection = connect_at_start(servers).await.map_err(explain)?;
-    match timeout(CONNECT_TIMEOUT, check_session(servers, &mut connection)).await {
-        Ok(checked) => checked?,
-        // The only session of the pooler is taken.
-        Err(_) => return Err(pooler_error(servers)),
-    }
+    check_session(servers, &mut connection).await?;
     prepare_schema(&mut connection).await.map_err(explain)?;
     migrate(&mut connection, servers).await?;
     let _ = connection.close().await;
@@ -115,22 +111,38 @@ async fn check_session(servers: &Servers, first: &mut PgConnection) -> Result<()
         place: servers.place().into(),
         reason: fault::reason(&error),
     };
-    // Without prepared statements, which such a pooler mixes up.
-    let backend = async |connection: &mut PgConnection| {
-        let row = connection.fetch_one("select pg_backend_pid()").await?;
-        row.try_get::<i32, _>(0)
+    let preparing = async {
+        let before = backend(first).await?;
+        let mut second = connect(&servers.primary_options()).await?;
+        second.execute("begin").await?;
+        backend(&mut second).await?;
+        Ok((before, second))
     };
-    let before = backend(first).await.map_err(explain)?;
-    let mut second = connect(&servers.primary_options()).await.map_err(explain)?;
-    second.execute("begin").await.map_err(explain)?;
-    backend(&mut second).await.map_err(explain)?;
-    let after = backend(first).await.map_err(explain)?;
-    second.execute("rollback").await.map_err(explain)?;
-    let _ = second.close().await;
-    if before == after {
-        return Ok(());
+    let (before, mut second) = bounded(preparing).await.map_err(explain)?;
+    let Ok(after) = timeout(CONNECT_TIMEOUT, backend(first)).await else {
+        // Either the database is slow, or the second connection has the only session of a pooler.
+        bounded(backend(&mut second)).await.map_err(explain)?;
+        return Err(pooler_error(servers));
+    };
+    if after.map_err(explain)? != before {
+        return Err(pooler_error(servers));
     }
-    Err(pooler_error(servers))
+    bounded(second.execute("rollback")).await.map_err(explain)?;
+    let _ = second.close().await;
+    Ok(())
+}
+
+/// The process of the server that answers. Without a prepared statement, which a pooler in
+/// transaction mode mixes up.
+async fn backend(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    let row = connection.fetch_one("select pg_backend_pid()").await?;
+    row.try_get(0)
+}
+
+async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    timeout(CONNECT_TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| Err(fault::timeout_error()))
 }
 
 fn pooler_error(servers: &Servers) -> Error {
