@@ -11,6 +11,7 @@ pub(crate) mod mcp;
 mod names;
 pub mod providers;
 mod shape;
+pub(crate) mod toolbox;
 
 use serde_json::Value;
 

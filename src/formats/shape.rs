@@ -78,7 +78,7 @@ pub(super) fn render_list(format: Format, tools: Vec<Value>) -> Value {
 
 /// The input schema in keywords that all providers accept. A schema that cannot be converted (a
 /// nested `$id`) stays as it is.
-fn portable_parameters(input_schema: &Value) -> Value {
+pub(super) fn portable_parameters(input_schema: &Value) -> Value {
     let mut parameters =
         schema::to_standalone(input_schema).unwrap_or_else(|| input_schema.clone());
     if let Some(root) = parameters.as_object_mut() {

@@ -49,6 +49,7 @@ mod single_header;
 mod sources;
 mod state;
 mod static_files;
+mod toolbox;
 mod tools;
 mod usage;
 mod usage_buckets;
@@ -111,6 +112,7 @@ pub fn router(
         .merge(docs::routes(openapi))
         .merge(console::routes())
         .merge(approval_page::routes())
+        .merge(toolbox::routes(settings))
         .fallback(|| async {
             ApiError::NotFound("there is no such route; /docs lists the routes".into())
         })

@@ -382,21 +382,36 @@ impl From<ApiError> for Problem {
     }
 }
 
+impl Problem {
+    /// A response with the status and the headers of this problem, and another body.
+    pub(super) fn respond_with(&self, body: impl Serialize) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(body)).into_response();
+        if self.kind == ErrorKind::Unauthenticated {
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        set_retry_after(self.retry_after_ms, &mut response);
+        response
+    }
+
+    /// The words of HTTP for the status.
+    pub(super) fn status_words(&self) -> &str {
+        let status = StatusCode::from_u16(self.status).ok();
+        let words = status.and_then(|status| status.canonical_reason());
+        words.unwrap_or(&self.title)
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let wait = self.retry_after_ms;
-        let unauthenticated = self.kind == ErrorKind::Unauthenticated;
-        let mut response = (status, Json(self)).into_response();
-        let headers = response.headers_mut();
-        headers.insert(
+        let mut response = self.respond_with(&self);
+        response.headers_mut().insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
-        if unauthenticated {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        set_retry_after(wait, &mut response);
         response
     }
 }

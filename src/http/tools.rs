@@ -201,7 +201,11 @@ pub(super) fn resolve_tool(
 ///
 /// # Errors
 /// As [`resolve_tool`]; 403, if the caller has no grant.
-fn resolve_allowed(catalog: &Catalog, name: &str, caller: &Caller) -> Result<Arc<Entry>, ApiError> {
+pub(super) fn resolve_allowed(
+    catalog: &Catalog,
+    name: &str,
+    caller: &Caller,
+) -> Result<Arc<Entry>, ApiError> {
     let (entry, _) = resolve_tool(catalog, name, caller)?;
     if entry.allows(caller) {
         return Ok(entry);

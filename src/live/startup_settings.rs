@@ -55,6 +55,7 @@ impl StartupSettings {
             allowed_origins,
             allow_open,
             public_url,
+            serves_toolbox,
         } = &self.server;
         let ledger::Settings {
             url,
@@ -91,6 +92,10 @@ impl StartupSettings {
             ),
             ("server.allow_open", *allow_open != newer.server.allow_open),
             ("server.public_url", *public_url != newer.server.public_url),
+            (
+                "compat.toolbox",
+                *serves_toolbox != newer.server.serves_toolbox,
+            ),
             (
                 "ledger.url",
                 !config.has_ledger_override

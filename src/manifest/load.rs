@@ -18,7 +18,7 @@ use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTo
 use super::policy;
 use super::references::{ManifestInput, References};
 use super::rule::Rule;
-use super::sections::{Approvals, Cache, Ledger, PolicyEntry, Server, Telemetry};
+use super::sections::{Approvals, Cache, Compat, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
 use super::server_section::read_server;
 use super::taken_names::TakenNames;
@@ -33,12 +33,13 @@ use crate::secrets::Redactor;
 use crate::tools::features::missing_feature;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
-const MANIFEST_SECTIONS: [&str; 13] = [
+const MANIFEST_SECTIONS: [&str; 14] = [
     "server",
     "ledger",
     "cache",
     "approvals",
     "telemetry",
+    "compat",
     "calls",
     "callers",
     "include",
@@ -229,6 +230,9 @@ impl Loader<'_> {
         if let Some(section) = self.decode_section::<Server>(&root, "server", &base) {
             (manifest.server, listen) = read_server(&root, section, &mut self.findings);
             manifest.listen = listen.clone().unwrap_or(manifest.listen);
+        }
+        if let Some(section) = self.decode_section::<Compat>(&root, "compat", &base) {
+            manifest.server.serves_toolbox = section.toolbox;
         }
         let mut capture = None;
         if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {

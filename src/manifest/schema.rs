@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{
-    Approvals, Cache, Caller, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server, Telemetry,
+    Approvals, Cache, Caller, Compat, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server,
+    Telemetry,
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
@@ -72,6 +73,11 @@ pub fn json_schema() -> Value {
         "telemetry",
         generator.subschema_for::<Telemetry>().to_value(),
         "Spans, metrics and logs for a collector of OpenTelemetry.",
+    );
+    section(
+        "compat",
+        generator.subschema_for::<Compat>().to_value(),
+        "The HTTP APIs of other servers, for their clients.",
     );
     section(
         "calls",

@@ -142,6 +142,16 @@ pub(super) struct Telemetry {
     pub(super) capture: bool,
 }
 
+/// `compat:`: the HTTP APIs of other servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Compat {
+    /// Serves clients of MCP Toolbox for Databases: `/api/toolset`, `/api/tool` and `/mcp/TOOLSET`.
+    /// A toolset is a tag of tools.
+    #[schemars(extend("examples" = [true]))]
+    pub(super) toolbox: bool,
+}
+
 /// One entry of `callers:`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -51,6 +51,7 @@ pub(super) fn read_server(
         allowed_origins: section.allowed_origins,
         allow_open: section.allow_open,
         public_url,
+        serves_toolbox: plain.serves_toolbox,
     };
     if settings.max_in_flight == 0 {
         report("max_in_flight", "at least one call must be able to run");

@@ -26,6 +26,8 @@ pub struct ServerSettings {
     pub allow_open: bool,
     /// The address at which people reach the service.
     pub public_url: Option<PublicUrl>,
+    /// `compat.toolbox`: serves clients of MCP Toolbox for Databases.
+    pub serves_toolbox: bool,
 }
 
 impl Default for ServerSettings {
@@ -40,6 +42,7 @@ impl Default for ServerSettings {
             allowed_origins: Vec::new(),
             allow_open: false,
             public_url: None,
+            serves_toolbox: false,
         }
     }
 }

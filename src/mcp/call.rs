@@ -6,7 +6,7 @@ use rmcp::ErrorData;
 use serde_json::json;
 
 use super::meta;
-use super::peer::McpPeer;
+use super::peer::{McpPeer, Toolset};
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
 use crate::catalog::{Catalog, Entry, NewCall, ResolveError};
 use crate::registry::Registry;
@@ -79,6 +79,10 @@ pub fn prepare_call(
                 retry_after,
             }),
         })?;
+    let is_elsewhere = |toolset: &Toolset| !toolset.contains(&entry.definition.tags);
+    if peer.toolset.as_ref().is_some_and(is_elsewhere) {
+        return Err(unknown_tool(name, &[]).into());
+    }
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
     let (options, idempotency_key) =
         meta::read_meta(meta).map_err(|error| ErrorData::invalid_params(error, None))?;

@@ -390,9 +390,17 @@ impl ServerHandler for Handler {
         let (mcp_peer, catalog) = (self.peer_of(&context.extensions), self.registry.catalog());
         let cursor = request.and_then(|request| request.cursor);
         let modern = is_modern(&context);
-        let (tools, next) =
-            self.lists
-                .list_page(&catalog, &mcp_peer.caller, cursor.as_deref(), modern)?;
+        let (tools, next) = match &mcp_peer.toolset {
+            None => {
+                let cursor = cursor.as_deref();
+                self.lists
+                    .list_page(&catalog, &mcp_peer.caller, cursor, modern)?
+            }
+            Some(toolset) => {
+                let caller = &mcp_peer.caller;
+                (self.lists.list_toolset(&catalog, caller, toolset)?, None)
+            }
+        };
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;
         if modern {

@@ -15,9 +15,11 @@ use rmcp::ErrorData;
 use rmcp::model::Tool;
 use serde_json::Value;
 
+use super::peer::Toolset;
 use crate::call::{Caller, ToolName};
 use crate::catalog::{Catalog, Entry};
-use crate::formats::mcp;
+use crate::formats::toolbox::no_toolset;
+use crate::formats::{mcp, toolbox};
 
 /// Tools on one page.
 const PAGE_SIZE: usize = 100;
@@ -112,6 +114,35 @@ impl ToolLists {
                 .clone()
         };
         Ok((page.iter().map(|(_, shown)| tool(shown)).collect(), next))
+    }
+
+    /// All tools of the set that this caller can call, for a client of MCP Toolbox.
+    ///
+    /// # Errors
+    /// The caller has no tool with the tag.
+    pub(super) fn list_toolset(
+        &self,
+        catalog: &Arc<Catalog>,
+        caller: &Caller,
+        toolset: &Toolset,
+    ) -> Result<Vec<Tool>, ErrorData> {
+        let mut entries = catalog.tools_for(caller);
+        entries.retain(|entry| toolset.contains(&entry.definition.tags));
+        if let Some(tag) = toolset.tag.as_deref().filter(|_| entries.is_empty()) {
+            return Err(ErrorData::invalid_request(no_toolset(tag), None));
+        }
+        let rendered = self.render_catalog(catalog);
+        let tools = entries.iter().filter(|entry| entry.is_available());
+        let tools = tools.filter_map(|entry| {
+            let shown = rendered.tools.get(&entry.definition.name)?;
+            let mut tool = shown.before_2026.as_ref().unwrap_or(&shown.tool).clone();
+            let schema = Value::Object((*tool.input_schema).clone());
+            if let Value::Object(schema) = toolbox::with_single_types(&schema) {
+                tool.input_schema = Arc::new(schema);
+            }
+            Some(tool)
+        });
+        Ok(tools.collect())
     }
 
     /// A digest of this caller's whole list. It changes when any tool in the list changes.

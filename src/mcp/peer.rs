@@ -9,6 +9,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Caller, Failure, McpRequest, TraceContext};
 
+/// The tools that a client of MCP Toolbox sees. The client reads one page only, and knows only
+/// parameters with one type.
+#[derive(Clone)]
+pub struct Toolset {
+    /// The tag of these tools; `None` for all tools.
+    pub tag: Option<Arc<str>>,
+}
+
+impl Toolset {
+    /// Whether a tool with these tags is in the set.
+    pub fn contains(&self, tags: &[String]) -> bool {
+        self.tag
+            .as_deref()
+            .is_none_or(|tag| tags.iter().any(|other| other == tag))
+    }
+}
+
 /// The sender of a request, and the parts of the transport that its call needs.
 #[derive(Clone)]
 pub struct McpPeer {
@@ -39,6 +56,8 @@ pub struct McpPeer {
     /// The failure whose REST status the transport must use, once the call was refused with a
     /// JSON-RPC error.
     pub failure: Arc<Mutex<Option<Box<Failure>>>>,
+    /// Set for a client of MCP Toolbox.
+    pub toolset: Option<Toolset>,
     /// Values that must live as long as the request, such as its use of a session.
     pub keep_alive: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -58,6 +77,7 @@ impl McpPeer {
             stream_end_disconnects: false,
             notifies: Arc::default(),
             failure: Arc::default(),
+            toolset: None,
             keep_alive: None,
         }
     }

@@ -37,6 +37,7 @@ SECTIONS = [
     ("ledger", "Ledger", "The record of calls. [Ledger and backup](../operate/backup.md) explains its file."),
     ("cache", "Cache", "Results in memory. [Cache results](../howto/caching.md) explains when a result is kept."),
     ("telemetry", "Telemetry", "A collector of OpenTelemetry. [Telemetry](../operate/telemetry.md) explains what it gets."),
+    ("compat", "Compat", "The HTTP APIs of other servers. [Move from MCP Toolbox](../howto/toolbox.md) shows how its clients use them."),
     ("calls", "CallSettings", "How [`POST /calls`](http-api.md) reads messages of models, and how names are matched."),
     ("callers", "Caller", "A list of clients with keys. [Callers and keys](../operate/callers.md) explains their rights."),
 ]

@@ -62,6 +62,7 @@ mod shares; // one caller's share of a tool's concurrency
 mod sources; // tools of sources, which may be slow, unavailable or changed
 mod subcalls; // calls that tools make of other tools
 mod tidy; // the invariants of docs/dev/architecture.md
+mod toolbox; // the API of MCP Toolbox, and MCP as its clients speak it
 mod trace; // propagation of trace context
 mod usage; // GET /usage by time
 mod variables; // environment variables that tools and sources declare

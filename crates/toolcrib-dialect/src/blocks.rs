@@ -37,7 +37,7 @@ pub(super) fn media_type(mime_type: &str) -> &str {
 
 /// A block as text. Content that is not text is replaced by a note, such as "[audio/wav, 12.0 KiB:
 /// left out, …]".
-pub(super) fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
+pub fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     match block {
         Content::Text { text } => text.into(),
         Content::Image { data, mime_type } | Content::Audio { data, mime_type } => {

@@ -27,6 +27,7 @@ mod strict_json;
 mod tests;
 pub mod text;
 
+pub use blocks::block_as_text;
 pub use content::{
     Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, media_type_essence,
 };

@@ -7,6 +7,7 @@
 //! - `sessions`, `strip_event_ids`: callers, and the owners of sessions
 //! - `message`: invalid messages
 //! - `streams`: how many streams may be open
+//! - `toolbox`: `/mcp/` and `/mcp/{toolset}`, for clients of MCP Toolbox
 //! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp.
 //!   All other requests go to rmcp, which reports what is wrong with them.
 
@@ -16,6 +17,7 @@ mod sessions;
 mod stateless;
 pub(super) mod streams;
 mod strip_event_ids;
+mod toolbox;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
 use self::sessions::Sessions;
 use self::streams::Streams;
+pub(super) use self::toolbox::{post_all, post_toolset};
 use crate::http::problem::with_failure_status;
 use crate::manifest::ServerSettings;
 use crate::mcp::{Handler, McpPeer};
@@ -49,6 +52,8 @@ pub(super) struct McpService {
     sessions: Sessions,
     streams: Streams,
     config: StreamableHttpServerConfig,
+    /// For clients of MCP Toolbox, which use no sessions.
+    toolbox_config: StreamableHttpServerConfig,
     /// Tripped at shutdown, to end the streams without a call.
     shutdown: CancellationToken,
     /// Ends all sessions, and the answers in them, when the last handle on the router is dropped.
@@ -75,12 +80,14 @@ impl McpService {
             .with_sse_retry(None)
             .with_max_request_body_bytes(settings.max_body)
             .with_cancellation_token(all_ended.clone());
+        let toolbox_config = config.clone().with_legacy_session_mode(false);
         let _end_sessions = Arc::new(all_ended.drop_guard());
         Self {
             handler,
             sessions,
             streams: Streams::new(settings.max_connections),
             config,
+            toolbox_config,
             shutdown: shutdown.clone(),
             _end_sessions,
         }
@@ -90,10 +97,14 @@ impl McpService {
         // rmcp's service is no more than these three values, so a new one for each request is
         // cheap. The sessions are in the manager.
         let handler = self.handler.clone().with_caller(peer.caller.clone());
+        let config = match &peer.toolset {
+            None => &self.config,
+            Some(_) => &self.toolbox_config,
+        };
         let rmcp = StreamableHttpService::new(
             move || Ok(handler.clone()),
             self.sessions.rmcp_manager(),
-            self.config.clone(),
+            config.clone(),
         );
         parts.extensions.insert(peer.clone());
         let request = Request::from_parts(parts, Body::from(body));

@@ -29,7 +29,7 @@ use crate::http::problem::{ApiError, Problem};
 use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpSessionResponses};
 use crate::http::state::AppState;
 use crate::http::{body, request_id, run_id};
-use crate::mcp::McpPeer;
+use crate::mcp::{McpPeer, Toolset};
 use crate::registry::Registry;
 use crate::telemetry::McpSpan;
 
@@ -106,6 +106,18 @@ pub(in crate::http) async fn post(
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let authenticated = Authenticated { caller, catalog };
+    answer_post(state, authenticated, request_id, request, None).await
+}
+
+/// Answers one message. `toolset` is set for a client of MCP Toolbox.
+pub(super) async fn answer_post(
+    state: AppState,
+    Authenticated { caller, catalog }: Authenticated,
+    request_id: Option<Extension<RequestId>>,
+    request: Request,
+    toolset: Option<Toolset>,
+) -> Result<Response, ApiError> {
     let service = &state.mcp;
     let (parts, body) = request.into_parts();
     let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
@@ -131,6 +143,7 @@ pub(in crate::http) async fn post(
         keep_alive: Some(Arc::new(reserved.clone())),
         protocol_version: header_text(&parts.headers, VERSION_HEADER),
         transport: "tcp",
+        toolset,
         ..McpPeer::operator()
     };
     let call = stateless::StatelessCall::from_message(
@@ -206,7 +219,7 @@ async fn answer_message(
             Some("initialize") if !is_modern(&parts.headers) && !is_valid_initialize(&message) => {
                 Ok(message::invalid_initialize(message.id))
             }
-            Some("initialize") => {
+            Some("initialize") if peer.toolset.is_none() => {
                 peer.stream_end_disconnects = false;
                 open_session(service.clone(), parts, body, peer).await
             }
