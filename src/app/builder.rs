@@ -272,6 +272,7 @@ impl AppBuilder {
                 .map_err(Error::Telemetry)?;
             let shared = build_shared(&manifest, ledger, clock, call_log, metrics, telemetry)?;
             shared.redactor.add_secrets(keys.iter().map(String::as_str));
+            shared.cache.follow_redis().await;
             shared
         };
         let retention = ledger_settings.retention;

@@ -147,8 +147,12 @@ pub(super) async fn purge(args: PurgeArgs, environment: &Environment) -> Result<
             answer["purged"].as_u64().unwrap_or_default(),
             "stored result",
         );
+        let pending = match answer["pending"].as_bool() {
+            Some(true) => "; pending in Redis, which does not answer",
+            _ => "",
+        };
         format!(
-            "{}: {purged} purged",
+            "{}: {purged} purged{pending}",
             answer["tool"].as_str().unwrap_or("all tools")
         )
     })

@@ -30,6 +30,7 @@ use super::wire::{
 use super::{documented, idempotency, prefer, request_id, run_id};
 use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
 use crate::formats::Format;
+use crate::middleware::cache::Purge;
 use crate::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
 
 type Tools = State<Arc<Registry>>;
@@ -479,6 +480,21 @@ pub(super) struct Purged {
     pub tool: Option<String>,
     /// Number of purged results.
     pub purged: u64,
+    /// True if Redis (`cache.redis`) does not answer. Other services may serve the results until it
+    /// does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub pending: bool,
+}
+
+impl Purged {
+    fn new(tool: Option<String>, purge: Purge) -> Self {
+        Self {
+            tool,
+            purged: purge.purged,
+            pending: purge.is_pending,
+        }
+    }
 }
 
 /// Purge one tool's stored results.
@@ -492,11 +508,8 @@ pub(super) async fn purge_tool_cache(
 ) -> Result<Json<Purged>, ApiError> {
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.to_string();
-    let purged = registry.shared().cache.purge(Some(&tool)).await?;
-    Ok(Json(Purged {
-        tool: Some(tool),
-        purged,
-    }))
+    let purge = registry.shared().cache.purge(Some(&tool)).await?;
+    Ok(Json(Purged::new(Some(tool), purge)))
 }
 
 /// Purge all stored results.
@@ -506,6 +519,6 @@ pub(super) async fn purge_cache(
     State(registry): Tools,
     _: Admin,
 ) -> Result<Json<Purged>, ApiError> {
-    let purged = registry.shared().cache.purge(None).await?;
-    Ok(Json(Purged { tool: None, purged }))
+    let purge = registry.shared().cache.purge(None).await?;
+    Ok(Json(Purged::new(None, purge)))
 }

@@ -259,7 +259,7 @@ pub enum ReserveError {
 }
 
 /// A result in the cache of the ledger.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StoredResult {
     /// Cache key.
     pub key: [u8; 32],

@@ -5,6 +5,7 @@ use crate::access::approval_notices::ApprovalNotices;
 use crate::call::Digest;
 use crate::ledger;
 use crate::manifest::{Manifest, ServerSettings};
+use crate::middleware::cache::RedisAddress;
 use crate::telemetry;
 
 /// The values of these settings.
@@ -15,6 +16,7 @@ pub(super) struct StartupSettings {
     /// The key's digest of an empty text. It tells two keys apart without keeping one.
     digest_key: Option<Digest>,
     cache_bytes: u64,
+    redis: Option<RedisAddress>,
     approvals: Option<ApprovalNotices>,
     telemetry: Option<telemetry::Settings>,
 }
@@ -27,6 +29,7 @@ impl StartupSettings {
             ledger,
             digest_key,
             cache_bytes,
+            redis,
             approvals,
             telemetry,
             ..
@@ -37,6 +40,7 @@ impl StartupSettings {
             ledger: ledger.clone(),
             digest_key: digest_key.as_ref().map(|key| key.digest("")),
             cache_bytes: *cache_bytes,
+            redis: redis.clone(),
             approvals: approvals.clone(),
             telemetry: telemetry.clone(),
         }
@@ -107,6 +111,7 @@ impl StartupSettings {
             ("ledger.max_bytes", *max_bytes != newer.ledger.max_bytes),
             ("ledger.digest_key", self.digest_key != newer.digest_key),
             ("cache.max_bytes", self.cache_bytes != newer.cache_bytes),
+            ("cache.redis", self.redis != newer.redis),
             ("approvals", self.approvals != newer.approvals),
             ("telemetry", self.telemetry != newer.telemetry),
         ];

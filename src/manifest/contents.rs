@@ -10,6 +10,7 @@ use crate::call::{CallSettings, Capture, DigestKey};
 use crate::ledger;
 use crate::manifest::ServerSettings;
 use crate::manifest::pins::Pins;
+use crate::middleware::cache::RedisAddress;
 use crate::telemetry;
 use crate::tools::Tool;
 
@@ -27,6 +28,8 @@ pub struct Manifest {
     pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`
     pub cache_bytes: u64,
+    /// `cache.redis:`
+    pub redis: Option<RedisAddress>,
     /// `approvals:`
     pub approvals: Option<ApprovalNotices>,
     /// `telemetry:`

@@ -26,6 +26,7 @@ impl Default for Manifest {
             approvals: None,
             telemetry: None,
             cache_bytes: DEFAULT_CACHE_BYTES,
+            redis: None,
             calls: CallSettings::default(),
             defaults: Defaults::default(),
             callers: Vec::new(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::approvals_section::read_approvals;
+use super::cache_section::read_redis;
 use super::callers;
 use super::calls_section::check_calls;
 use super::decode::{Findings, field_names, join_path};
@@ -29,6 +30,7 @@ use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::access::callers::CallerSettings;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::ledger;
+use crate::middleware::cache::RedisAddress;
 use crate::secrets::Redactor;
 use crate::tools::features::missing_feature;
 use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
@@ -267,6 +269,9 @@ impl Loader<'_> {
             manifest.cache_bytes = section
                 .max_bytes
                 .map_or(manifest.cache_bytes, |size| size.0);
+            manifest.redis = read_redis(&root, section.redis.as_deref(), &mut self.findings);
+            let password = manifest.redis.as_ref().and_then(RedisAddress::password);
+            self.secrets.extend(password);
         }
         if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
             check_calls(&root, &calls, &mut self.findings);

@@ -29,6 +29,7 @@
 
 mod apis;
 mod approvals_section;
+mod cache_section;
 mod caller_references;
 mod callers;
 mod calls_section;

@@ -62,7 +62,7 @@ pub fn json_schema() -> Value {
     section(
         "cache",
         generator.subschema_for::<Cache>().to_value(),
-        "Results in memory.",
+        "Results in memory, and in Redis.",
     );
     section(
         "approvals",

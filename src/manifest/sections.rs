@@ -85,13 +85,18 @@ pub(super) struct Ledger {
     pub(super) max_bytes: Option<Size>,
 }
 
-/// `cache:`: results in memory.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+/// `cache:`: results in memory, and in Redis.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Cache {
     /// Memory for cached results. The ledger holds those that do not fit.
     #[schemars(extend("examples" = ["64MiB"]), extend("default" = "64MiB"))]
     pub(super) max_bytes: Option<Size>,
+    /// A Redis server through which services share cached results: `redis://:PASSWORD@HOST:6379/0`,
+    /// `rediss://` for TLS, or `unix:///SOCKET`. Services that must not share results use another
+    /// number of the database.
+    #[schemars(extend("examples" = ["redis://:${env:REDIS_PASSWORD}@redis.example:6379/0"]))]
+    pub(super) redis: Option<String>,
 }
 
 /// `approvals:`: webhooks about calls that wait for a person.

@@ -1,6 +1,6 @@
 //! Counters of the service as a whole.
 
-use prometheus::{Error, IntCounterVec};
+use prometheus::{Error, IntCounterVec, IntGaugeVec};
 
 use super::families::Families;
 
@@ -8,6 +8,8 @@ use super::families::Families;
 pub struct ServiceCounters {
     requests: IntCounterVec,
     approval_webhooks: IntCounterVec,
+    redis_questions: IntCounterVec,
+    redis_up: IntGaugeVec,
 }
 
 impl ServiceCounters {
@@ -23,6 +25,16 @@ impl ServiceCounters {
                 "Requests to receivers of webhooks about waiting calls. Outcome: `delivered` or `failed` (sent again later).",
                 &["outcome"],
             )?,
+            redis_questions: families.counter_vec(
+                "toolcrib_cache_redis_questions_total",
+                "Questions to Redis about cached results. Question: `read`, `store` or `purge`. Outcome: `hit`, `miss`, `stored`, `done`, `too_large` (not sent), `failed` (no answer in time, or an error) or `skipped` (Redis is away and was not asked).",
+                &["question", "outcome"],
+            )?,
+            redis_up: families.gauge_vec(
+                "toolcrib_cache_redis_up",
+                "Whether results are shared through Redis: 1 with a connection, 0 without.",
+                &["server"],
+            )?,
         })
     }
 
@@ -30,6 +42,18 @@ impl ServiceCounters {
     pub fn record_request(&self, route: &str, status: &str) {
         let requests = &self.requests;
         requests.with_label_values(&[route, status]).inc();
+    }
+
+    /// Counts a question to Redis about cached results.
+    pub fn count_redis_question(&self, question: &str, outcome: &str) {
+        let questions = &self.redis_questions;
+        questions.with_label_values(&[question, outcome]).inc();
+    }
+
+    /// Sets whether there is a connection to this Redis server.
+    pub fn set_redis_up(&self, server: &str, is_up: bool) {
+        let up = &self.redis_up;
+        up.with_label_values(&[server]).set(is_up.into());
     }
 
     /// Counts a request to a receiver of webhooks.

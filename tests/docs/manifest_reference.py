@@ -35,7 +35,7 @@ schema. An editor with a YAML language server completes and checks keys after th
 SECTIONS = [
     ("server", "Server", "The HTTP service."),
     ("ledger", "Ledger", "The record of calls. [Ledger and backup](../operate/backup.md) explains its file."),
-    ("cache", "Cache", "Results in memory. [Cache results](../howto/caching.md) explains when a result is kept."),
+    ("cache", "Cache", "Results in memory, and in Redis. [Cache results](../howto/caching.md) explains when a result is kept."),
     ("telemetry", "Telemetry", "A collector of OpenTelemetry. [Telemetry](../operate/telemetry.md) explains what it gets."),
     ("compat", "Compat", "The HTTP APIs of other servers. [Move from MCP Toolbox](../howto/toolbox.md) shows how its clients use them."),
     ("calls", "CallSettings", "How [`POST /calls`](http-api.md) reads messages of models, and how names are matched."),

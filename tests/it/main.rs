@@ -50,6 +50,7 @@ mod order; // members of objects stand as their author wrote them
 mod pages; // parts of long results, and text output of tools
 mod problems;
 mod questions; // every kind of failure, in the reference and over the wire
+mod redis; // cached results that services share through Redis
 mod refusals; // the records of refused calls
 mod registration; // tools over HTTP
 mod reload; // another manifest while the service runs

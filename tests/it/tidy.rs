@@ -269,6 +269,11 @@ fn axum_and_sqlx_stay_in_their_modules() {
     );
     assert_absent("tools/http/", &["axum::"], &["tools/http/tests.rs"]);
     assert_absent("", &["sqlx::"], &["ledger/", "tools/sql/postgres/"]);
+    assert_absent(
+        "",
+        &["redis::{", "redis::aio", "redis::cmd"],
+        &["middleware/cache/"],
+    );
     assert_absent("", &["rusqlite::"], &["tools/sql/sqlite/"]);
     assert_absent("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
     assert_absent(

@@ -134,8 +134,9 @@ impl Cached {
             };
             // Between the lookup above and `join_flight`, an earlier flight may have ended and
             // stored its result. Without this second lookup, the tool would run twice. It also
-            // reads the ledger, which only the leader does: its followers wait for the result.
-            if let Some(hit) = self.tool_cache.look_up(&key).await {
+            // reads Redis and the ledger, which only the leader does: its followers wait for the
+            // result.
+            if let Some(hit) = self.tool_cache.look_up(&key, Some(invocation.id)).await {
                 let origin = hit.origin;
                 let result = take_hit(&invocation, hit);
                 if let Some(leader) = leader {
@@ -177,7 +178,7 @@ impl Cached {
             call.input.arguments.clone(),
             self.tool_cache.tool.as_str(),
         );
-        let (purges, report) = (self.tool_cache.cache.purge_count(), call.report.clone());
+        let (purges, report) = (self.tool_cache.cache.mark_purges(tool), call.report.clone());
         let questions = call.delivery.questions.clone();
         let outcome = inner.call(call).await;
         // The answers of one caller are not for others.
@@ -237,9 +238,14 @@ impl Cached {
     }
 }
 
-/// The stored result, which is noted as the origin of the answer.
+/// The stored result, which is noted as the origin of the answer. The row of the call that found the
+/// result in Redis has the result itself.
 fn take_hit(invocation: &Invocation, hit: Hit) -> Arc<ToolResult> {
-    *invocation.report.cache.lock() = CacheReport::hit(hit.origin);
+    let origin = Some(hit.origin).filter(|origin| *origin != invocation.id);
+    *invocation.report.cache.lock() = CacheReport {
+        status: CacheStatus::Hit,
+        origin,
+    };
     hit.result
 }
 

@@ -1,4 +1,4 @@
-//! Stores results of tools: in memory (moka) first, then in the ledger. Equal calls in flight run
+//! Stores results of tools: in memory (moka) first, then in Redis if there is one, then in the ledger. Equal calls in flight run
 //! once.
 //!
 //! This layer is above the limits and the bulkhead, so a stored result costs no unit and never
@@ -8,10 +8,14 @@
 
 mod layer;
 mod pages;
+mod redis;
+mod shared_results;
 mod store;
 mod tool_cache;
 
 pub use layer::Cached;
 pub use pages::PageCache;
+pub use redis::RedisAddress;
+pub use shared_results::Purge;
 pub use store::ResultCache;
 pub use tool_cache::ToolCache;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::ResultCache;
+use super::store::{PurgeMark, ResultCache};
 use super::tool_cache::add_agent_to_key;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
@@ -33,7 +33,7 @@ pub struct CallSnapshot {
     arguments: Arc<JsonObject>,
     context: Arc<JsonObject>,
     limit: Option<usize>,
-    purges: u64,
+    purges: PurgeMark,
 }
 
 impl PageCache {
@@ -66,7 +66,7 @@ impl PageCache {
             arguments: invocation.input.arguments.clone(),
             context: invocation.input.context.clone(),
             limit: invocation.paging.page.and_then(|page| page.limit),
-            purges: self.cache.purge_count(),
+            purges: self.cache.mark_own_purges(),
         }
     }
 
@@ -108,7 +108,7 @@ impl PageCache {
         );
         let hit = match self.cache.get(&key) {
             Some(hit) => Some(hit),
-            None => self.cache.read_through(&key).await,
+            None => self.cache.read_ledger(&key).await,
         };
         hit.map(|hit| (hit.result, hit.origin))
     }

@@ -10,11 +10,15 @@ use jiff::Timestamp;
 use moka::Expiry;
 use moka::future::Cache;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use super::super::Outcome;
+use super::redis::{RedisAddress, RedisResults};
+use super::shared_results::{Found, Purge, SharedResults};
 use crate::call::{Clock, InvocationId, ToolResult};
 use crate::ledger::{Error, Ledger, StoredResult};
+use crate::metrics::Metrics;
 
 type Key = [u8; 32];
 
@@ -22,7 +26,8 @@ type Key = [u8; 32];
 #[derive(Clone)]
 pub(super) struct Hit {
     pub(super) result: Arc<ToolResult>,
-    /// The call that produced the result.
+    /// The call whose row has the result: the call that produced it, or the first of this service
+    /// that found it in Redis.
     pub(super) origin: InvocationId,
     tool: Arc<str>,
     bytes: u32,
@@ -34,16 +39,27 @@ pub(super) struct Hit {
 #[derive(Clone)]
 pub struct ResultCache(Arc<Inner>, Tier);
 
-/// Where results are stored: in memory only, or in the ledger as well.
+/// Where results are stored: in memory only, or in the ledger and Redis as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Memory,
-    Ledger,
+    Shared,
 }
+
+/// The purges before a call. Its result must not be stored after a later purge.
+#[derive(Clone, Copy)]
+pub(super) struct PurgeMark {
+    own: u64,
+    /// The newest purge of the tool in Redis. `None`: the result is not for Redis.
+    in_redis: Option<u64>,
+}
+
+/// The first wait for Redis. A service starts without it after that.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 struct Inner {
     memory: Cache<Key, Hit>,
-    ledger: Arc<dyn Ledger>,
+    shared: SharedResults,
     clock: Clock,
     flights: Mutex<HashMap<Key, watch::Receiver<Option<Completed>>>>,
     /// Number of purges. A call that started before a purge must not store its result after it.
@@ -75,6 +91,25 @@ impl Expiry<Key, Hit> for OwnTtl {
 impl ResultCache {
     /// Makes a cache with up to `max_bytes` of results in memory. The ledger stores all results.
     pub fn new(max_bytes: u64, ledger: Arc<dyn Ledger>, clock: Clock) -> Self {
+        Self::with_redis(max_bytes, ledger, None, clock)
+    }
+
+    /// The same with results in Redis as well.
+    pub fn sharing(
+        max_bytes: u64,
+        ledger: Arc<dyn Ledger>,
+        (redis, metrics): (&RedisAddress, Metrics),
+        clock: Clock,
+    ) -> Self {
+        Self::with_redis(max_bytes, ledger, RedisResults::new(redis, metrics), clock)
+    }
+
+    fn with_redis(
+        max_bytes: u64,
+        ledger: Arc<dyn Ledger>,
+        redis: Option<RedisResults>,
+        clock: Clock,
+    ) -> Self {
         let memory = Cache::builder()
             .max_capacity(max_bytes)
             .weigher(|_, hit: &Hit| hit.bytes)
@@ -83,13 +118,13 @@ impl ResultCache {
             .build();
         let inner = Inner {
             memory,
-            ledger,
+            shared: SharedResults::new(ledger, redis),
             clock,
             flights: Mutex::default(),
             purges: AtomicU64::new(0),
             purge_lock: tokio::sync::RwLock::new(()),
         };
-        Self(Arc::new(inner), Tier::Ledger)
+        Self(Arc::new(inner), Tier::Shared)
     }
 
     /// The same cache for results that must not be on disk. They are lost when the process ends.
@@ -98,14 +133,54 @@ impl ResultCache {
         Self(self.0.clone(), Tier::Memory)
     }
 
-    /// Deletes the results of one tool, or of all tools. Returns how many the ledger held.
+    /// Connects to Redis, and follows the purges of other services until the cache is dropped. Waits
+    /// a moment for the first connection.
+    pub async fn follow_redis(&self) {
+        let Some(redis) = self.0.shared.redis().cloned() else {
+            return;
+        };
+        let inner = Arc::downgrade(&self.0);
+        let (tried, first_try) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut tried = Some(tried);
+            loop {
+                let purged = redis.follow().await;
+                let Some(inner) = inner.upgrade() else {
+                    return;
+                };
+                let cache = Self(inner, Tier::Shared);
+                for tool in &purged {
+                    cache.purge_memory(tool.as_deref()).await;
+                    cache.0.shared.purge_own_ledger(tool.as_deref()).await;
+                }
+                drop(cache);
+                // The service may have stopped waiting for the first try.
+                let _ = tried.take().map(|tried| tried.send(()));
+                redis.wait().await;
+            }
+        });
+        let _ = timeout(FIRST_WAIT, first_try).await;
+    }
+
+    /// Deletes the results of one tool, or of all tools, for all services that share them.
     ///
     /// # Errors
-    /// When the ledger cannot write. The results in memory are deleted all the same.
-    pub async fn purge(&self, tool: Option<&str>) -> Result<u64, Error> {
+    /// When the ledger cannot write. The other results are deleted all the same.
+    pub async fn purge(&self, tool: Option<&str>) -> Result<Purge, Error> {
+        // Before the lock, for which calls wait. After this, nothing older is read from Redis.
+        let redis = self.0.shared.redis();
+        let number = match redis {
+            Some(redis) => redis.purge(tool).await,
+            None => None,
+        };
         let _alone = self.0.purge_lock.write().await;
         self.forget(tool);
-        self.0.ledger.purge_results(tool).await
+        let purged = self.0.shared.purge_ledger(tool).await?;
+        if let (Some(redis), Some(number)) = (redis, number) {
+            redis.note_applied(tool, number);
+        }
+        let is_pending = redis.is_some() && number.is_none();
+        Ok(Purge { purged, is_pending })
     }
 
     /// Deletes results in memory, because another replica has purged the ledger.
@@ -142,7 +217,23 @@ impl ResultCache {
         (self.0.memory.entry_count(), self.0.memory.weighted_size())
     }
 
-    pub(super) fn purge_count(&self) -> u64 {
+    /// The purges so far, for the call of a tool that starts now.
+    pub(super) fn mark_purges(&self, tool: &str) -> PurgeMark {
+        PurgeMark {
+            own: self.purge_count(),
+            in_redis: Some(self.0.shared.newest_purge(tool)),
+        }
+    }
+
+    /// The same for a result that is not for Redis.
+    pub(super) fn mark_own_purges(&self) -> PurgeMark {
+        PurgeMark {
+            own: self.purge_count(),
+            in_redis: None,
+        }
+    }
+
+    fn purge_count(&self) -> u64 {
         self.0.purges.load(Ordering::Acquire)
     }
 
@@ -151,34 +242,64 @@ impl ResultCache {
         (found.expires_at > self.0.clock.now()).then_some(found)
     }
 
-    /// Reads the ledger, and keeps the result in memory.
-    pub(super) async fn read_through(&self, key: &Key) -> Option<Hit> {
+    /// Reads Redis and the ledger, and keeps the result in memory. `reader` is the call whose row gets
+    /// a result from Redis; without it, such a result is not kept.
+    pub(super) async fn read_through(
+        &self,
+        key: &Key,
+        tool: &str,
+        reader: Option<InvocationId>,
+    ) -> Option<Hit> {
         if self.is_memory_only() {
             return None;
         }
         let now = self.0.clock.now();
         let _shared = self.0.purge_lock.read().await;
-        let stored = match self.0.ledger.find_result(key, now).await {
-            Ok(stored) => stored?,
-            Err(error) => {
-                tracing::warn!(%error, "stored results cannot be read");
-                return None;
+        let (stored, origin) = match self.0.shared.find(key, tool, now).await? {
+            Found::InLedger(stored) => {
+                let origin = Some(stored.origin);
+                (stored, origin)
             }
+            Found::InRedis(stored) => (stored, reader),
         };
+        self.keep(key, stored, origin, now).await
+    }
+
+    /// Reads the ledger only, and keeps the result in memory.
+    pub(super) async fn read_ledger(&self, key: &Key) -> Option<Hit> {
+        if self.is_memory_only() {
+            return None;
+        }
+        let now = self.0.clock.now();
+        let _shared = self.0.purge_lock.read().await;
+        let stored = self.0.shared.find_in_ledger(key, now).await?;
+        let origin = Some(stored.origin);
+        self.keep(key, stored, origin, now).await
+    }
+
+    async fn keep(
+        &self,
+        key: &Key,
+        stored: StoredResult,
+        origin: Option<InvocationId>,
+        now: Timestamp,
+    ) -> Option<Hit> {
         let result: ToolResult = serde_json::from_str(&stored.result).ok()?;
         let hit = Hit {
             bytes: entry_weight(stored.result.len()),
             result: Arc::new(result),
-            origin: stored.origin,
+            origin: origin.unwrap_or(stored.origin),
             tool: stored.tool.into(),
             expires_at: stored.expires_at,
             ttl: stored.expires_at.duration_since(now).unsigned_abs(),
         };
-        self.0.memory.insert(*key, hit.clone()).await;
+        if origin.is_some() {
+            self.0.memory.insert(*key, hit.clone()).await;
+        }
         Some(hit)
     }
 
-    /// Stores a result, unless a purge happened after the call read `purges`.
+    /// Stores a result, unless a purge happened after the mark.
     pub(super) async fn store(
         &self,
         key: Key,
@@ -186,7 +307,7 @@ impl ResultCache {
         origin: InvocationId,
         result: &Arc<ToolResult>,
         ttl: Duration,
-        purges: u64,
+        mark: PurgeMark,
     ) {
         let Ok(text) = serde_json::to_string(&**result) else {
             return;
@@ -196,7 +317,7 @@ impl ResultCache {
             return;
         };
         let _shared = self.0.purge_lock.read().await;
-        if self.purge_count() != purges {
+        if self.purge_count() != mark.own {
             return;
         }
         let (tool, result, bytes): (Arc<str>, _, _) =
@@ -221,9 +342,7 @@ impl ResultCache {
             stored_at: now,
             expires_at,
         };
-        if let Err(error) = self.0.ledger.store_result(stored).await {
-            tracing::warn!(%error, "a result could not be stored");
-        }
+        self.0.shared.store(stored, mark.in_redis).await;
     }
 
     /// Makes the call the leader for this key, or joins the call in flight.
@@ -333,7 +452,7 @@ mod tests {
                 InvocationId::new(),
                 &result,
                 HOUR,
-                cache.purge_count(),
+                cache.mark_purges("t"),
             )
             .await;
         serde_json::to_string(&*result).unwrap().len()
@@ -347,7 +466,7 @@ mod tests {
         store(&stored, [2; 32]).await;
         assert_eq!(stored.size().await, (2, 2 * (length + 256)));
         let read = cache(&ledger);
-        assert!(read.read_through(&[1; 32]).await.is_some());
+        assert!(read.read_ledger(&[1; 32]).await.is_some());
         assert_eq!(
             read.size().await,
             (1, length + 256),
@@ -363,13 +482,13 @@ mod tests {
         assert!(private.is_memory_only() && !cache(&ledger).is_memory_only());
         store(&private, [1; 32]).await;
         assert!(private.get(&[1; 32]).is_some());
-        assert!(cache(&ledger).read_through(&[1; 32]).await.is_none());
+        assert!(cache(&ledger).read_ledger(&[1; 32]).await.is_none());
         store(&cache(&ledger), [2; 32]).await;
         assert!(
-            private.read_through(&[2; 32]).await.is_none(),
+            private.read_ledger(&[2; 32]).await.is_none(),
             "a memory-only cache does not read the ledger"
         );
-        assert!(cache(&ledger).read_through(&[2; 32]).await.is_some());
+        assert!(cache(&ledger).read_ledger(&[2; 32]).await.is_some());
     }
 
     #[tokio::test]

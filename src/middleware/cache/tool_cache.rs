@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::store::{Hit, ResultCache};
 use crate::call::canonical::canonical_json;
 use crate::call::{
-    CachePolicy, CacheScope, Caller, Effect, JsonObject, Policy, ToolName, ToolResult, json,
+    CachePolicy, CacheScope, Caller, Effect, InvocationId, JsonObject, Policy, ToolName,
+    ToolResult, json,
 };
 use crate::tools::Runner;
 
@@ -113,16 +114,24 @@ impl ToolCache {
         arguments: &JsonObject,
         context: &JsonObject,
     ) -> Option<Arc<ToolResult>> {
-        self.look_up(&self.cache_key(caller, agent, arguments, context))
+        self.look_up(&self.cache_key(caller, agent, arguments, context), None)
             .await
             .map(|hit| hit.result)
     }
 
-    /// Looks in memory, then in the ledger, which may hold results from before a restart.
-    pub(super) async fn look_up(&self, key: &[u8; 32]) -> Option<Hit> {
+    /// Looks in memory, then in Redis, which has results of other services, then in the ledger, which
+    /// may hold results from before a restart. `reader` is the call that looks.
+    pub(super) async fn look_up(
+        &self,
+        key: &[u8; 32],
+        reader: Option<InvocationId>,
+    ) -> Option<Hit> {
         match self.cache.get(key) {
             Some(hit) => Some(hit),
-            None => self.cache.read_through(key).await,
+            None => {
+                let tool = self.tool.as_str();
+                self.cache.read_through(key, tool, reader).await
+            }
         }
     }
 

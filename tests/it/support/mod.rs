@@ -1,6 +1,7 @@
 //! A service without a socket, with a ledger of its own in a temporary folder.
 
 pub(crate) mod mcp;
+pub(crate) mod redis;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -128,8 +129,18 @@ impl TestApp {
 
     /// Restarts with these tools, the current manifest and the same ledger.
     pub(crate) async fn restart(self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        self.restart_after(async {}, tools).await
+    }
+
+    /// The same, after something has happened while the service was not running.
+    pub(crate) async fn restart_after(
+        self,
+        meanwhile: impl Future<Output = ()>,
+        tools: impl IntoIterator<Item = Tool>,
+    ) -> Self {
         let Self { app, folder, .. } = self;
         app.close().await;
+        meanwhile.await;
         let mut builder = tools.into_iter().fold(App::builder(), AppBuilder::tool);
         let manifest = folder.path().join("toolcrib.yaml");
         if manifest.exists() {

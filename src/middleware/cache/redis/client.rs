@@ -1,0 +1,382 @@
+//! The connection to Redis, and the questions about results.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
+use rustls::crypto::{CryptoProvider, ring};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::address::RedisAddress;
+use super::entry;
+use super::purges::{ALL_TOOLS, KnownPurges, PURGE_SCRIPT};
+use crate::ledger::StoredResult;
+use crate::metrics::Metrics;
+use crate::runtime::backoff::Backoff;
+
+/// Longest wait of a call for an answer.
+const QUESTION_LIMIT: Duration = Duration::from_millis(50);
+/// Longest wait of a purge, and of the task in the background.
+const PURGE_LIMIT: Duration = Duration::from_secs(1);
+/// Longest time in which a connection must stand.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How often the purges of other services are read.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest time between two lines of the log that say that Redis is away.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Largest result in Redis, in bytes of JSON. A larger one would keep other calls waiting on the same
+/// connection.
+const LARGEST_RESULT: usize = 1 << 20;
+/// The wait before a new connection.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(250),
+    longest: Duration::from_secs(5),
+};
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+
+/// Results in Redis. Clones share the connection.
+#[derive(Clone)]
+pub(in crate::middleware::cache) struct RedisResults(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    /// The address for log lines and metrics.
+    shown: String,
+    /// `None` while Redis is away.
+    connection: ArcSwapOption<MultiplexedConnection>,
+    purges: KnownPurges,
+    /// Failures since the last answer to a question of a call.
+    failures: AtomicU32,
+    /// Whether Redis is known to be away.
+    is_away: AtomicBool,
+    /// When the log said so the last time.
+    reported_at: Mutex<Option<Instant>>,
+    /// Whether the log must say that the next connection works.
+    says_up: AtomicBool,
+    /// Whether the log says that Redis has no memory for results.
+    is_full: AtomicBool,
+    /// Notified when the connection is lost.
+    lost: Notify,
+    metrics: Metrics,
+}
+
+/// Why there is no answer.
+enum Silence {
+    /// Redis is away, so it was not asked.
+    Skipped,
+    /// The question failed.
+    Failed,
+}
+
+impl Silence {
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl RedisResults {
+    /// Makes the client, without a connection. `None` if the address cannot be used.
+    pub(in crate::middleware::cache) fn new(
+        address: &RedisAddress,
+        metrics: Metrics,
+    ) -> Option<Self> {
+        if CryptoProvider::get_default().is_none() {
+            // It fails only if another thread has installed one at the same time.
+            let _ = ring::default_provider().install_default();
+        }
+        Some(Self(Arc::new(Inner {
+            client: Client::open(address.connection_info()?).ok()?,
+            shown: address.to_string(),
+            connection: ArcSwapOption::empty(),
+            purges: KnownPurges::default(),
+            failures: AtomicU32::new(0),
+            is_away: AtomicBool::new(false),
+            reported_at: Mutex::new(None),
+            says_up: AtomicBool::new(true),
+            lost: Notify::new(),
+            is_full: AtomicBool::new(false),
+            metrics,
+        })))
+    }
+
+    /// The stored result of a tool.
+    pub(in crate::middleware::cache) async fn find(
+        &self,
+        key: &[u8; 32],
+        tool: &str,
+        now: Timestamp,
+    ) -> Option<StoredResult> {
+        let question = redis::cmd("GET").arg(entry::result_key(key)).take();
+        let found = self.ask::<Option<String>>(&question, QUESTION_LIMIT).await;
+        let found = found.map(|text| {
+            let purge = self.0.purges.newest(tool);
+            entry::decode(*key, &text?, (tool, purge), now)
+        });
+        self.count(
+            "read",
+            match &found {
+                Ok(Some(_)) => "hit",
+                Ok(None) => "miss",
+                Err(silence) => silence.outcome(),
+            },
+        );
+        found.ok().flatten()
+    }
+
+    /// Stores a result of a call that started when `purge` was the newest purge of its tool.
+    pub(in crate::middleware::cache) async fn store(&self, stored: &StoredResult, purge: u64) {
+        let life = stored
+            .expires_at
+            .duration_since(stored.stored_at)
+            .as_millis();
+        if life < 1 || self.0.purges.newest(&stored.tool) != purge {
+            return;
+        }
+        if stored.result.len() > LARGEST_RESULT {
+            return self.count("store", "too_large");
+        }
+        let Some(text) = entry::encode(stored, purge) else {
+            return;
+        };
+        let key = entry::result_key(&stored.key);
+        let question = redis::cmd("SET")
+            .arg(key)
+            .arg(text)
+            .arg("PX")
+            .arg(life as u64)
+            .take();
+        let outcome = match self.ask::<()>(&question, QUESTION_LIMIT).await {
+            Ok(()) => {
+                self.0.is_full.store(false, Ordering::Relaxed);
+                "stored"
+            }
+            Err(silence) => silence.outcome(),
+        };
+        self.count("store", outcome);
+    }
+
+    /// Purges the results of one tool, or of all tools, for every service. Returns the number of the
+    /// purge. `None` if Redis does not answer: it learns the purge before this service asks it again.
+    pub(in crate::middleware::cache) async fn purge(&self, tool: Option<&str>) -> Option<u64> {
+        let field = tool.unwrap_or(ALL_TOOLS);
+        // Noted first: a purge must not be lost with a caller that disconnects.
+        self.0.purges.note_unsent(field);
+        self.send_purge(field).await.ok()
+    }
+
+    async fn send_purge(&self, field: &str) -> Result<u64, Silence> {
+        let sent = self.ask::<u64>(&purge_question(field), PURGE_LIMIT).await;
+        self.count(
+            "purge",
+            match &sent {
+                Ok(_) => "done",
+                Err(silence) => silence.outcome(),
+            },
+        );
+        sent.inspect(|number| self.0.purges.note_sent(field, *number))
+    }
+
+    /// Notes that this service has deleted its own results for a purge.
+    pub(in crate::middleware::cache) fn note_applied(&self, tool: Option<&str>, number: u64) {
+        self.0
+            .purges
+            .note_applied(tool.unwrap_or(ALL_TOOLS), number);
+    }
+
+    /// The number of the newest purge that concerns a tool.
+    pub(in crate::middleware::cache) fn newest_purge(&self, tool: &str) -> u64 {
+        self.0.purges.newest(tool)
+    }
+
+    /// Reads the purges of other services, or makes a new connection. Returns the tools that others
+    /// have purged (`None`: all).
+    pub(in crate::middleware::cache) async fn follow(&self) -> Vec<Option<String>> {
+        let read = match self.0.connection.load_full() {
+            Some(_) => self.read_purges().await,
+            None => self.connect().await,
+        };
+        let fields = read.unwrap_or_default().into_iter();
+        fields
+            .map(|field| (field != ALL_TOOLS).then_some(field))
+            .collect()
+    }
+
+    /// Waits until [`RedisResults::follow`] is due again.
+    pub(in crate::middleware::cache) async fn wait(&self) {
+        if self.0.connection.load().is_some() {
+            tokio::select! {
+                () = sleep(READ_INTERVAL) => return,
+                () = self.0.lost.notified() => {}
+            }
+        }
+        let failures = self.0.failures.load(Ordering::Relaxed);
+        sleep(
+            BACKOFF
+                .wait_after(failures, fastrand::f64())
+                .max(SHORTEST_WAIT),
+        )
+        .await;
+    }
+
+    async fn read_purges(&self) -> Result<Vec<String>, Silence> {
+        for field in self.0.purges.unsent() {
+            self.send_purge(&field).await?;
+        }
+        let numbers = self.ask(&purges_question(), PURGE_LIMIT).await?;
+        Ok(self.0.purges.replace(numbers))
+    }
+
+    /// Makes a connection. No call uses it before Redis knows the purges of this service, and this
+    /// service those of others.
+    async fn connect(&self) -> Result<Vec<String>, Silence> {
+        let opened = timeout(CONNECT_LIMIT, self.open()).await;
+        let opened = opened.unwrap_or_else(|_| Err(timed_out()));
+        let (connection, numbers) = opened.map_err(|error| {
+            self.0.failures.fetch_add(1, Ordering::Relaxed);
+            self.report(&error);
+            Silence::Failed
+        })?;
+        let changed = self.0.purges.replace(numbers);
+        self.0.connection.store(Some(Arc::new(connection)));
+        self.0
+            .metrics
+            .service_counters()
+            .set_redis_up(&self.0.shown, true);
+        self.0.is_away.store(false, Ordering::Relaxed);
+        if self.0.says_up.swap(false, Ordering::Relaxed) {
+            let redis = self.0.shown.as_str();
+            tracing::info!(redis, "cached results are shared through Redis");
+        }
+        Ok(changed)
+    }
+
+    async fn open(&self) -> Result<(MultiplexedConnection, HashMap<String, u64>), RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_response_timeout(Some(PURGE_LIMIT));
+        let mut connection = self
+            .0
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        for field in self.0.purges.unsent() {
+            let number = purge_question(&field).query_async(&mut connection).await?;
+            self.0.purges.note_sent(&field, number);
+            self.count("purge", "done");
+        }
+        let numbers = purges_question().query_async(&mut connection).await?;
+        Ok((connection, numbers))
+    }
+
+    async fn ask<T: FromRedisValue>(&self, question: &Cmd, limit: Duration) -> Result<T, Silence> {
+        let connection = self.0.connection.load_full().ok_or(Silence::Skipped)?;
+        let mut own = MultiplexedConnection::clone(&connection);
+        let answer = timeout(limit, question.query_async(&mut own)).await;
+        match answer.unwrap_or_else(|_| Err(timed_out())) {
+            Ok(answer) => {
+                // The task in the background may get answers while calls get none in time.
+                if limit == QUESTION_LIMIT {
+                    self.0.failures.store(0, Ordering::Relaxed);
+                }
+                Ok(answer)
+            }
+            // The stored results can still be read. A purge that fails must stop that.
+            Err(error) if error.code() == Some("OOM") && limit == QUESTION_LIMIT => {
+                if !self.0.is_full.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(redis = self.0.shown, %error, "Redis has no memory for results");
+                }
+                Err(Silence::Failed)
+            }
+            Err(error) => {
+                self.give_up(&connection, &error);
+                Err(Silence::Failed)
+            }
+        }
+    }
+
+    /// Stops asking over this connection.
+    fn give_up(&self, connection: &Arc<MultiplexedConnection>, error: &RedisError) {
+        let inner = &self.0;
+        let current = inner.connection.compare_and_swap(connection, None);
+        if !current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, connection))
+        {
+            // Another question has failed before.
+            return;
+        }
+        inner.failures.fetch_add(1, Ordering::Relaxed);
+        self.report(error);
+        inner.lost.notify_one();
+    }
+
+    /// Says once that Redis is away, and not more often than once a minute.
+    fn report(&self, error: &RedisError) {
+        let inner = &self.0;
+        inner
+            .metrics
+            .service_counters()
+            .set_redis_up(&inner.shown, false);
+        if inner.is_away.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // A server that comes and goes must not fill the log.
+        let now = Instant::now();
+        let mut reported_at = inner.reported_at.lock();
+        if reported_at.is_some_and(|at| now.duration_since(at) < REPORT_INTERVAL) {
+            return;
+        }
+        *reported_at = Some(now);
+        drop(reported_at);
+        inner.says_up.store(true, Ordering::Relaxed);
+        let redis = inner.shown.as_str();
+        if is_refused_login(error) {
+            tracing::error!(
+                redis,
+                %error,
+                "Redis refuses the user or the password of cache.redis: calls go on without it"
+            );
+        } else {
+            tracing::warn!(redis, %error, "Redis cannot be used: calls go on without it");
+        }
+    }
+
+    fn count(&self, question: &str, outcome: &str) {
+        let counters = self.0.metrics.service_counters();
+        counters.count_redis_question(question, outcome);
+    }
+}
+
+fn purges_question() -> Cmd {
+    redis::cmd("HGETALL").arg(entry::purges_key()).take()
+}
+
+fn purge_question(field: &str) -> Cmd {
+    let mut question = redis::cmd("EVAL");
+    question
+        .arg(PURGE_SCRIPT)
+        .arg(1)
+        .arg(entry::purges_key())
+        .arg(field);
+    question
+}
+
+fn timed_out() -> RedisError {
+    RedisError::from((ErrorKind::Io, "no answer within the time limit"))
+}
+
+/// Whether the server refuses the user, the password, or a command to this user.
+fn is_refused_login(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&error.code().unwrap_or_default())
+}
