@@ -191,6 +191,8 @@ impl App {
             let follow = answered_calls::follow(shared.runs.clone(), answered);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
         }
+        let count = ledger::count_ended_hours(ledger.clone(), clock.clone(), self.retention);
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(count)));
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
             tokio::spawn(ledger::run_retention(

@@ -88,8 +88,21 @@ pub trait Ledger: Send + Sync + 'static {
     async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;
 
     /// Counts of recorded calls by the time of their start, the oldest first. Rows that retention
-    /// has deleted are not counted. Running calls have neither outcome nor duration.
+    /// has deleted are not counted. Running calls have neither outcome nor duration. A call that waited
+    /// for a person started when it was approved.
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error>;
+
+    /// Counts the calls of up to `at_most` hours for [`Ledger::usage_buckets`], which then does not
+    /// read them again. The hours have ended before `now`, and after `oldest`. Returns the number of
+    /// hours; 0 if all are counted, or if another process counts. Answers are the same before and after.
+    async fn count_hours(
+        &self,
+        _now: Timestamp,
+        _oldest: Timestamp,
+        _at_most: u32,
+    ) -> Result<u32, Error> {
+        Ok(0)
+    }
 
     /// How many units the counters of these charges have in the window of `now`.
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;

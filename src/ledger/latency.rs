@@ -45,6 +45,11 @@ impl Latencies {
         *self.0.entry(bucket_index(us)).or_default() += 1;
     }
 
+    /// Adds the calls of a bucket of another sketch.
+    pub(super) fn add_calls(&mut self, bucket: i64, calls: u64) {
+        *self.0.entry(bucket).or_default() += calls;
+    }
+
     /// The buckets, with the number of calls in each.
     pub(super) fn buckets(&self) -> impl Iterator<Item = (i64, u64)> {
         self.0.iter().map(|(bucket, calls)| (*bucket, *calls))

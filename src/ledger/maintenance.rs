@@ -1,12 +1,13 @@
 //! Periodic tasks beside the calls:
 //! - deletion of calls that are older than the retention,
+//! - counts of the hours that have ended,
 //! - comparison of the counters of limits with the rows that they count,
 //! - detection of jumps of the wall clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
 
 use super::{Error, Ledger, LedgerObserver};
@@ -20,6 +21,13 @@ const PAUSE_FACTOR: u32 = 4;
 /// Minimum and maximum pause when no row is left to delete. Between them, the pause is a tenth of
 /// the retention.
 const IDLE_PAUSE_LIMITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// Time between two looks for hours that have ended.
+const HOURS_INTERVAL: Duration = Duration::from_secs(60);
+/// Most hours of one count.
+const MAX_HOURS: u32 = 48;
+/// The next count has more hours if one took less time than this, and fewer if it took more.
+const COUNT_TIME: Duration = Duration::from_millis(250);
 
 /// Larger jumps of the wall clock are reported.
 const MIN_CLOCK_JUMP: Duration = Duration::from_secs(300);
@@ -49,6 +57,38 @@ pub async fn run_retention(ledger: Arc<dyn Ledger>, clock: Clock, retention: Dur
             // The ledger reports its own failures.
             Ok(_) | Err(_) => sleep(pause).await,
         }
+    }
+}
+
+/// Counts hours that have ended, the newest first, until the ledger is closed. With a `retention`, hours
+/// from which calls are being deleted are not counted.
+pub async fn count_ended_hours(ledger: Arc<dyn Ledger>, clock: Clock, retention: Option<Duration>) {
+    let mut at_most = 1;
+    loop {
+        let now = clock.now();
+        let kept = retention.and_then(|retention| now.checked_sub(retention).ok());
+        let oldest = kept.and_then(|kept| kept.checked_add(SignedDuration::from_hours(1)).ok());
+        let started = Instant::now();
+        let counted = ledger
+            .count_hours(now, oldest.unwrap_or(Timestamp::UNIX_EPOCH), at_most)
+            .await;
+        let took = started.elapsed();
+        match counted {
+            Ok(hours) if hours > 0 => {
+                at_most = match took < COUNT_TIME {
+                    true => (at_most * 2).min(MAX_HOURS),
+                    false => (at_most / 2).max(1),
+                };
+                sleep(took * PAUSE_FACTOR).await;
+                continue;
+            }
+            Ok(_) => {}
+            Err(Error::Closed | Error::Stopped(_)) => return,
+            // Answers take longer, but stay right.
+            Err(error) => tracing::debug!(%error, "an hour cannot be counted"),
+        }
+        at_most = 1;
+        sleep(HOURS_INTERVAL).await;
     }
 }
 

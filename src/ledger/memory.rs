@@ -144,6 +144,58 @@ impl MemoryLedger {
     }
 }
 
+/// Counts the rows of a query, one after the other.
+pub(super) fn count_rows<'a>(
+    rows: impl Iterator<Item = &'a Row>,
+    query: &BucketQuery,
+) -> Vec<BucketRow> {
+    let mut groups: BTreeMap<_, (UsageRow, Latencies)> = BTreeMap::new();
+    for row in rows {
+        let is_other = |name: &str| name != &*row.caller;
+        if query.caller.as_deref().is_some_and(is_other)
+            || row.started_at < query.since
+            || row.started_at >= query.until
+        {
+            continue;
+        }
+        let tool = matches!(query.by, None | Some(UsageBy::Tool)).then(|| row.tool.clone());
+        let caller = (query.by != Some(UsageBy::Tool)).then(|| row.caller.clone());
+        let run = row
+            .run_id
+            .clone()
+            .filter(|_| query.by == Some(UsageBy::Run));
+        let bucket = row.started_at.as_millisecond().div_euclid(query.width_ms);
+        let (counts, latencies) = groups.entry((bucket, tool, caller, run)).or_default();
+        counts.calls += row.count;
+        match row.state {
+            State::Refused => counts.refused += row.count,
+            State::Succeeded => counts.succeeded += 1,
+            State::Reserved | State::Running => {}
+            _ => counts.failed += 1,
+        }
+        if row.state != State::Refused {
+            row.duration_us.iter().for_each(|us| latencies.add(*us));
+            let is_hit = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
+            counts.cache_hits += u64::from(is_hit);
+        }
+    }
+    let name = |text: Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();
+    let rows = groups
+        .into_iter()
+        .map(|((bucket, tool, caller, run), (counts, all))| BucketRow {
+            start_ms: bucket * query.width_ms,
+            run_id: run.as_deref().map(str::to_owned),
+            counts: UsageRow {
+                tool: name(tool),
+                caller: name(caller),
+                p50_ms: all.quantile_ms(50),
+                p99_ms: all.quantile_ms(99),
+                ..counts
+            },
+        });
+    rows.take(query.limit as usize).collect()
+}
+
 fn quota_key(charge: &Charge) -> QuotaKey {
     (
         charge.tool.clone(),
@@ -335,53 +387,7 @@ impl Ledger for MemoryLedger {
     }
 
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
-        let tables = self.tables();
-        let (first, end) = query.id_range();
-        let mut groups: BTreeMap<_, (UsageRow, Latencies)> = BTreeMap::new();
-        for (_, row) in tables.rows.range(first..end) {
-            let is_other = |name: &str| name != &*row.caller;
-            if query.caller.as_deref().is_some_and(is_other)
-                || row.started_at < query.since
-                || row.started_at >= query.until
-            {
-                continue;
-            }
-            let tool = matches!(query.by, None | Some(UsageBy::Tool)).then(|| row.tool.clone());
-            let caller = (query.by != Some(UsageBy::Tool)).then(|| row.caller.clone());
-            let run = row
-                .run_id
-                .clone()
-                .filter(|_| query.by == Some(UsageBy::Run));
-            let bucket = row.started_at.as_millisecond().div_euclid(query.width_ms);
-            let (counts, latencies) = groups.entry((bucket, tool, caller, run)).or_default();
-            counts.calls += row.count;
-            match row.state {
-                State::Refused => counts.refused += row.count,
-                State::Succeeded => counts.succeeded += 1,
-                State::Reserved | State::Running => {}
-                _ => counts.failed += 1,
-            }
-            if row.state != State::Refused {
-                row.duration_us.iter().for_each(|us| latencies.add(*us));
-                let is_hit = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
-                counts.cache_hits += u64::from(is_hit);
-            }
-        }
-        let name = |text: Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();
-        let rows = groups
-            .into_iter()
-            .map(|((bucket, tool, caller, run), (counts, all))| BucketRow {
-                start_ms: bucket * query.width_ms,
-                run_id: run.as_deref().map(str::to_owned),
-                counts: UsageRow {
-                    tool: name(tool),
-                    caller: name(caller),
-                    p50_ms: all.quantile_ms(50),
-                    p99_ms: all.quantile_ms(99),
-                    ..counts
-                },
-            });
-        Ok(rows.take(query.limit as usize).collect())
+        Ok(count_rows(self.tables().rows.values(), query))
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {

@@ -2,11 +2,16 @@
 //!
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
 //! compares engines with a model. `transfer/` moves a whole ledger to another engine.
+//! `count_by_time.rs` puts counts together from calls and from counted hours.
 
 mod approval;
 mod columns;
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod contract_hours;
+mod count_by_time;
+mod counted_hour;
 mod end;
 mod engine;
 mod error;
@@ -27,6 +32,7 @@ mod record;
 mod refusals;
 mod settings;
 mod sqlite;
+mod tally;
 mod transfer;
 mod writer_queue;
 
@@ -37,7 +43,7 @@ pub use end::{End, UnreadableRow};
 pub use engine::{HeldUntilCommit, Ledger};
 pub use error::Error;
 pub use fleet::{AnsweredCall, ReplicaRow, SharedChange};
-pub use maintenance::{run_retention, verify_counters, watch_clock};
+pub use maintenance::{count_ended_hours, run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
     is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only, open_temporary,

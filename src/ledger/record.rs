@@ -391,20 +391,6 @@ pub struct BucketQuery {
     pub limit: u32,
 }
 
-impl BucketQuery {
-    /// The ids of the calls in the time range, and of some beside it. A call gets its id a moment
-    /// after its start.
-    pub(super) fn id_range(&self) -> (InvocationId, InvocationId) {
-        let margin = SignedDuration::from_secs(60);
-        let first = self.since.checked_sub(margin).unwrap_or(self.since);
-        let end = self.until.checked_add(margin).unwrap_or(self.until);
-        (
-            InvocationId::lower_bound(first),
-            InvocationId::lower_bound(end),
-        )
-    }
-}
-
 /// The calls of one bucket, of one tool, caller or run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BucketRow {

@@ -1,11 +1,17 @@
 //! Counts calls by the time of their start. Partitions outside of the time range are not read.
 
-use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Postgres, QueryBuilder, Row as _};
+use std::ops::Range;
 
-use super::super::latency::Latencies;
-use super::super::{BucketQuery, BucketRow, UsageBy, UsageRow};
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+use sqlx::{Executor as _, PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
+
+use super::super::count_by_time::{CallSource, IdRange, count_by_time};
+use super::super::counted_hour::Counts;
+use super::super::tally::{GroupNames, Tally};
+use super::super::{BucketQuery, BucketRow, UsageBy};
 use super::commit::{storable, to_uuid};
+use super::hours::{READ_COUNTED, SAME_MOMENT};
 use super::read::Result;
 
 const COUNTS: &str = "sum(count)::bigint, count(*) filter (where state = 'succeeded'), \
@@ -13,74 +19,116 @@ const COUNTS: &str = "sum(count)::bigint, count(*) filter (where state = 'succee
     coalesce(sum(count) filter (where state = 'refused'), 0)::bigint, \
     count(*) filter (where cache in ('hit', 'joined') and state <> 'refused'), \
     array_agg(duration_us) filter (where state <> 'refused' and duration_us is not null)";
-
-pub(super) async fn usage_buckets(pool: &PgPool, filter: &BucketQuery) -> Result<Vec<BucketRow>> {
-    let groups = match filter.by {
-        None => "tool, caller, null::text",
-        Some(UsageBy::Tool) => "tool, null::text, null::text",
-        Some(UsageBy::Caller) => "null::text, caller, null::text",
-        Some(UsageBy::Run) => "null::text, caller, run_id",
+pub(super) async fn usage_buckets(pool: &PgPool, query: &BucketQuery) -> Result<Vec<BucketRow>> {
+    let mut transaction = pool.begin().await?;
+    transaction.execute(SAME_MOMENT).await?;
+    let mut calls = Calls {
+        connection: &mut transaction,
+        query,
     };
-    let (first, end) = filter.id_range();
-    let mut query = QueryBuilder::<Postgres>::new("select started_at / ");
-    query
-        .push_bind(filter.width_ms)
-        .push(format!(" as bucket, {groups}, {COUNTS}"))
-        .push(" from invocation where id >= ")
-        .push_bind(to_uuid(&first))
-        .push(" and id < ")
-        .push_bind(to_uuid(&end));
-    query
-        .push(" and started_at >= ")
-        .push_bind(filter.since.as_millisecond())
-        .push(" and started_at < ")
-        .push_bind(filter.until.as_millisecond());
-    if let Some(caller) = &filter.caller {
-        query
-            .push(" and caller = ")
-            .push_bind(storable(caller).into_owned());
-    }
-    query
-        .push(" group by 1, 2, 3, 4 order by 1 limit ")
-        .push_bind(i64::from(filter.limit));
-    let rows = query.build().fetch_all(pool).await?;
-    let rows = rows.iter().map(|row| decode(row, filter.width_ms));
-    let mut rows = rows.collect::<Result<Vec<_>>>()?;
-    // The collation of the database may differ from the order of bytes.
-    rows.sort_by_cached_key(|row| {
-        let BucketRow {
-            start_ms,
-            run_id,
-            counts,
-        } = row;
-        (
-            *start_ms,
-            counts.tool.clone(),
-            counts.caller.clone(),
-            run_id.clone(),
-        )
-    });
-    Ok(rows)
+    count_by_time(&mut calls, query).await
 }
 
-fn decode(row: &PgRow, width_ms: i64) -> Result<BucketRow> {
+/// The calls of a query.
+pub(super) struct Calls<'a> {
+    pub(super) connection: &'a mut PgConnection,
+    pub(super) query: &'a BucketQuery,
+}
+
+impl Calls<'_> {
+    /// Counts the calls that `found` finds.
+    async fn add(
+        &mut self,
+        times: &Range<i64>,
+        tally: &mut Tally<'_>,
+        found: impl FnOnce(&mut QueryBuilder<Postgres>),
+    ) -> Result<()> {
+        // Names are in the order of their bytes, which the collation of the database may not have.
+        let [tool, caller, run] = match self.query.by {
+            None => ["tool", "caller", "null"],
+            Some(UsageBy::Tool) => ["tool", "null", "null"],
+            Some(UsageBy::Caller) => ["null", "caller", "null"],
+            Some(UsageBy::Run) => ["null", "caller", "run_id"],
+        };
+        let groups = [tool, caller, run].map(|name| format!("{name}::text collate \"C\""));
+        let mut query = QueryBuilder::<Postgres>::new("select started_at / ");
+        query.push_bind(self.query.width_ms).push(format!(
+            " as bucket, {}, {COUNTS} from invocation where ",
+            groups.join(", ")
+        ));
+        found(&mut query);
+        query.push(" and started_at >= ").push_bind(times.start);
+        query.push(" and started_at < ").push_bind(times.end);
+        if let Some(caller) = &self.query.caller {
+            query
+                .push(" and caller = ")
+                .push_bind(storable(caller).into_owned());
+        }
+        query
+            .push(" group by 1, 2, 3, 4 order by 1, 2 nulls first, 3 nulls first, 4 nulls first limit ")
+            .push_bind(i64::from(self.query.limit));
+        let rows = query.build().fetch_all(&mut *self.connection).await?;
+        rows.iter().try_for_each(|row| add_row(row, tally))
+    }
+}
+
+#[async_trait]
+impl CallSource for Calls<'_> {
+    type Error = sqlx::Error;
+
+    async fn scan(&mut self, times: Range<i64>, tally: &mut Tally<'_>) -> Result<()> {
+        let IdRange {
+            first,
+            end,
+            expires_from,
+        } = IdRange::of(&times);
+        let (first, end) = (to_uuid(&first), to_uuid(&end));
+        self.add(&times, tally, |query| {
+            query.push("id >= ").push_bind(first);
+            query.push(" and id < ").push_bind(end);
+        })
+        .await?;
+        self.add(&times, tally, |query| {
+            query
+                .push("id in (select id from approval where expires_at >= ")
+                .push_bind(expires_from)
+                .push(" and id < ")
+                .push_bind(first)
+                .push(")");
+        })
+        .await
+    }
+
+    async fn counted_hours(
+        &mut self,
+        hours: Range<i64>,
+        at_most: u32,
+    ) -> Result<Vec<(i64, String)>> {
+        sqlx::query_as(READ_COUNTED)
+            .bind(hours.start)
+            .bind(hours.end)
+            .bind(i64::from(at_most))
+            .fetch_all(&mut *self.connection)
+            .await
+    }
+}
+
+fn add_row(row: &PgRow, tally: &mut Tally<'_>) -> Result<()> {
     let count = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
-    let name = |at: usize| row.try_get::<Option<String>, _>(at);
     let durations = row.try_get::<Option<Vec<i64>>, _>(9)?.unwrap_or_default();
-    let latencies: Latencies = durations.into_iter().collect();
-    Ok(BucketRow {
-        start_ms: row.try_get::<i64, _>(0)? * width_ms,
-        run_id: name(3)?,
-        counts: UsageRow {
-            tool: name(1)?.unwrap_or_default(),
-            caller: name(2)?.unwrap_or_default(),
-            calls: count(4)?,
-            succeeded: count(5)?,
-            failed: count(6)?,
-            refused: count(7)?,
-            cache_hits: count(8)?,
-            p50_ms: latencies.quantile_ms(50),
-            p99_ms: latencies.quantile_ms(99),
-        },
-    })
+    let names = GroupNames {
+        tool: row.try_get(1)?,
+        caller: row.try_get(2)?,
+        run: row.try_get(3)?,
+    };
+    let counts = Counts {
+        calls: count(4)?,
+        succeeded: count(5)?,
+        failed: count(6)?,
+        refused: count(7)?,
+        cache_hits: count(8)?,
+    };
+    let latencies = tally.add(row.try_get(0)?, names, counts);
+    durations.into_iter().for_each(|us| latencies.add(us));
+    Ok(())
 }

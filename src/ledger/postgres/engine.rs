@@ -30,8 +30,8 @@ use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::servers::Servers;
 use super::units::SetAside;
 use super::{
-    announce, answered, approvals, buckets, export, fault, import, list, open, read, retention,
-    running, settle, writer,
+    announce, answered, approvals, buckets, export, fault, hours, import, list, open, read,
+    retention, running, settle, writer,
 };
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
@@ -316,6 +316,15 @@ impl Ledger for PostgresLedger {
 
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
         bounded(buckets::usage_buckets(&self.pool, query)).await
+    }
+
+    async fn count_hours(
+        &self,
+        now: Timestamp,
+        oldest: Timestamp,
+        at_most: u32,
+    ) -> Result<u32, Error> {
+        bounded(hours::count(&self.pool, now, oldest, at_most)).await
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {

@@ -13,6 +13,7 @@
 //! - `import.rs` adds calls of other ledgers, and `transfer/` moves whole ledgers.
 //! - `key_lookups.rs` finds the holders of idempotency keys, many with one query.
 //! - `approvals.rs` keeps the calls that wait for a person.
+//! - `buckets.rs` counts calls by time, and `hours.rs` keeps the counts of hours.
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
 //! - `answered.rs` tells other replicas the last answered calls of runs.
@@ -31,6 +32,7 @@ mod commit;
 mod engine;
 mod export;
 mod fault;
+mod hours;
 mod import;
 mod key_lookups;
 mod lease;

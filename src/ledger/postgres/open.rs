@@ -49,6 +49,11 @@ fn migrations() -> Vec<Migration> {
             "list_indexes",
             include_str!("../../../migrations/postgres/0004_list_indexes.sql"),
         ),
+        embed(
+            5,
+            "usage_hour",
+            include_str!("../../../migrations/postgres/0005_usage_hour.sql"),
+        ),
     ]
 }
 

@@ -39,8 +39,9 @@ const DELETE_CALLS: &str = delete_calls!("invocation");
 const DELETE_OTHER_CALLS: &str = delete_calls!("invocation_other");
 
 /// Deletes what depends on deleted calls, or is too old itself.
-const DELETE_APPROVALS: &str =
-    "delete from approval where id in (select id from approval where id < $1 and done limit $2)";
+/// Counts by time find the call by its approval.
+const DELETE_APPROVALS: &str = "delete from approval where id in (select id from approval where id < $1 and done \
+    and not exists (select 1 from invocation where invocation.id = approval.id) limit $2)";
 const DELETE_REST: [&str; 2] = [
     "delete from attempt where (invocation, attempt) in (select invocation, attempt from attempt where invocation < $1 limit $2)",
     "with gone as (delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 order by id limit $2) returning id), \

@@ -11,6 +11,7 @@ use super::batch_counters::BatchCounters;
 use super::checksum;
 use super::commit_marker;
 use super::counter::{CounterKey, counter_key};
+use super::hours;
 use super::keys::{self, KeyClaims};
 use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
@@ -82,6 +83,8 @@ struct BatchDecisions {
     reserved_counters: Vec<Option<String>>,
     unit_requests: Vec<ReserveResult>,
     settled_counters: Vec<Option<String>>,
+    /// Until when hours may be counted.
+    counted_until: i64,
 }
 
 impl Batch {
@@ -184,6 +187,13 @@ impl Batch {
         // other process can change them until the commit.
         let mut script = Script::default();
         script.add_statement("begin immediate");
+        let counted_until = match counters.counted_until {
+            Some(known) => known,
+            None => {
+                script.add_statement(hours::READ_COUNTED_UNTIL);
+                hours::read_counted_until(&std::mem::take(&mut script).run(connection).await?)?
+            }
+        };
         if quota::add_refunds(&self.settlements, &mut script) {
             counters.clear();
         }
@@ -199,7 +209,8 @@ impl Batch {
                 quota::read_counters(&std::mem::take(&mut script).run(connection).await?)?
             }
         };
-        let decisions = self.decide(&mut quota, &mut key_claims, set_aside);
+        let mut decisions = self.decide(&mut quota, &mut key_claims, set_aside);
+        decisions.counted_until = counted_until;
         let written = self
             .write(
                 script,
@@ -222,6 +233,7 @@ impl Batch {
                     }
                 }
                 counters.cache_counters(quota);
+                counters.counted_until = Some(counted_until);
                 let decisions = Decisions {
                     reservations: decisions.reservations,
                     unit_requests: decisions.unit_requests,
@@ -272,6 +284,7 @@ impl Batch {
             reserved_counters,
             unit_requests,
             settled_counters,
+            counted_until: i64::MAX,
         }
     }
 
@@ -307,6 +320,12 @@ impl Batch {
             .chain(records.clone())
             .chain(unreserved.map(|end| &*end.row))
             .for_each(|row| totals.count_start(row));
+        let written = started.iter().map(|(row, _)| *row);
+        hours::forget_hours(
+            written.chain(records.clone()).chain(settles.clone()),
+            decisions.counted_until,
+            &mut script,
+        );
         let settled = settles
             .clone()
             .zip(decisions.settled_counters.iter().cloned());
@@ -333,7 +352,7 @@ impl Batch {
         let rows: Vec<_> = self.results.iter().map(result_values).collect();
         script.add_with_rows(DELETE_EXPIRED, &rows);
         script.add_with_rows(WRITE_RESULTS, &rows);
-        script.add_statement(commit_marker::COUNT_COMMIT);
+        script.add_with_number(commit_marker::COUNT_COMMIT_AT, decisions.counted_until);
         script.add_statement("commit");
         commit_marker::read_commit_count(&script.run(connection).await?)
     }

@@ -1,13 +1,15 @@
 //! Counts calls by the time of their start.
-//!
-//! The rows of the time range are read once, in the order of their ids. Nothing is maintained for
-//! that with each call.
 
+use std::ops::Range;
+
+use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool};
+use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection, SqlitePool};
 
-use super::super::latency::Latencies;
-use super::super::{BucketQuery, BucketRow, UsageBy, UsageRow};
+use super::super::count_by_time::{CallSource, IdRange, count_by_time};
+use super::super::counted_hour::Counts;
+use super::super::tally::{GroupNames, Tally};
+use super::super::{BucketQuery, BucketRow, UsageBy};
 use super::read::Result;
 
 /// Only refused calls share a row. Of the others, the column is not read: it is behind the
@@ -17,62 +19,119 @@ const COUNTS: &str = "sum(case when state = 'refused' then count else 1 end), su
     sum(state in ('failed', 'timed_out', 'cancelled', 'unknown')), sum(case when state = 'refused' then count else 0 end), \
     sum(cache in ('hit', 'joined') and state != 'refused'), \
     json_group_array(duration_us) filter (where state != 'refused' and duration_us is not null)";
+const COUNTED_HOURS: &str = "select hour, counts from usage_hour where hour >= ? and hour < ? and counts is not null \
+    order by hour limit ?";
 
 pub(super) async fn usage_buckets(
     pool: &SqlitePool,
-    filter: &BucketQuery,
+    query: &BucketQuery,
 ) -> Result<Vec<BucketRow>> {
-    let groups = match filter.by {
-        None => "tool, caller, null",
-        Some(UsageBy::Tool) => "tool, null, null",
-        Some(UsageBy::Caller) => "null, caller, null",
-        Some(UsageBy::Run) => "null, caller, run_id",
+    // All reads see the ledger at one moment.
+    let mut transaction = pool.begin().await?;
+    let mut calls = Calls {
+        connection: &mut transaction,
+        query,
     };
-    let (first, end) = filter.id_range();
-    let mut query = QueryBuilder::<Sqlite>::new("select started_at / ");
-    query
-        .push_bind(filter.width_ms)
-        .push(format!(" as bucket, {groups}, {COUNTS}"))
-        .push(" from invocation where id >= ")
-        .push_bind(first.as_bytes().to_vec())
-        .push(" and id < ")
-        .push_bind(end.as_bytes().to_vec());
-    query
-        .push(" and started_at >= ")
-        .push_bind(filter.since.as_millisecond())
-        .push(" and started_at < ")
-        .push_bind(filter.until.as_millisecond());
-    if let Some(caller) = &filter.caller {
-        query.push(" and caller = ").push_bind(caller);
-    }
-    query
-        .push(" group by 1, 2, 3, 4 order by 1, 2, 3, 4 limit ")
-        .push_bind(filter.limit);
-    let rows = query.build().fetch_all(pool).await?;
-    rows.iter()
-        .map(|row| decode(row, filter.width_ms))
-        .collect()
+    count_by_time(&mut calls, query).await
 }
 
-fn decode(row: &SqliteRow, width_ms: i64) -> Result<BucketRow> {
+/// The calls of a query.
+pub(super) struct Calls<'a> {
+    pub(super) connection: &'a mut SqliteConnection,
+    pub(super) query: &'a BucketQuery,
+}
+
+impl Calls<'_> {
+    /// Counts the calls that `found` finds.
+    async fn add(
+        &mut self,
+        times: &Range<i64>,
+        tally: &mut Tally<'_>,
+        found: impl FnOnce(&mut QueryBuilder<Sqlite>),
+    ) -> Result<()> {
+        let groups = match self.query.by {
+            None => "tool, caller, null",
+            Some(UsageBy::Tool) => "tool, null, null",
+            Some(UsageBy::Caller) => "null, caller, null",
+            Some(UsageBy::Run) => "null, caller, run_id",
+        };
+        let mut query = QueryBuilder::<Sqlite>::new("select started_at / ");
+        query.push_bind(self.query.width_ms).push(format!(
+            " as bucket, {groups}, {COUNTS} from invocation where "
+        ));
+        found(&mut query);
+        query.push(" and started_at >= ").push_bind(times.start);
+        query.push(" and started_at < ").push_bind(times.end);
+        if let Some(caller) = &self.query.caller {
+            query.push(" and caller = ").push_bind(caller.clone());
+        }
+        query
+            .push(" group by 1, 2, 3, 4 order by 1, 2, 3, 4 limit ")
+            .push_bind(self.query.limit);
+        let rows = query.build().fetch_all(&mut *self.connection).await?;
+        rows.iter().try_for_each(|row| add_row(row, tally))
+    }
+}
+
+#[async_trait]
+impl CallSource for Calls<'_> {
+    type Error = sqlx::Error;
+
+    async fn scan(&mut self, times: Range<i64>, tally: &mut Tally<'_>) -> Result<()> {
+        let IdRange {
+            first,
+            end,
+            expires_from,
+        } = IdRange::of(&times);
+        let (first, end) = (first.as_bytes().to_vec(), end.as_bytes().to_vec());
+        let smallest = first.clone();
+        self.add(&times, tally, |query| {
+            query.push("id >= ").push_bind(smallest);
+            query.push(" and id < ").push_bind(end);
+        })
+        .await?;
+        self.add(&times, tally, |query| {
+            query
+                .push("id in (select id from approval where expires_at >= ")
+                .push_bind(expires_from)
+                .push(" and id < ")
+                .push_bind(first)
+                .push(")");
+        })
+        .await
+    }
+
+    async fn counted_hours(
+        &mut self,
+        hours: Range<i64>,
+        at_most: u32,
+    ) -> Result<Vec<(i64, String)>> {
+        sqlx::query_as(COUNTED_HOURS)
+            .bind(hours.start)
+            .bind(hours.end)
+            .bind(at_most)
+            .fetch_all(&mut *self.connection)
+            .await
+    }
+}
+
+fn add_row(row: &SqliteRow, tally: &mut Tally<'_>) -> Result<()> {
     let count = |at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
-    let name = |at: usize| row.try_get::<Option<String>, _>(at);
     let durations: Vec<i64> =
         serde_json::from_str(row.try_get(9)?).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    let latencies: Latencies = durations.into_iter().collect();
-    Ok(BucketRow {
-        start_ms: row.try_get::<i64, _>(0)? * width_ms,
-        run_id: name(3)?,
-        counts: UsageRow {
-            tool: name(1)?.unwrap_or_default(),
-            caller: name(2)?.unwrap_or_default(),
-            calls: count(4)?,
-            succeeded: count(5)?,
-            failed: count(6)?,
-            refused: count(7)?,
-            cache_hits: count(8)?,
-            p50_ms: latencies.quantile_ms(50),
-            p99_ms: latencies.quantile_ms(99),
-        },
-    })
+    let names = GroupNames {
+        tool: row.try_get(1)?,
+        caller: row.try_get(2)?,
+        run: row.try_get(3)?,
+    };
+    let counts = Counts {
+        calls: count(4)?,
+        succeeded: count(5)?,
+        failed: count(6)?,
+        refused: count(7)?,
+        cache_hits: count(8)?,
+    };
+    let latencies = tally.add(row.try_get(0)?, names, counts);
+    durations.into_iter().for_each(|us| latencies.add(us));
+    Ok(())
 }

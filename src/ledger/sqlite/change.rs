@@ -6,6 +6,7 @@ use sqlx::{SqliteConnection, query};
 use super::super::{
     ApprovalChange, ApprovalMark, ApprovalRow, RecordedCall, RegisteredTool, Switch,
 };
+use super::hours::{self, Claim};
 use super::set_aside::SetAside;
 use super::{approvals, commit_marker, import, prune, settle};
 use crate::call::InvocationId;
@@ -36,6 +37,11 @@ pub(super) enum Change {
     SettleProcess {
         process: i64,
         now: Timestamp,
+    },
+    ClaimHours(Claim),
+    StoreHours {
+        claim: i64,
+        hours: Vec<(i64, String)>,
     },
 }
 
@@ -80,6 +86,10 @@ impl Change {
             Self::Import(calls) => return import::import_calls(connection, calls).await,
             Self::SettleProcess { process, now } => {
                 return settle::settle_calls(connection, Some(process), now).await;
+            }
+            Self::ClaimHours(claim) => return hours::claim(connection, claim).await,
+            Self::StoreHours { claim, hours } => {
+                return hours::store(connection, claim, hours).await;
             }
             Self::Reset { tool, caller } => query(
                 "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",

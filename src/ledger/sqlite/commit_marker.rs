@@ -27,6 +27,17 @@ pub(super) const RESET_MARKER: &str = "update ledger_head set id = randomblob(16
 pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits + 1 where one = 1; \
     select commits from ledger_head where one = 1";
 
+/// As [`COUNT_COMMIT`], but fails if hours were counted up to another time than the bound one. Then the
+/// commit does not know which of its rows belong to counted hours.
+pub(super) const COUNT_COMMIT_AT: &str = "update ledger_head set commits = iif(counted_until = ?, commits + 1, null) where one = 1; \
+    select commits from ledger_head where one = 1";
+
+/// Whether an error is that of [`COUNT_COMMIT_AT`].
+pub(super) fn is_hours_conflict(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    error.is_some_and(|error| error.message().contains("ledger_head.commits"))
+}
+
 /// The number of commits that [`COUNT_COMMIT`] has returned.
 pub(super) fn read_commit_count(rows: &[SqliteRow]) -> Result<u64, sqlx::Error> {
     let commits: i64 = rows

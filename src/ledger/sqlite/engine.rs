@@ -11,6 +11,7 @@ use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use super::super::writer_queue::OnCommit;
 use super::super::{
@@ -21,6 +22,7 @@ use super::super::{
 };
 use super::change::Change;
 use super::fault::{self, Fault};
+use super::hours::{self, Claim};
 use super::processes::ProcessLock;
 use super::queue::{Operation, Writer};
 use super::quota::Settlement;
@@ -30,6 +32,8 @@ use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.
 const READERS_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Text of counted hours that one commit stores, in bytes.
+const HOURS_OF_A_COMMIT: usize = 256 << 10;
 
 pub(in crate::ledger) struct SqliteLedger {
     path: PathBuf,
@@ -125,6 +129,15 @@ impl SqliteLedger {
         if matches!(open.fetch_one(&self.readers).await, Ok(0)) {
             process.remove();
         }
+    }
+
+    async fn store_hours(&self, claim: i64, hours: Vec<(i64, String)>) -> Result<(), Error> {
+        if hours.is_empty() {
+            return Ok(());
+        }
+        self.commit_change(Change::StoreHours { claim, hours })
+            .await?;
+        Ok(())
     }
 
     /// Sends a change and waits for its commit. Returns the number of affected rows.
@@ -265,6 +278,40 @@ impl Ledger for SqliteLedger {
         buckets::usage_buckets(&self.readers, query)
             .await
             .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn count_hours(
+        &self,
+        now: Timestamp,
+        oldest: Timestamp,
+        at_most: u32,
+    ) -> Result<u32, Error> {
+        let found = hours::find_uncounted(&self.readers, now, oldest, at_most).await;
+        let Some((hours, oldest)) = found.map_err(|error| self.handle_read_error(&error))? else {
+            return Ok(0);
+        };
+        // Another process that counts the same hours has another number.
+        let number = Uuid::now_v7().as_u64_pair().1.cast_signed();
+        let claim = Claim {
+            hours: hours.clone(),
+            number,
+            oldest,
+        };
+        self.commit_change(Change::ClaimHours(claim)).await?;
+        let counted = hours::count(&self.readers, hours).await;
+        let counted = counted.map_err(|error| self.handle_read_error(&error))?;
+        let count = u32::try_from(counted.len()).unwrap_or(u32::MAX);
+        let (mut piece, mut bytes) = (Vec::new(), 0);
+        for hour in counted {
+            bytes += hour.1.len();
+            piece.push(hour);
+            if bytes >= HOURS_OF_A_COMMIT {
+                bytes = 0;
+                self.store_hours(number, std::mem::take(&mut piece)).await?;
+            }
+        }
+        self.store_hours(number, piece).await?;
+        Ok(count)
     }
 
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {

@@ -8,6 +8,7 @@ use super::super::imported_counts::ImportedCounts;
 use super::super::{RecordedCall, Row};
 use super::batch::{WRITE_ATTEMPTS, WRITE_LATENCIES, WRITE_TOTALS, attempt_values};
 use super::export::hex_list;
+use super::hours;
 use super::read::parse_id;
 use super::script::Script;
 use crate::call::InvocationId;
@@ -50,6 +51,7 @@ pub(super) async fn import_calls(
     add_ended_rows(calls.iter().map(|call| &call.row), &mut script);
     let attempts = calls.iter().flat_map(|call| &call.attempts);
     let attempts: Vec<_> = attempts.map(attempt_values).collect();
+    hours::forget_hours(calls.iter().map(|call| &call.row), i64::MAX, &mut script);
     script.add_with_rows(WRITE_ATTEMPTS, &attempts);
     script.add_with_rows(WRITE_TOTALS, &counts.totals());
     script.add_with_rows(WRITE_LATENCIES, &counts.latencies());

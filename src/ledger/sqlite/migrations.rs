@@ -82,6 +82,11 @@ fn migrations() -> Vec<Migration> {
             "approval_message",
             include_str!("../../../migrations/sqlite/0011_approval_message.sql"),
         ),
+        embed(
+            12,
+            "usage_hour",
+            include_str!("../../../migrations/sqlite/0012_usage_hour.sql"),
+        ),
     ]
 }
 

@@ -9,6 +9,7 @@
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `transfer/` moves whole ledgers.
+//! - `buckets.rs` counts calls by time, and `hours.rs` keeps the counts of hours.
 //! - `approvals.rs` keeps the calls that wait for a person.
 //! - `read.rs`, `list.rs` and `export.rs` run queries, and `backup.rs` makes a copy. `import.rs` adds
 //!   calls of other ledgers.
@@ -31,6 +32,7 @@ mod fault;
 #[cfg(test)]
 mod fault_tests;
 mod file_space;
+mod hours;
 mod import;
 mod keys;
 mod list;

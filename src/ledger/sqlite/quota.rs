@@ -68,12 +68,16 @@ pub(super) struct Settlement {
 /// The counters as they were last written or read by this process. The commit that increases them
 /// checks them, which saves a read before each commit.
 #[derive(Default)]
-pub(super) struct CounterCache(HashMap<CounterKey, Counter>);
+pub(super) struct CounterCache {
+    counters: HashMap<CounterKey, Counter>,
+    /// Until when hours may be counted, in Unix milliseconds. Each commit checks it, too.
+    pub(super) counted_until: Option<i64>,
+}
 
 impl CounterCache {
-    /// Drops all counters, because another writer may have changed them.
+    /// Drops everything, because another writer may have changed it.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// The cached counters of a batch, if all are in the cache. The commit will check them.
@@ -82,7 +86,7 @@ impl CounterCache {
         keys: &HashSet<CounterKey>,
         script: &mut Script,
     ) -> Option<BatchCounters> {
-        let known = |key: &CounterKey| Some((key.clone(), *self.0.get(key)?));
+        let known = |key: &CounterKey| Some((key.clone(), *self.counters.get(key)?));
         let counters: HashMap<CounterKey, Counter> =
             keys.iter().map(known).collect::<Option<_>>()?;
         let values = |(key, counter): (&CounterKey, &Counter)| {
@@ -108,10 +112,10 @@ impl CounterCache {
 
     /// Stores the counters of a batch that was committed.
     pub(super) fn cache_counters(&mut self, batch: BatchCounters) {
-        if self.0.len() > MAX_CACHED_COUNTERS {
-            self.clear();
+        if self.counters.len() > MAX_CACHED_COUNTERS {
+            self.counters.clear();
         }
-        self.0.extend(batch.into_counters());
+        self.counters.extend(batch.into_counters());
     }
 }
 
@@ -229,9 +233,9 @@ mod tests {
         let mut counters = CounterCache::default();
         counters.cache_counters(batch_counters(0..MAX_CACHED_COUNTERS));
         counters.cache_counters(batch_counters(MAX_CACHED_COUNTERS..MAX_CACHED_COUNTERS + 1));
-        assert_eq!(counters.0.len(), MAX_CACHED_COUNTERS + 1);
+        assert_eq!(counters.counters.len(), MAX_CACHED_COUNTERS + 1);
         counters.cache_counters(batch_counters(0..3));
-        assert_eq!(counters.0.len(), 3);
+        assert_eq!(counters.counters.len(), 3);
     }
 
     #[test]

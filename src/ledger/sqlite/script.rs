@@ -40,6 +40,12 @@ impl Script {
         self.sql.push_str(sql);
     }
 
+    /// Adds statements with one bound number.
+    pub(super) fn add_with_number(&mut self, sql: &'static str, number: i64) {
+        self.add_statement(sql);
+        self.values.push(number);
+    }
+
     /// Adds a statement over `rows`, unless there are none.
     pub(super) fn add_with_rows(&mut self, sql: &'static str, rows: &[impl Serialize]) {
         if !rows.is_empty() {

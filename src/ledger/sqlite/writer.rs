@@ -27,7 +27,7 @@ use super::super::writer_queue::{
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
 use super::checksum;
-use super::commit_marker::HeadFile;
+use super::commit_marker::{HeadFile, is_hours_conflict};
 use super::fault::Fault;
 use super::file_space::FileSpace;
 use super::pending_replies::PendingReplies;
@@ -376,10 +376,12 @@ impl WriterTask {
         let committed = batch
             .commit(connection, counters, &self.set_aside, durations)
             .await;
-        if !committed.as_ref().is_err_and(is_counter_conflict) {
+        let is_conflict = |error| is_counter_conflict(error) || is_hours_conflict(error);
+        if !committed.as_ref().is_err_and(is_conflict) {
             return committed;
         }
-        // Another process has changed a counter. The retry reads the counters from the file.
+        // Another process has changed a counter, or has counted hours. The retry reads both from the
+        // file.
         sqlx::query("rollback").execute(&mut *connection).await?;
         counters.clear();
         self.set_aside.restore();

@@ -151,7 +151,9 @@ impl Target for PostgresTarget {
     async fn begin(&mut self, oldest: Option<InvocationId>) -> Result<(), Error> {
         let begun = async {
             self.add_partitions(oldest).await?;
-            self.connection().execute("begin").await
+            // Hours that were counted without calls.
+            let begin = "begin; delete from usage_hour";
+            self.connection().execute(begin).await
         };
         begun.await.map(drop).map_err(|error| query_error(&error))
     }

@@ -108,6 +108,8 @@ impl Target for SqliteTarget {
     async fn begin(&mut self, _: Option<InvocationId>) -> Result<(), Error> {
         let mut script = Script::default();
         script.add_statement("begin immediate");
+        // Hours that were counted without calls.
+        script.add_statement("delete from usage_hour");
         self.run(script).await
     }
 
