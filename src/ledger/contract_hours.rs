@@ -7,9 +7,11 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use super::contract::sqlite::{open as open_file, settings};
 use super::contract::{approval, ended_row, row};
 use super::counted_hour::HOUR_MS;
-use super::memory::count_rows;
+use super::memory::{MemoryLedger, count_rows};
+use super::test_server::TestServer;
 use super::*;
 use crate::call::{CacheStatus, Effect, InvocationId};
 
@@ -354,10 +356,10 @@ macro_rules! contract {
 }
 
 mod sqlite {
-    use super::super::contract::sqlite::open;
+    use super::*;
 
     contract!(
-        async { Some(open().await) },
+        async { Some(open_file().await) },
         hours_are_counted_once,
         late_changes_uncount_only_their_hour,
         shared_refusals_uncount_their_hour,
@@ -367,29 +369,27 @@ mod sqlite {
 
     #[test]
     fn counts_match_the_calls_after_random_steps() {
-        super::check(super::cases(12), open);
+        check(cases(12), open_file);
     }
 }
 
 mod postgres {
-    use super::super::test_server::TestServer;
     use super::*;
 
     async fn open_on(server: Arc<TestServer>) -> (Arc<dyn Ledger>, Arc<TestServer>) {
         let settings = Settings {
             url: server.create_ledger_database().await,
-            ..super::super::contract::sqlite::settings()
+            ..settings()
         };
-        let ledger = super::super::open(&settings, minute(0)).await.unwrap();
-        (ledger, server)
+        (open(&settings, minute(0)).await.unwrap(), server)
     }
 
-    async fn open() -> Option<(Arc<dyn Ledger>, Arc<TestServer>)> {
+    async fn open_shared() -> Option<(Arc<dyn Ledger>, Arc<TestServer>)> {
         Some(open_on(TestServer::shared()?).await)
     }
 
     contract!(
-        open(),
+        open_shared(),
         hours_are_counted_once,
         late_changes_uncount_only_their_hour,
         shared_refusals_uncount_their_hour,
@@ -402,13 +402,12 @@ mod postgres {
         let Some(server) = TestServer::shared() else {
             return;
         };
-        super::check(super::cases(64), async || open_on(server.clone()).await);
+        check(cases(64), async || open_on(server.clone()).await);
     }
 }
 
 mod memory {
-    use super::super::memory::MemoryLedger;
-    use super::Arc;
+    use super::*;
 
     // It counts nothing ahead.
     contract!(

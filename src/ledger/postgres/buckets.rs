@@ -11,7 +11,6 @@ use super::super::counted_hour::Counts;
 use super::super::tally::{GroupNames, Tally};
 use super::super::{BucketQuery, BucketRow, UsageBy};
 use super::commit::{storable, to_uuid};
-use super::hours::{READ_COUNTED, SAME_MOMENT};
 use super::read::Result;
 
 const COUNTS: &str = "sum(count)::bigint, count(*) filter (where state = 'succeeded'), \
@@ -19,6 +18,28 @@ const COUNTS: &str = "sum(count)::bigint, count(*) filter (where state = 'succee
     coalesce(sum(count) filter (where state = 'refused'), 0)::bigint, \
     count(*) filter (where cache in ('hit', 'joined') and state <> 'refused'), \
     array_agg(duration_us) filter (where state <> 'refused' and duration_us is not null)";
+/// The notes are only complete while the clock of the server goes on. After it was set back, hours
+/// that were counted at a later time are not used, and are counted again.
+macro_rules! is_counted {
+    () => {
+        "counted_at < clock_timestamp() + interval '5 minutes' \
+         and not exists (select 1 from usage_late l where l.hour = h.hour)"
+    };
+}
+
+/// Begins a transaction of which all reads see the ledger at one moment.
+const SAME_MOMENT: &str = "set transaction isolation level repeatable read read only";
+/// Counted hours, with their counts.
+const READ_COUNTED: &str = concat!(
+    "select hour, counts from usage_hour h where hour >= $1 and hour < $2 and ",
+    is_counted!(),
+    " order by hour limit $3"
+);
+/// Counted hours.
+pub(super) const COUNTED: &str = concat!(
+    "select hour from usage_hour h where hour >= $1 and hour < $2 and ",
+    is_counted!()
+);
 pub(super) async fn usage_buckets(pool: &PgPool, query: &BucketQuery) -> Result<Vec<BucketRow>> {
     let mut transaction = pool.begin().await?;
     transaction.execute(SAME_MOMENT).await?;

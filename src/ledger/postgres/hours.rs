@@ -9,30 +9,9 @@ use sqlx::{PgPool, query, query_scalar};
 use uuid::Uuid;
 
 use super::super::count_by_time::{count_hours, countable_hours, hours_query, next_uncounted};
-use super::buckets::Calls;
+use super::buckets::{COUNTED, Calls};
 use super::read::{Result, from_uuid};
 
-/// The notes are only complete while the clock of the server goes on. After it was set back, hours
-/// that were counted at a later time are not used, and are counted again.
-macro_rules! is_counted {
-    () => {
-        "counted_at < clock_timestamp() + interval '5 minutes' \
-         and not exists (select 1 from usage_late l where l.hour = h.hour)"
-    };
-}
-
-/// Begins a transaction of which all reads see the ledger at one moment.
-pub(super) const SAME_MOMENT: &str = "set transaction isolation level repeatable read read only";
-/// Counted hours, with their counts.
-pub(super) const READ_COUNTED: &str = concat!(
-    "select hour, counts from usage_hour h where hour >= $1 and hour < $2 and ",
-    is_counted!(),
-    " order by hour limit $3"
-);
-const COUNTED: &str = concat!(
-    "select hour from usage_hour h where hour >= $1 and hour < $2 and ",
-    is_counted!()
-);
 const OLDEST_CALL: &str = "select id from invocation order by id limit 1";
 const SERVER_TIME: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
 /// One replica counts at a time.

@@ -61,6 +61,16 @@ impl Change {
         }
     }
 
+    /// Approximate size of counted hours, in bytes; `None` for other changes. Nobody waits for them, so they
+    /// give way to calls when the file is full.
+    pub(super) fn hours_bytes(&self) -> Option<usize> {
+        match self {
+            Self::ClaimHours(_) => Some(0),
+            Self::StoreHours { hours, .. } => Some(hours.iter().map(|hour| hour.1.len()).sum()),
+            _ => None,
+        }
+    }
+
     /// Writes the change in one commit. Returns the number of affected rows and the number of the
     /// commit. After an error the caller rolls back.
     pub(super) async fn commit(

@@ -496,7 +496,13 @@ impl WriterTask {
                 self.write_durations(false).await;
                 let _ = reply.send(self.health.check());
             }
+            Operation::Change { change, reply }
+                if change.hours_bytes().is_some() && self.space.is_full() =>
+            {
+                let _ = reply.send(Err(Error::Failed(self.space.full_reason())));
+            }
             Operation::Change { change, reply } => {
+                let hours_bytes = change.hours_bytes();
                 // Some changes modify counters of limits. They are rare, so the cached counters are
                 // simply dropped.
                 self.counters.clear();
@@ -506,6 +512,10 @@ impl WriterTask {
                     forget(&self.set_aside);
                 }
                 let _ = reply.send(self.finish_change(result).await);
+                if let Some(bytes) = hours_bytes {
+                    self.checkpoint_long_log(bytes).await;
+                    self.keep_free_space(bytes, None).await;
+                }
             }
             Operation::Trim {
                 now,
