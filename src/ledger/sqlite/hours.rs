@@ -124,6 +124,7 @@ pub(super) fn read_counted_until(rows: &[SqliteRow]) -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use sqlx::sqlite::SqliteConnectOptions;
     use sqlx::{ConnectOptions as _, Connection as _};
@@ -131,8 +132,9 @@ mod tests {
     use super::super::super::contract::ended_row;
     use super::super::super::contract::sqlite::{open, settings};
     use super::super::super::contract_hours::{call, compare, minute, record};
-    use super::super::super::{BucketQuery, Ledger, Settings, State, UsageBy};
+    use super::super::super::{BucketQuery, Ledger, Settings, State, UsageBy, count_ended_hours};
     use super::*;
+    use crate::call::Clock;
 
     async fn connect(folder: &tempfile::TempDir) -> SqliteConnection {
         let file = SqliteConnectOptions::new().filename(folder.path().join("test.db"));
@@ -211,6 +213,30 @@ mod tests {
         compare(&*ledger).await;
         assert_eq!(count(&*other).await, 1);
         compare(&*ledger).await;
+    }
+
+    #[tokio::test]
+    async fn ended_hours_are_counted_without_a_request() {
+        for (retention, expected) in [(None, 4), (Some(Duration::from_secs(3 * 3600)), 1)] {
+            let (ledger, folder) = open().await;
+            record(&*ledger, "t", minute(5)).await;
+            let (clock, _) = Clock::manual(minute(300));
+            let counting = tokio::spawn(count_ended_hours(ledger.clone(), clock, retention));
+            let mut file = connect(&folder).await;
+            let mut counted = 0_i64;
+            // Each flush waits for the writer, which stores the counts.
+            for _ in 0..5000 {
+                ledger.flush().await.unwrap();
+                let hours = "select count(*) from usage_hour where counts is not null";
+                counted = query_scalar(hours).fetch_one(&mut file).await.unwrap();
+                if counted == expected {
+                    break;
+                }
+            }
+            assert_eq!(counted, expected, "{retention:?}");
+            counting.abort();
+            compare(&*ledger).await;
+        }
     }
 
     #[tokio::test]
