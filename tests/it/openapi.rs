@@ -159,7 +159,7 @@ async fn similar_names_get_distinct_operations() {
         "-",
         "class",
     ];
-    let app = TestApp::new(names.map(tool)).await;
+    let app = TestApp::new(names.map(tool).to_vec()).await;
     let (_, document) = app.get("/openapi.json").await;
     assert_refs_resolve(&document);
     let id = |name: &str| {

@@ -202,7 +202,7 @@ async fn purge_reaches_a_service_that_was_away() {
         let (_, purged) = purging.delete("/tools/count/cache").await;
         assert_eq!(purged["purged"], 0, "its own ledger has no result");
     };
-    let app = app.restart_after(purge, tools(&runs)).await;
+    let app = Box::pin(app.restart_after(purge, tools(&runs))).await;
     for (tool, cache) in [("count", "miss"), ("other", "hit")] {
         let (_, answer) = app.invoke(tool, json!({})).await;
         assert_eq!(answer["meta"]["cache"], cache, "{tool}");
