@@ -83,7 +83,7 @@ export function limitWords(limit: { limit?: number; calls?: number; per: string;
   return `${calls} ${limit.per === "hour" ? "an" : "a"} ${limit.per}, ${each}`;
 }
 
-const INVISIBLE = /[\p{Cf}\p{Co}\p{Zl}\p{Zp}\u{115F}\u{1160}\u{3164}\u{FE00}-\u{FE0F}\u{FFA0}\u{E0100}-\u{E01EF}]/gu;
+const INVISIBLE = /[\p{Cf}\p{Co}\p{Zl}\p{Zp}\u{A0}\u{1680}\u{2000}-\u{200A}\u{202F}\u{205F}\u{2800}\u{115F}\u{1160}\u{3164}\u{FE00}-\u{FE0F}\u{FFA0}\u{E0100}-\u{E01EF}]/gu;
 
 /** A text for a person who decides about it: characters that hide or reorder others are written out. */
 export const visible = (text: string) => text.replace(INVISIBLE, (sign) => `\\u{${sign.codePointAt(0)!.toString(16)}}`);

@@ -145,7 +145,7 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
     let file = pins::pins_path(&path);
     let is_same = next.servers == before.servers;
     // Pins of an earlier version have no text, which is no difference to approve.
-    let is_approved = pins::without_text(&next.servers) == pins::without_text(&before.servers);
+    let is_approved = pins::approve_the_same(&before.servers, &next.servers);
     lines.push(if is_same {
         format!("{}: nothing to write", file.display())
     } else if args.dry_run {
@@ -231,6 +231,12 @@ fn describe_difference(
         let old = old_pins.get(tool);
         match old {
             None => lines.push(format!("  new      {}", escape_name(tool))),
+            Some(old) if old.sha256 == pin.sha256 && !old.is_same_as(pin) => {
+                lines.push(format!(
+                    "  changed  {}: the text of the pin, which is not what its hash approves",
+                    escape_name(tool)
+                ));
+            }
             Some(old) if old.sha256 != pin.sha256 => {
                 lines.push(format!(
                     "  changed  {}: {}",

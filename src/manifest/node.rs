@@ -92,9 +92,13 @@ impl Node {
                 data: Data::Map(Vec::new()),
             }),
             [one] => Some(Converter { file, findings }.convert(one, "")),
-            _ => {
-                let message = "the file has more than one YAML document: leave out the line `---`";
-                findings.push(Finding::error(start, "", message).with_rule(Rule::Unreadable));
+            [_, second, ..] => {
+                let line = second.span.start.line().max(1);
+                let message = "a second YAML document begins here: leave out the line `---` above";
+                findings.push(
+                    Finding::error(Location { line, ..start }, "", message)
+                        .with_rule(Rule::Unreadable),
+                );
                 None
             }
         }

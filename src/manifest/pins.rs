@@ -107,6 +107,8 @@ pub enum Mismatch {
     New,
     /// These parts of its definition have changed.
     Changed(Vec<String>),
+    /// The text in the file is not the approved definition.
+    Text,
 }
 
 impl fmt::Display for Mismatch {
@@ -120,19 +122,30 @@ impl fmt::Display for Mismatch {
             ),
             Self::Unpinned => f.write_str("its server is not pinned, though the manifest has pins"),
             Self::New => f.write_str("it is new since its server was pinned"),
+            Self::Text => f.write_str(
+                "the text of its pin is not the definition that the hash of the pin approves",
+            ),
             Self::Changed(parts) => write!(f, "changed since it was pinned: {}", parts.join(", ")),
         }
     }
 }
 
-/// The pins without the text of the definitions.
-pub fn without_text(servers: &BTreeMap<String, ServerPins>) -> BTreeMap<String, ServerPins> {
-    let mut servers = servers.clone();
-    let tools = servers
-        .values_mut()
-        .flat_map(|pins| pins.tools.values_mut());
-    tools.for_each(|pin| pin.definition = None);
-    servers
+/// Whether the pins approve the same. Pins of version 1 have no text, which is no difference.
+pub fn approve_the_same(
+    before: &BTreeMap<String, ServerPins>,
+    now: &BTreeMap<String, ServerPins>,
+) -> bool {
+    let is_same = |(name, old): (&String, &ServerPins)| {
+        now.get(name).is_some_and(|new| {
+            let has_same = |(tool, pin): (&String, &ToolPin)| {
+                new.tools.get(tool).is_some_and(|new| pin.is_same_as(new))
+            };
+            old.reach == new.reach
+                && old.tools.len() == new.tools.len()
+                && old.tools.iter().all(has_same)
+        })
+    };
+    before.len() == now.len() && before.iter().all(is_same)
 }
 
 /// Path of the pins of a manifest: beside it, `toolcrib.lock` for `toolcrib.yaml`.
@@ -199,7 +212,13 @@ impl ServerPins {
         else {
             return Some(Mismatch::Changed(vec!["definition".into()]));
         };
-        (pinned.sha256 != now.sha256).then(|| Mismatch::Changed(pinned.changed_parts(&now)))
+        if pinned.sha256 != now.sha256 {
+            return Some(Mismatch::Changed(pinned.changed_parts(&now)));
+        }
+        // People read the text, so a harmless one must not stand beside the hash of another.
+        let is_other_text = |text: &DefinitionParts| *text != definition_parts(offer);
+        let text = pinned.definition.as_ref();
+        text.is_some_and(is_other_text).then_some(Mismatch::Text)
     }
 }
 
@@ -225,6 +244,12 @@ impl ToolPin {
             parts,
             definition: None,
         }
+    }
+
+    /// Whether this pin approves the same as `now`, and says so in its text if it has one.
+    pub fn is_same_as(&self, now: &Self) -> bool {
+        let has_same_text = self.definition.is_none() || self.definition == now.definition;
+        self.sha256 == now.sha256 && has_same_text
     }
 
     /// The names of the parts that differ in `now`.
@@ -331,6 +356,22 @@ mod tests {
             pins.find_mismatch(&declaration, &other),
             Some(Mismatch::New)
         );
+    }
+
+    #[test]
+    fn pins_without_text_approve_the_same_and_other_text_does_not() {
+        let declaration = json!({"command": ["npx", "server"]});
+        let now = ServerPins::new(&declaration, &[offer(|_| {})]);
+        let with_text = |text: Option<DefinitionParts>| {
+            let mut before = now.clone();
+            before.tools.get_mut("get_weather").unwrap().definition = text;
+            [("s".to_owned(), before)].into()
+        };
+        let servers = [("s".to_owned(), now.clone())].into();
+        assert!(approve_the_same(&with_text(None), &servers));
+        let other = definition_parts(&offer(|offer| offer.description.push('.')));
+        assert!(!approve_the_same(&with_text(Some(other)), &servers));
+        assert!(!approve_the_same(&BTreeMap::new(), &servers));
     }
 
     #[test]

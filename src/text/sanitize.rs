@@ -37,12 +37,13 @@ fn is_control(character: char) -> bool {
     character.is_control() && !matches!(character, '\n' | '\t')
 }
 
-/// The text with escapes (`\u{1b}`) for every character that a reader cannot see or that a terminal
-/// obeys. Line ends stay. Use it for text that a person has to judge.
+/// The text with escapes (`\u{1b}`) for every character that a reader cannot see, cannot tell from a
+/// space, or that a terminal obeys. Line ends and spaces stay. Use it for text that a person has to judge.
 pub fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        if character != '\n' && (character.is_control() || is_invisible(character)) {
+        // The wide space of Chinese and Japanese texts is visible.
+        if !matches!(character, '\n' | ' ' | '\u{3000}') && shows_nothing(character) {
             shown.extend(character.escape_unicode());
         } else {
             shown.push(character);
@@ -62,16 +63,17 @@ pub(crate) fn is_invisible(character: char) -> bool {
 /// Whether the text shows nothing: it is empty, or contains only white space, control characters
 /// and invisible characters.
 pub fn is_blank(text: &str) -> bool {
+    text.chars().all(shows_nothing)
+}
+
+fn shows_nothing(c: char) -> bool {
     // Unicode counts the fillers and the empty Braille pattern as letters and symbols, but they
     // show nothing.
-    let filler = |c| {
-        matches!(
-            c,
-            '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
-        )
-    };
-    text.chars()
-        .all(|c| c.is_whitespace() || c.is_control() || is_invisible(c) || filler(c))
+    let is_filler = matches!(
+        c,
+        '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
+    );
+    c.is_whitespace() || c.is_control() || is_invisible(c) || is_filler
 }
 
 /// Cleans a text in place.
@@ -182,6 +184,10 @@ mod tests {
             (
                 "\u{1b}[31mred\r\u{7}\u{9b}1m",
                 "\\u{1b}[31mred\\u{d}\\u{7}\\u{9b}1m",
+            ),
+            (
+                "no\u{a0}break\u{2003}\u{3164}\u{2800} 日本語\u{3000}",
+                "no\\u{a0}break\\u{2003}\\u{3164}\\u{2800} 日本語\u{3000}",
             ),
             (
                 "a\u{202e}b\u{200b}c\u{e0041}\u{2028}",

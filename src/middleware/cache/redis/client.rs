@@ -171,7 +171,17 @@ impl RedisResults {
         let field = tool.unwrap_or(ALL_TOOLS);
         // Noted first: a purge must not be lost with a caller that disconnects.
         self.0.purges.note_unsent(field);
-        self.send_purge(field).await.ok()
+        let sent = self.send_purge(field).await.ok();
+        if sent.is_none() {
+            // The purge is in memory only: a restart would lose it.
+            let redis = self.0.shown.as_str();
+            tracing::warn!(
+                redis,
+                tool,
+                "Redis does not know of a purge yet: purge again if this service ends before Redis is back"
+            );
+        }
+        sent
     }
 
     async fn send_purge(&self, field: &str) -> Result<u64, Silence> {
