@@ -331,7 +331,7 @@ impl DefinitionView<'_> {
                 let difference = TextDiff::from_lines(&old, &new);
                 let hunks = difference.unified_diff().context_radius(3).to_string();
                 let lines = hunks.lines().filter(|line| !line.starts_with("@@"));
-                let lines: Vec<String> = lines.map(|line| format!("      {line}")).collect();
+                let lines: Vec<String> = lines.map(|line| format!("      | {line}")).collect();
                 std::iter::once(format!("    {}", escape_name(name))).chain(lines)
             })
             .collect()

@@ -57,7 +57,7 @@ def test_lock_file_is_sorted_and_stable(tmp_path):
         "one: 2 tools, pinned for the first time", "  new      a", "  new      b", "toolcrib.lock: written"], done
     text = (tmp_path / "toolcrib.lock").read_text()
     pins = read_lock(tmp_path)
-    assert pins["version"] == 1 and list(pins["servers"]["one"]["tools"]) == ["a", "b"]
+    assert pins["version"] == 2 and list(pins["servers"]["one"]["tools"]) == ["a", "b"]
     assert sorted(pins["servers"]["one"]["tools"]["a"]["parts"]) == ["annotations", "description", "inputSchema", "title"]
     assert text == json.dumps(pins, indent=2, sort_keys=False) + "\n", "one fact a line"
     write_tools(tmp_path / "one", tool("a", title="A", annotations={"readOnlyHint": True}), tool("b"))
@@ -441,11 +441,11 @@ def test_dry_run_shows_changes_and_writes_nothing(tmp_path):
     assert (tmp_path / "toolcrib.lock").read_text() == before
     ours = [line for line in output.splitlines() if not line.startswith("      | ")]
     assert ours == [
-        "one: 4 tools, changed since it was pinned", "  changed  a: annotations, description, inputSchema", "    description",
-        "    input schema", "    annotations", "  new      d", "    description", "    input schema", "    output schema",
+        "one: 4 tools, changed since it was pinned", "  changed  a: annotations, description, inputSchema", "    annotations",
+        "    description", "    inputSchema", "  new      d", "    description", "    input schema", "    output schema",
         "  new      e\\n\\u{1b}[2Jf", "    description", "    input schema",
         "  gone     b", "toolcrib.lock: not written, since this is a dry run"], output
-    assert "      | Does more with [redacted].\n      |   new      z\n" in output and "\\u{202e}less" in output, output
+    assert "      | -Does it.\n      | +Does more with [redacted].\n      | +  new      z\n" in output and "\\u{202e}less" in output, output
     assert '"type": "string"' in output and "\\u{9b}1m" in output, output
     assert secret not in output and not any(odd in output for odd in "\u001b\u009b\u202e"), output
     (tmp_path / "one" / "server.py").write_text("import sys; sys.exit('no licence')")

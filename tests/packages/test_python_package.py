@@ -278,7 +278,8 @@ def test_readme_of_the_package_is_valid(installed, binary, tmp_path):
 def test_platform_wheel_starts_the_service(binary, tmp_path, start):
     if b"/ld-linux" in binary.read_bytes():
         pytest.skip("the binary is linked dynamically, and a wheel needs a static one")
-    wheel = run("python3", PACKAGE / "build", binary, tmp_path / "dist").strip()
+    run("python3", PACKAGE / "build", binary, tmp_path / "dist")
+    wheel, = (tmp_path / "dist").glob("*.whl")
     venv = Venv(tmp_path / "venv")
     venv.install(wheel)
     environment = {name: value for name, value in os.environ.items() if name not in ("TOOLCRIB_BIN", "PYTHONPATH")}
