@@ -40,6 +40,7 @@ pub(super) const COUNTED: &str = concat!(
     "select hour from usage_hour h where hour >= $1 and hour < $2 and ",
     is_counted!()
 );
+
 pub(super) async fn usage_buckets(pool: &PgPool, query: &BucketQuery) -> Result<Vec<BucketRow>> {
     let mut transaction = pool.begin().await?;
     transaction.execute(SAME_MOMENT).await?;

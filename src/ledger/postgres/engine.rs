@@ -163,10 +163,8 @@ impl PostgresLedger {
 
 /// Waits for a query, no longer than [`QUERY_TIMEOUT`].
 async fn bounded<T>(query: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Error> {
-    match timeout(QUERY_TIMEOUT, query).await {
-        Ok(found) => found.map_err(|error| fault::query_error(&error)),
-        Err(_) => Err(fault::query_error(&fault::timeout_error())),
-    }
+    let found = fault::within(QUERY_TIMEOUT, query).await;
+    found.map_err(|error| fault::query_error(&error))
 }
 
 /// Adds partitions for the days to come, and indexes that partitions lack, as long as the process

@@ -1,4 +1,9 @@
-//! Classifies errors of the database.
+//! Classifies errors of the database, and bounds the wait for it.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::timeout;
 
 use super::super::Error;
 
@@ -131,6 +136,15 @@ pub(super) fn may_pass(error: &sqlx::Error) -> bool {
 /// The error of a failed query.
 pub(super) fn query_error(error: &sqlx::Error) -> Error {
     Error::Failed(reason(error))
+}
+
+/// Waits for work on the database, but no longer than `limit`. Not an `async fn`, whose future would
+/// hold the work twice.
+pub(super) fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> impl Future<Output = Result<T, sqlx::Error>> {
+    timeout(limit, work).map(|done| done.unwrap_or_else(|_| Err(timeout_error())))
 }
 
 /// The error of a statement without an answer.

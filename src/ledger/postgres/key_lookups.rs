@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 
 use super::super::{Error, Row};
 use super::commit::storable;
@@ -84,8 +83,7 @@ async fn run(pool: PgPool, mut waiting: mpsc::Receiver<Lookup>) {
         if lookups.is_empty() {
             continue;
         }
-        let found = timeout(QUERY_TIMEOUT, find_all(&pool, &lookups)).await;
-        match found.unwrap_or_else(|_| Err(fault::timeout_error())) {
+        match fault::within(QUERY_TIMEOUT, find_all(&pool, &lookups)).await {
             Ok(found) => answer(lookups.drain(..), &found),
             Err(error) => {
                 for lookup in lookups.drain(..) {

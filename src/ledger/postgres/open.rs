@@ -144,10 +144,10 @@ async fn backend(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     row.try_get(0)
 }
 
-async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    timeout(CONNECT_TIMEOUT, work)
-        .await
-        .unwrap_or_else(|_| Err(fault::timeout_error()))
+fn bounded<T>(
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> impl Future<Output = Result<T, sqlx::Error>> {
+    fault::within(CONNECT_TIMEOUT, work)
 }
 
 fn pooler_error(servers: &Servers) -> Error {

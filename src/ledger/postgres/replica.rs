@@ -283,9 +283,8 @@ impl Replica {
 }
 
 /// Waits no longer than [`COMMIT_TIMEOUT`].
-async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    match timeout(COMMIT_TIMEOUT, work).await {
-        Ok(done) => done,
-        Err(_) => Err(fault::timeout_error()),
-    }
+fn bounded<T>(
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> impl Future<Output = Result<T, sqlx::Error>> {
+    fault::within(COMMIT_TIMEOUT, work)
 }

@@ -38,8 +38,7 @@ macro_rules! delete_calls {
 const DELETE_CALLS: &str = delete_calls!("invocation");
 const DELETE_OTHER_CALLS: &str = delete_calls!("invocation_other");
 
-/// Deletes what depends on deleted calls, or is too old itself.
-/// Counts by time find the call by its approval.
+/// Deletes approvals whose calls are deleted: counts by time find such a call by its approval.
 const DELETE_APPROVALS: &str = "delete from approval where id in (select id from approval where id < $1 and done \
     and not exists (select 1 from invocation where invocation.id = approval.id) limit $2)";
 const DELETE_REST: [&str; 2] = [

@@ -76,10 +76,7 @@ impl Servers {
             }
             Ok(connection)
         };
-        match tokio::time::timeout(within, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(fault::timeout_error()),
-        }
+        fault::within(within, connecting).await
     }
 
     fn note(&self, number: usize) {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::fault;
@@ -25,8 +25,7 @@ pub(super) async fn run(pool: PgPool, clock: Clock) {
     let mut reachable_since = None;
     loop {
         sleep(SETTLE_INTERVAL).await;
-        let suspects = timeout(QUERY_TIMEOUT, suspects(&pool)).await;
-        match suspects.unwrap_or_else(|_| Err(fault::timeout_error())) {
+        match fault::within(QUERY_TIMEOUT, suspects(&pool)).await {
             Ok(suspects) => {
                 let since = *reachable_since.get_or_insert_with(Instant::now);
                 for boot in suspects {
@@ -66,8 +65,7 @@ async fn settle(pool: &PgPool, clock: &Clock, boot: Uuid, reachable_for: Duratio
         .bind(millis(GRACE))
         .bind(key_until)
         .fetch_one(pool);
-    let settled = timeout(QUERY_TIMEOUT, settled).await;
-    match settled.unwrap_or_else(|_| Err(fault::timeout_error())) {
+    match fault::within(QUERY_TIMEOUT, settled).await {
         Ok(Some(calls)) => {
             tracing::warn!(replica = %boot, calls, "a replica has ended; its interrupted calls are now `unknown`");
         }
