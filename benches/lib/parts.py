@@ -181,6 +181,9 @@ def comparison(name, connections, mine, base):
     """Medians of the figures, and of the ratios to the base in the same round."""
     row = {"case": name, "connections": connections}
     for figure in FIGURES:
+        if figure not in mine[0]:  # latencies of a load that waits for its turn mean nothing
+            row[figure] = row[f"{figure}_ratio"] = None
+            continue
         row[figure] = round(statistics.median(sample[figure] for sample in mine), 1)
         ratios = [round(m[figure] / b[figure], 3) for m, b in zip(mine, base) if b[figure]]
         row[f"{figure}_ratio"] = round(statistics.median(ratios), 3) if ratios else None
