@@ -397,11 +397,11 @@ impl Problem {
         response
     }
 
-    /// The words of HTTP for the status.
-    pub(super) fn status_words(&self) -> &str {
+    /// The reason phrase of the status (RFC 9110, section 15).
+    pub(super) fn reason_phrase(&self) -> &str {
         let status = StatusCode::from_u16(self.status).ok();
-        let words = status.and_then(|status| status.canonical_reason());
-        words.unwrap_or(&self.title)
+        let phrase = status.and_then(|status| status.canonical_reason());
+        phrase.unwrap_or(&self.title)
     }
 }
 

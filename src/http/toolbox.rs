@@ -67,7 +67,7 @@ impl IntoResponse for ToolboxError {
     fn into_response(self) -> Response {
         let problem = Problem::from(self.0);
         problem.respond_with(ErrorBody {
-            status: problem.status_words(),
+            status: problem.reason_phrase(),
             error: &problem.detail,
         })
     }

@@ -20,10 +20,10 @@ pub(super) fn minute(number: i32) -> Timestamp {
     "2026-06-10T22:00:00Z".parse::<Timestamp>().unwrap() + number.minutes()
 }
 
-/// A call that got its id at `asked` and started at `started`.
-pub(super) fn call(tool: &str, caller: &str, asked: Timestamp, started: Timestamp) -> Row {
+/// A call that got its id at `requested` and started at `started`.
+pub(super) fn call(tool: &str, caller: &str, requested: Timestamp, started: Timestamp) -> Row {
     let mut row = row(tool, caller, started);
-    let mut id = *InvocationId::lower_bound(asked).as_bytes();
+    let mut id = *InvocationId::lower_bound(requested).as_bytes();
     id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
     row.id = InvocationId::from_bytes(id);
     row
@@ -173,11 +173,11 @@ async fn deleted_space_uncounts_hours(ledger: &dyn Ledger) {
 }
 
 pub(super) async fn approved_calls_count_when_they_start(ledger: &dyn Ledger) {
-    for (asked, started) in [(0, 2), (3, 185), (5, 4000)] {
-        let call = call("t", "a", minute(asked), minute(started));
+    for (requested, started) in [(0, 2), (3, 185), (5, 4000)] {
+        let call = call("t", "a", minute(requested), minute(started));
         let waiting = ApprovalRow {
             invocation: call.id,
-            requested_at: minute(asked),
+            requested_at: minute(requested),
             expires_at: minute(started.min(300)),
             ..approval("t", "a", None)
         };
@@ -265,13 +265,13 @@ async fn take(ledger: &dyn Ledger, step: &Step, open: &mut Vec<Row>) {
             ledger.record(Arc::new(ended)).await.unwrap();
         }
         Step::Start { at, waited } => {
-            let asked = minute(if waited { at - 5000 } else { at });
-            let started = call("t", "a", asked, minute(at));
+            let requested = minute(if waited { at - 5000 } else { at });
+            let started = call("t", "a", requested, minute(at));
             if waited {
                 let waiting = ApprovalRow {
                     invocation: started.id,
-                    requested_at: asked,
-                    expires_at: asked + 24.hours(),
+                    requested_at: requested,
+                    expires_at: requested + 24.hours(),
                     ..approval("t", "a", None)
                 };
                 ledger.request_approval(waiting).await.unwrap();

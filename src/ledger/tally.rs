@@ -8,7 +8,7 @@ use super::counted_hour::{CountedHour, Counts, HOUR_MS, HourGroup};
 use super::latency::Latencies;
 use super::{BucketQuery, BucketRow, UsageBy, UsageRow};
 
-/// The names that a group is about. The names of which a query asks for none are `None`.
+/// The names of a group. `None`: the query does not group by this name.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct GroupNames<'a> {
     pub(super) tool: Option<&'a str>,
@@ -92,8 +92,8 @@ impl<'a> Tally<'a> {
             self.query.by != Some(UsageBy::Caller),
             self.query.by != Some(UsageBy::Tool),
         );
-        let mut numbers = |is_asked: bool, names: &[String]| -> Vec<u32> {
-            let number = |name: &String| match is_asked {
+        let mut numbers = |is_grouped: bool, names: &[String]| -> Vec<u32> {
+            let number = |name: &String| match is_grouped {
                 true => self.number_of(name),
                 false => 0,
             };
@@ -163,8 +163,7 @@ impl<'a> Tally<'a> {
         ranks
     }
 
-    /// The counted hours of a tally over hours, tools and callers. An hour without calls is none of
-    /// them.
+    /// The counted hours of a tally over hours, tools and callers. Hours without calls are absent.
     pub(super) fn into_hours(self) -> HashMap<i64, CountedHour> {
         let mut hours = HashMap::<i64, CountedHour>::new();
         let name = |number: u32| {

@@ -10,11 +10,12 @@
 //!   would be read as a template. `missing_secrets.rs` is for missing values,
 //!   `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries, and
-//!   `tool_schemas.rs` reads their schemas.
+//!   `tool_schemas.rs` reads their schemas (`input_schema.rs`).
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
 //!   parts that they share, and `server_checks.rs` the checks of a server's keys.
-//! - `lock.rs` reads pins, `listen.rs` addresses to listen on, `ledger_address.rs` only the address
-//!   of the ledger.
+//! - `lock.rs` reads pins (`pins.rs`), and `definition_change.rs` tells what differs from one.
+//! - `listen.rs` reads addresses to listen on, `ledger_address.rs` only the address of the ledger,
+//!   `cache_section.rs` that of Redis.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs`
 //!   servers that are this service.
 //! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes

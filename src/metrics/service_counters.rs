@@ -8,7 +8,7 @@ use super::families::Families;
 pub struct ServiceCounters {
     requests: IntCounterVec,
     approval_webhooks: IntCounterVec,
-    redis_questions: IntCounterVec,
+    redis_requests: IntCounterVec,
     redis_up: IntGaugeVec,
 }
 
@@ -25,10 +25,10 @@ impl ServiceCounters {
                 "Requests to receivers of webhooks about waiting calls. Outcome: `delivered` or `failed` (sent again later).",
                 &["outcome"],
             )?,
-            redis_questions: families.counter_vec(
-                "toolcrib_cache_redis_questions_total",
-                "Questions to Redis about cached results. Question: `read`, `store` or `purge`. Outcome: `hit`, `miss`, `stored`, `done`, `too_large` (not sent), `failed` (no answer in time, or an error) or `skipped` (Redis is away and was not asked).",
-                &["question", "outcome"],
+            redis_requests: families.counter_vec(
+                "toolcrib_cache_redis_requests_total",
+                "Requests to Redis about cached results. Operation: `read`, `store` or `purge`. Outcome: `hit`, `miss`, `stored`, `done`, `too_large` (not sent), `failed` (no answer in time, or an error) or `skipped` (Redis is away, so nothing was sent).",
+                &["operation", "outcome"],
             )?,
             redis_up: families.gauge_vec(
                 "toolcrib_cache_redis_up",
@@ -44,10 +44,10 @@ impl ServiceCounters {
         requests.with_label_values(&[route, status]).inc();
     }
 
-    /// Counts a question to Redis about cached results.
-    pub fn count_redis_question(&self, question: &str, outcome: &str) {
-        let questions = &self.redis_questions;
-        questions.with_label_values(&[question, outcome]).inc();
+    /// Counts a request to Redis about cached results.
+    pub fn count_redis_request(&self, operation: &str, outcome: &str) {
+        let requests = &self.redis_requests;
+        requests.with_label_values(&[operation, outcome]).inc();
     }
 
     /// Sets whether there is a connection to this Redis server.

@@ -89,10 +89,10 @@ impl Fleet {
         Value::Null
     }
 
-    /// The value of a counter of the questions of one service.
-    async fn questions(&self, app: usize, question: &str, outcome: &str) -> u64 {
-        let family = "toolcrib_cache_redis_questions_total";
-        let label = format!("outcome=\"{outcome}\",question=\"{question}\"");
+    /// The number of requests of one service.
+    async fn requests(&self, app: usize, operation: &str, outcome: &str) -> u64 {
+        let family = "toolcrib_cache_redis_requests_total";
+        let label = format!("operation=\"{operation}\",outcome=\"{outcome}\"");
         let samples = self.apps[app].samples(family).await;
         let sample = samples.iter().find(|sample| sample.contains(&label));
         sample.map_or(0, |sample| {
@@ -118,10 +118,10 @@ async fn services_share_results() {
     let run = row["result"]["structured_content"]["run"].clone();
     assert!(run.is_u64(), "{row}");
     // From here on the memory answers, and the rows refer to that one.
-    let asked = fleet.questions(1, "read", "hit").await;
+    let read = fleet.requests(1, "read", "hit").await;
     let again = fleet.call(1, "count", arguments).await;
     assert_eq!(again, ("hit".to_owned(), run.clone()));
-    assert_eq!((asked, fleet.questions(1, "read", "hit").await), (1, 1));
+    assert_eq!((read, fleet.requests(1, "read", "hit").await), (1, 1));
     let row = fleet.apps[1].newest_invocation().await;
     assert_eq!(row["result"]["structured_content"]["run"], run, "{row}");
 }
@@ -156,8 +156,8 @@ async fn private_and_large_results_are_not_in_redis() {
         let (cache, _) = fleet.call(app, "large", json!({})).await;
         assert_eq!(cache, "miss");
     }
-    assert!(fleet.questions(0, "store", "too_large").await >= 1);
-    assert_eq!(fleet.questions(0, "store", "stored").await, 0);
+    assert!(fleet.requests(0, "store", "too_large").await >= 1);
+    assert_eq!(fleet.requests(0, "store", "stored").await, 0);
 }
 
 #[tokio::test]
@@ -221,8 +221,8 @@ async fn dead_redis_fails_no_call() {
         let (cache, _) = fleet.call(number % 2, "count", key).await;
         assert_eq!(cache, "miss");
     }
-    let failed = fleet.questions(0, "read", "failed").await;
-    let skipped = fleet.questions(0, "read", "skipped").await;
+    let failed = fleet.requests(0, "read", "failed").await;
+    let skipped = fleet.requests(0, "read", "skipped").await;
     assert!(failed < 10 && failed + skipped >= 100, "{failed} {skipped}");
     assert!(!fleet.is_up(0).await);
 
@@ -230,7 +230,7 @@ async fn dead_redis_fails_no_call() {
     assert_eq!(purged["pending"], true);
     fleet.redis.restart();
     fleet.share("other").await;
-    assert_eq!(fleet.questions(0, "purge", "done").await, 1);
+    assert_eq!(fleet.requests(0, "purge", "done").await, 1);
 }
 
 /// A server that takes connections and answers nothing is the slowest one.
@@ -250,7 +250,7 @@ async fn frozen_redis_delays_few_calls() {
     let took = began.elapsed();
     fleet.redis.freeze(false);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert!(fleet.questions(0, "read", "skipped").await > 0);
+    assert!(fleet.requests(0, "read", "skipped").await > 0);
     fleet.share("other").await;
 }
 

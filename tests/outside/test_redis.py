@@ -22,8 +22,8 @@ def manifest(upstream, server, **tools):
     return {"cache": {"redis": f"redis://127.0.0.1:{server.port}"}, "tools": {"x": cached_tool(upstream), **tools}}
 
 
-def counted(crib, question, outcome):
-    name = f'toolcrib_cache_redis_questions_total{{outcome="{outcome}",question="{question}"}} '
+def counted(crib, operation, outcome):
+    name = f'toolcrib_cache_redis_requests_total{{operation="{operation}",outcome="{outcome}"}} '
     lines = [line for line in crib.get("/metrics").body.decode().splitlines() if line.startswith(name)]
     return int(lines[0].split()[-1]) if lines else 0
 

@@ -102,11 +102,10 @@ fn is_valid_initialize(message: &Message) -> bool {
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
 pub(in crate::http) async fn post(
     State(state): State<AppState>,
-    Authenticated { caller, catalog }: Authenticated,
+    authenticated: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let authenticated = Authenticated { caller, catalog };
     answer_post(state, authenticated, request_id, request, None).await
 }
 

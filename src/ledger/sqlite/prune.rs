@@ -30,7 +30,7 @@ const DELETE_ATTEMPTS: &str = "delete from attempt where (invocation, attempt) i
 const DELETE_RUN_COUNTERS: &str = "delete from quota where (tool, caller, run, per) in \
     (select tool, caller, run, per from quota where per = 'run' and counted_at < ? limit ?)";
 
-/// Counts by time find the call by its approval.
+/// Deletes approvals whose calls are deleted: counts by time find such a call by its approval.
 const DELETE_APPROVALS: &str = "delete from approval where id in (select id from approval where id < ? and done = 1 \
     and not exists (select 1 from invocation where invocation.id = approval.id) limit ?)";
 

@@ -26,7 +26,7 @@ pub(super) enum Found {
 pub struct Purge {
     /// How many results the ledger held.
     pub purged: u64,
-    /// Whether Redis did not answer. It learns the purge later.
+    /// Whether Redis did not answer. It gets the purge later.
     pub is_pending: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The connection to Redis, and the questions about results.
+//! The connection to Redis, and the requests for results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::runtime::backoff::Backoff;
 
 /// Longest wait of a call for an answer.
-const QUESTION_LIMIT: Duration = Duration::from_millis(50);
+const REQUEST_LIMIT: Duration = Duration::from_millis(50);
 /// Longest wait of a purge, and of the task in the background.
 const PURGE_LIMIT: Duration = Duration::from_secs(1);
 /// Longest time in which a connection must stand.
@@ -52,7 +52,7 @@ struct Inner {
     /// `None` while Redis is away.
     connection: ArcSwapOption<MultiplexedConnection>,
     purges: KnownPurges,
-    /// Failures since the last answer to a question of a call.
+    /// Failures since the last answer to a request of a call.
     failures: AtomicU32,
     /// Whether Redis is known to be away.
     is_away: AtomicBool,
@@ -68,14 +68,14 @@ struct Inner {
 }
 
 /// Why there is no answer.
-enum Silence {
-    /// Redis is away, so it was not asked.
+enum NoAnswer {
+    /// Redis is away, so nothing was sent.
     Skipped,
-    /// The question failed.
+    /// The request failed.
     Failed,
 }
 
-impl Silence {
+impl NoAnswer {
     fn outcome(&self) -> &'static str {
         match self {
             Self::Skipped => "skipped",
@@ -116,8 +116,8 @@ impl RedisResults {
         tool: &str,
         now: Timestamp,
     ) -> Option<StoredResult> {
-        let question = redis::cmd("GET").arg(entry::result_key(key)).take();
-        let found = self.ask::<Option<String>>(&question, QUESTION_LIMIT).await;
+        let request = redis::cmd("GET").arg(entry::result_key(key)).take();
+        let found = self.send::<Option<String>>(&request, REQUEST_LIMIT).await;
         let found = found.map(|text| {
             let purge = self.0.purges.newest(tool);
             entry::decode(*key, &text?, (tool, purge), now)
@@ -127,7 +127,7 @@ impl RedisResults {
             match &found {
                 Ok(Some(_)) => "hit",
                 Ok(None) => "miss",
-                Err(silence) => silence.outcome(),
+                Err(missing) => missing.outcome(),
             },
         );
         found.ok().flatten()
@@ -149,24 +149,24 @@ impl RedisResults {
             return;
         };
         let key = entry::result_key(&stored.key);
-        let question = redis::cmd("SET")
+        let request = redis::cmd("SET")
             .arg(key)
             .arg(text)
             .arg("PX")
             .arg(life as u64)
             .take();
-        let outcome = match self.ask::<()>(&question, QUESTION_LIMIT).await {
+        let outcome = match self.send::<()>(&request, REQUEST_LIMIT).await {
             Ok(()) => {
                 self.0.is_full.store(false, Ordering::Relaxed);
                 "stored"
             }
-            Err(silence) => silence.outcome(),
+            Err(missing) => missing.outcome(),
         };
         self.count("store", outcome);
     }
 
     /// Purges the results of one tool, or of all tools, for every service. Returns the number of the
-    /// purge. `None` if Redis does not answer: it learns the purge before this service asks it again.
+    /// purge. `None` if Redis does not answer: Redis gets the purge before this service sends the next request.
     pub(in crate::middleware::cache) async fn purge(&self, tool: Option<&str>) -> Option<u64> {
         let field = tool.unwrap_or(ALL_TOOLS);
         // Noted first: a purge must not be lost with a caller that disconnects.
@@ -184,13 +184,13 @@ impl RedisResults {
         sent
     }
 
-    async fn send_purge(&self, field: &str) -> Result<u64, Silence> {
-        let sent = self.ask::<u64>(&purge_question(field), PURGE_LIMIT).await;
+    async fn send_purge(&self, field: &str) -> Result<u64, NoAnswer> {
+        let sent = self.send::<u64>(&purge_request(field), PURGE_LIMIT).await;
         self.count(
             "purge",
             match &sent {
                 Ok(_) => "done",
-                Err(silence) => silence.outcome(),
+                Err(missing) => missing.outcome(),
             },
         );
         sent.inspect(|number| self.0.purges.note_sent(field, *number))
@@ -238,23 +238,23 @@ impl RedisResults {
         .await;
     }
 
-    async fn read_purges(&self) -> Result<Vec<String>, Silence> {
+    async fn read_purges(&self) -> Result<Vec<String>, NoAnswer> {
         for field in self.0.purges.unsent() {
             self.send_purge(&field).await?;
         }
-        let numbers = self.ask(&purges_question(), PURGE_LIMIT).await?;
+        let numbers = self.send(&purges_request(), PURGE_LIMIT).await?;
         Ok(self.0.purges.replace(numbers))
     }
 
     /// Makes a connection. No call uses it before Redis knows the purges of this service, and this
     /// service those of others.
-    async fn connect(&self) -> Result<Vec<String>, Silence> {
+    async fn connect(&self) -> Result<Vec<String>, NoAnswer> {
         let opened = timeout(CONNECT_LIMIT, self.open()).await;
         let opened = opened.unwrap_or_else(|_| Err(timed_out()));
         let (connection, numbers) = opened.map_err(|error| {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
             self.report(&error);
-            Silence::Failed
+            NoAnswer::Failed
         })?;
         let changed = self.0.purges.replace(numbers);
         self.0.connection.store(Some(Arc::new(connection)));
@@ -280,41 +280,41 @@ impl RedisResults {
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         for field in self.0.purges.unsent() {
-            let number = purge_question(&field).query_async(&mut connection).await?;
+            let number = purge_request(&field).query_async(&mut connection).await?;
             self.0.purges.note_sent(&field, number);
             self.count("purge", "done");
         }
-        let numbers = purges_question().query_async(&mut connection).await?;
+        let numbers = purges_request().query_async(&mut connection).await?;
         Ok((connection, numbers))
     }
 
-    async fn ask<T: FromRedisValue>(&self, question: &Cmd, limit: Duration) -> Result<T, Silence> {
-        let connection = self.0.connection.load_full().ok_or(Silence::Skipped)?;
+    async fn send<T: FromRedisValue>(&self, request: &Cmd, limit: Duration) -> Result<T, NoAnswer> {
+        let connection = self.0.connection.load_full().ok_or(NoAnswer::Skipped)?;
         let mut own = MultiplexedConnection::clone(&connection);
-        let answer = timeout(limit, question.query_async(&mut own)).await;
+        let answer = timeout(limit, request.query_async(&mut own)).await;
         match answer.unwrap_or_else(|_| Err(timed_out())) {
             Ok(answer) => {
                 // The task in the background may get answers while calls get none in time.
-                if limit == QUESTION_LIMIT {
+                if limit == REQUEST_LIMIT {
                     self.0.failures.store(0, Ordering::Relaxed);
                 }
                 Ok(answer)
             }
             // The stored results can still be read. A purge that fails must stop that.
-            Err(error) if error.code() == Some("OOM") && limit == QUESTION_LIMIT => {
+            Err(error) if error.code() == Some("OOM") && limit == REQUEST_LIMIT => {
                 if !self.0.is_full.swap(true, Ordering::Relaxed) {
                     tracing::warn!(redis = self.0.shown, %error, "Redis has no memory for results");
                 }
-                Err(Silence::Failed)
+                Err(NoAnswer::Failed)
             }
             Err(error) => {
                 self.give_up(&connection, &error);
-                Err(Silence::Failed)
+                Err(NoAnswer::Failed)
             }
         }
     }
 
-    /// Stops asking over this connection.
+    /// Sends no more requests over this connection.
     fn give_up(&self, connection: &Arc<MultiplexedConnection>, error: &RedisError) {
         let inner = &self.0;
         let current = inner.connection.compare_and_swap(connection, None);
@@ -322,7 +322,7 @@ impl RedisResults {
             .as_ref()
             .is_some_and(|current| Arc::ptr_eq(current, connection))
         {
-            // Another question has failed before.
+            // Another request has failed before.
             return;
         }
         inner.failures.fetch_add(1, Ordering::Relaxed);
@@ -361,24 +361,24 @@ impl RedisResults {
         }
     }
 
-    fn count(&self, question: &str, outcome: &str) {
+    fn count(&self, operation: &str, outcome: &str) {
         let counters = self.0.metrics.service_counters();
-        counters.count_redis_question(question, outcome);
+        counters.count_redis_request(operation, outcome);
     }
 }
 
-fn purges_question() -> Cmd {
+fn purges_request() -> Cmd {
     redis::cmd("HGETALL").arg(entry::purges_key()).take()
 }
 
-fn purge_question(field: &str) -> Cmd {
-    let mut question = redis::cmd("EVAL");
-    question
+fn purge_request(field: &str) -> Cmd {
+    let mut request = redis::cmd("EVAL");
+    request
         .arg(PURGE_SCRIPT)
         .arg(1)
         .arg(entry::purges_key())
         .arg(field);
-    question
+    request
 }
 
 fn timed_out() -> RedisError {

@@ -1,7 +1,7 @@
 //! Results in Redis, which services share also without a common ledger.
 //!
-//! A slow or dead Redis fails no call. Each question has a short time limit. After a failure no call
-//! asks until a task in the background has a new connection, and the task waits longer after each
+//! A slow or dead Redis fails no call. Each request has a short time limit. After a failure no call
+//! sends one until a task in the background has a new connection, and the task waits longer after each
 //! failure.
 //!
 //! A purge writes a number for its tool to one hash, whose numbers only rise. A result carries the

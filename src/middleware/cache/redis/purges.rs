@@ -1,4 +1,4 @@
-//! The purges that this service knows: those in Redis, and those that Redis must still learn.
+//! The purges that this service knows: those in Redis, and those that Redis does not know yet.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -49,7 +49,7 @@ impl KnownPurges {
         purges.numbers.insert(field.to_owned(), number);
     }
 
-    /// Notes a purge that Redis must learn.
+    /// Notes a purge that Redis does not know yet.
     pub(super) fn note_unsent(&self, field: &str) {
         self.0.lock().unsent.insert(field.to_owned());
     }
@@ -61,7 +61,7 @@ impl KnownPurges {
         }
     }
 
-    /// The purges that Redis must still learn.
+    /// The purges that Redis does not know yet.
     pub(super) fn unsent(&self) -> Vec<String> {
         self.0.lock().unsent.iter().cloned().collect()
     }
