@@ -344,6 +344,16 @@ fn cases(part: u32) -> u32 {
 }
 
 macro_rules! contract {
+    ($open:expr) => {
+        contract!(
+            $open,
+            hours_are_counted_once,
+            late_changes_uncount_only_their_hour,
+            shared_refusals_uncount_their_hour,
+            deleted_space_uncounts_hours,
+            approved_calls_count_when_they_start
+        );
+    };
     ($open:expr, $($test:ident),*) => {
         $(#[tokio::test]
         async fn $test() {
@@ -358,14 +368,7 @@ macro_rules! contract {
 mod sqlite {
     use super::*;
 
-    contract!(
-        async { Some(open_file().await) },
-        hours_are_counted_once,
-        late_changes_uncount_only_their_hour,
-        shared_refusals_uncount_their_hour,
-        deleted_space_uncounts_hours,
-        approved_calls_count_when_they_start
-    );
+    contract!(async { Some(open_file().await) });
 
     #[test]
     fn counts_match_the_calls_after_random_steps() {
@@ -388,14 +391,7 @@ mod postgres {
         Some(open_on(TestServer::shared()?).await)
     }
 
-    contract!(
-        open_shared(),
-        hours_are_counted_once,
-        late_changes_uncount_only_their_hour,
-        shared_refusals_uncount_their_hour,
-        deleted_space_uncounts_hours,
-        approved_calls_count_when_they_start
-    );
+    contract!(open_shared());
 
     #[test]
     fn counts_match_the_calls_after_random_steps() {
