@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Serialize;
-use sqlx::SqliteConnection;
 
 use super::super::{AttemptRow, Row, StoredResult};
+use super::batch_connection::BatchConnection;
 use super::batch_counters::BatchCounters;
 use super::checksum;
 use super::commit_marker;
@@ -176,7 +176,7 @@ impl Batch {
     /// the commit. After an error the caller rolls back and drops the cached counters.
     pub(super) async fn commit(
         &self,
-        connection: &mut SqliteConnection,
+        connection: &BatchConnection,
         counters: &mut CounterCache,
         set_aside: &SetAside,
         durations: &[impl Serialize],
@@ -191,7 +191,7 @@ impl Batch {
             Some(known) => known,
             None => {
                 script.add_statement(hours::READ_COUNTED_UNTIL);
-                hours::read_counted_until(&std::mem::take(&mut script).run(connection).await?)?
+                hours::read_counted_until(&connection.run(std::mem::take(&mut script)).await?)?
             }
         };
         if quota::add_refunds(&self.settlements, &mut script) {
@@ -199,14 +199,14 @@ impl Batch {
         }
         let mut key_claims = KeyClaims::default();
         if keys::add_holder_query(&self.reservations, &mut script) {
-            key_claims = KeyClaims::from_rows(&std::mem::take(&mut script).run(connection).await?)?;
+            key_claims = KeyClaims::from_rows(&connection.run(std::mem::take(&mut script)).await?)?;
         }
         let counter_keys = self.counter_keys();
         let mut quota = match counters.cached_counters(&counter_keys, &mut script) {
             Some(known) => known,
             None => {
                 quota::add_counter_query(&counter_keys, &mut script);
-                quota::read_counters(&std::mem::take(&mut script).run(connection).await?)?
+                quota::read_counters(&connection.run(std::mem::take(&mut script)).await?)?
             }
         };
         let mut decisions = self.decide(&mut quota, &mut key_claims, set_aside);
@@ -293,7 +293,7 @@ impl Batch {
     async fn write(
         &self,
         mut script: Script,
-        connection: &mut SqliteConnection,
+        connection: &BatchConnection,
         quota: &BatchCounters,
         key_claims: &KeyClaims,
         decisions: &BatchDecisions,
@@ -353,8 +353,11 @@ impl Batch {
         script.add_with_rows(DELETE_EXPIRED, &rows);
         script.add_with_rows(WRITE_RESULTS, &rows);
         script.add_with_number(commit_marker::COUNT_COMMIT_AT, decisions.counted_until);
+        script.add_statement(commit_marker::READ_COMMITS);
         script.add_statement("commit");
-        commit_marker::read_commit_count(&script.run(connection).await?)
+        let rows = connection.run(script).await?;
+        let commits: i64 = rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)?;
+        Ok(commits.unsigned_abs())
     }
 
     /// The calls that have ended.

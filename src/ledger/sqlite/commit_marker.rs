@@ -27,10 +27,12 @@ pub(super) const RESET_MARKER: &str = "update ledger_head set id = randomblob(16
 pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits + 1 where one = 1; \
     select commits from ledger_head where one = 1";
 
-/// As [`COUNT_COMMIT`], but fails if hours were counted up to another time than the bound one. Then the
+/// Counts a commit, but fails if hours were counted up to another time than the bound one. Then the
 /// commit does not know which of its rows belong to counted hours.
-pub(super) const COUNT_COMMIT_AT: &str = "update ledger_head set commits = iif(counted_until = ?, commits + 1, null) where one = 1; \
-    select commits from ledger_head where one = 1";
+pub(super) const COUNT_COMMIT_AT: &str =
+    "update ledger_head set commits = iif(counted_until = ?, commits + 1, null) where one = 1";
+/// The number of commits, after [`COUNT_COMMIT_AT`].
+pub(super) const READ_COMMITS: &str = "select commits from ledger_head where one = 1";
 
 /// Whether an error is that of [`COUNT_COMMIT_AT`].
 pub(super) fn is_hours_conflict(error: &sqlx::Error) -> bool {

@@ -62,6 +62,7 @@ impl SqliteLedger {
         let set_aside = SetAside::default();
         let writer = writer::spawn_writer(
             opened.connection,
+            opened.batches,
             opened.head,
             set_aside.clone(),
             path,

@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 use jiff::Timestamp;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection, SqlitePool, query, query_scalar};
+use sqlx::{SqliteConnection, SqlitePool, query, query_scalar};
 
 use super::super::Row;
 use super::super::count_by_time::{count_hours, countable_hours, hours_query, next_uncounted};
 use super::super::counted_hour::HOUR_MS;
+use super::batch_connection::ScriptRow;
 use super::buckets::Calls;
 use super::read::{Result, parse_id};
 use super::script::Script;
@@ -117,8 +117,8 @@ pub(super) fn forget_hours<'a>(
 }
 
 /// The answer to [`READ_COUNTED_UNTIL`].
-pub(super) fn read_counted_until(rows: &[SqliteRow]) -> Result<i64> {
-    rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get(0)
+pub(super) fn read_counted_until(rows: &[ScriptRow]) -> Result<i64> {
+    rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)
 }
 
 #[cfg(test)]

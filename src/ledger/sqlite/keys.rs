@@ -3,10 +3,8 @@
 
 use std::collections::HashMap;
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
 use super::super::{ReserveError, Row};
+use super::batch_connection::ScriptRow;
 use super::quota::ReserveResult;
 use super::read;
 use super::script::Script;
@@ -43,10 +41,10 @@ pub(super) fn add_holder_query(reservations: &[(Row, Vec<Charge>)], script: &mut
 
 impl KeyClaims {
     /// Reads the result of [`add_holder_query`].
-    pub(super) fn from_rows(rows: &[SqliteRow]) -> Result<Self, sqlx::Error> {
-        let read = |row: &SqliteRow| {
-            let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            Ok((key, (read::parse_id(row.try_get(3)?)?, row.try_get(4)?)))
+    pub(super) fn from_rows(rows: &[ScriptRow]) -> Result<Self, sqlx::Error> {
+        let read = |row: &ScriptRow| {
+            let key = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((key, (read::parse_id(row.get(3)?)?, row.get(4)?)))
         };
         let holders = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
         Ok(Self {

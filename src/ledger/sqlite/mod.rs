@@ -3,8 +3,8 @@
 //! - `engine.rs` implements the trait. `open.rs` prepares the file, and `migrations.rs` its schema.
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
-//! - `batch.rs` defines the content of one commit, and `script.rs` sends it to SQLite.
-//!   `pending_replies.rs` answers the callers.
+//! - `batch.rs` defines the content of one commit. `script.rs` holds its statements, and
+//!   `batch_connection.rs` runs them. `pending_replies.rs` answers the callers.
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
@@ -20,6 +20,7 @@
 mod approvals;
 mod backup;
 mod batch;
+mod batch_connection;
 mod batch_counters;
 mod buckets;
 mod change;

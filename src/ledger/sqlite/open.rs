@@ -12,6 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePool};
 
 use super::super::{Error, Settings};
+use super::batch_connection::BatchConnection;
 use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
@@ -22,9 +23,9 @@ use super::{migrations, settle, wal};
 /// handles.
 const READER_CONNECTIONS: u32 = 4;
 /// How long a statement waits for another process that writes.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of the log's file when the log restarts, in bytes: 16 MiB.
-const MAX_LOG_BYTES: &str = "16777216";
+pub(super) const MAX_LOG_BYTES: &str = "16777216";
 /// Files up to this size are checked page by page at the start, which takes up to about 150 ms.
 const QUICK_CHECK_BYTES: u64 = 64 << 20;
 /// Up to this size the check also compares indexes with their rows, which takes four times as long.
@@ -37,6 +38,7 @@ const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
 
 pub(super) struct OpenedLedger {
     pub(super) connection: SqliteConnection,
+    pub(super) batches: BatchConnection,
     pub(super) head: HeadFile,
     pub(super) readers: SqlitePool,
     pub(super) lock: File,
@@ -77,10 +79,14 @@ pub(super) async fn open_file(
         .await
         .map_err(|error| unusable(path, &error))?;
     let head = open_head(&mut connection, path, prepared.is_marked).await?;
+    let batches = BatchConnection::open(path, process.number(), settings.max_bytes)
+        .await
+        .map_err(|error| unusable(path, &error))?;
     // From here on, other processes may open the file too.
     share_lock(&lock, path)?;
     Ok(OpenedLedger {
         connection,
+        batches,
         head,
         readers: open_readers(path).await?,
         lock,
@@ -213,13 +219,16 @@ async fn open_head(
     Ok(HeadFile::open(path, marker))
 }
 
-/// Tells the statements of the writing connection the number of this process.
+/// Tells the statements of a writing connection the number of this process.
 async fn name_process(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
-    let sql = format!("create temp view this_process as select {number} as number");
-    sqlx::raw_sql(AssertSqlSafe(sql))
+    sqlx::raw_sql(AssertSqlSafe(name_process_sql(number)))
         .execute(connection)
         .await
         .map(drop)
+}
+
+pub(super) fn name_process_sql(number: i64) -> String {
+    format!("create temp view this_process as select {number} as number")
 }
 
 /// Refuses to start with a log whose database is missing. The log holds commits that a new database
@@ -455,13 +464,16 @@ async fn set_size_bound(
     let page: i64 = sqlx::query_scalar("pragma page_size")
         .fetch_one(&mut *connection)
         .await?;
-    // SQLite counts pages in 32 bits.
-    let pages = (max / page.unsigned_abs().max(1)).clamp(1, 0xffff_fffe);
-    let sql = format!("pragma max_page_count = {pages}");
-    sqlx::query(sqlx::AssertSqlSafe(sql))
+    sqlx::query(AssertSqlSafe(size_bound_sql(max, page)))
         .execute(connection)
         .await
         .map(drop)
+}
+
+pub(super) fn size_bound_sql(max_bytes: u64, page_size: i64) -> String {
+    // SQLite counts pages in 32 bits.
+    let pages = (max_bytes / page_size.unsigned_abs().max(1)).clamp(1, 0xffff_fffe);
+    format!("pragma max_page_count = {pages}")
 }
 
 /// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so

@@ -9,10 +9,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
 use super::super::{Reservation, ReserveError, Row};
+use super::batch_connection::ScriptRow;
 use super::batch_counters::BatchCounters;
 use super::counter::{Counter, CounterKey};
 use super::script::Script;
@@ -176,27 +174,23 @@ fn parse_per(word: &str) -> Per {
 }
 
 /// Reads the counters from the result of [`add_counter_query`].
-pub(super) fn read_counters(rows: &[SqliteRow]) -> Result<BatchCounters, sqlx::Error> {
-    let highest_id = rows
-        .first()
-        .map(|row| row.try_get(6))
-        .transpose()?
-        .unwrap_or(0);
-    let read = |row: &SqliteRow| {
+pub(super) fn read_counters(rows: &[ScriptRow]) -> Result<BatchCounters, sqlx::Error> {
+    let highest_id = rows.first().map(|row| row.get(6)).transpose()?.unwrap_or(0);
+    let read = |row: &ScriptRow| {
         let key = (
-            row.try_get(0)?,
-            row.try_get(1)?,
-            row.try_get(2)?,
-            parse_per(row.try_get(3)?),
+            row.get(0)?,
+            row.get(1)?,
+            row.get(2)?,
+            parse_per(&row.get::<String>(3)?),
         );
-        let unsigned = |column| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
+        let unsigned = |column| row.get::<i64>(column).map(i64::unsigned_abs);
         let counter = Counter {
-            id: row.try_get(6)?,
-            window_start: row.try_get(4)?,
+            id: row.get(6)?,
+            window_start: row.get(4)?,
             used: unsigned(5)?,
             set_aside: unsigned(7)?,
-            limit: row.try_get::<Option<i64>, _>(8)?.map(i64::unsigned_abs),
-            instance: row.try_get(9)?,
+            limit: row.get::<Option<i64>>(8)?.map(i64::unsigned_abs),
+            instance: row.get(9)?,
         };
         Ok((key, counter))
     };

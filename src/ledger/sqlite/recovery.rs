@@ -60,20 +60,12 @@ impl WriterTask {
                 Err(error)
                     if at_most > 1 && (Fault::is_row_error(&error) || Fault::is_full(&error)) =>
                 {
-                    sqlx::query("rollback")
-                        .execute(&mut self.connection)
-                        .await
-                        .ok();
-                    self.counters.clear();
+                    self.roll_back().await;
                     self.backlog.put_back(batch);
                     at_most = 1;
                 }
                 Err(error) if Fault::is_row_error(&error) => {
-                    sqlx::query("rollback")
-                        .execute(&mut self.connection)
-                        .await
-                        .ok();
-                    self.counters.clear();
+                    self.roll_back().await;
                     // The units of the discarded rows stay used.
                     let held = batch.settlements.iter().flat_map(|end| &end.held);
                     held.for_each(|held| self.set_aside.end(held));
@@ -138,8 +130,7 @@ impl WriterTask {
         }
         // A transaction may still be open. After this, the next statement starts in a clean state
         // in any case.
-        let _ = sqlx::query("rollback").execute(&mut self.connection).await;
-        self.counters.clear();
+        self.roll_back().await;
         if self
             .health
             .failure

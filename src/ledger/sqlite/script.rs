@@ -1,16 +1,21 @@
-//! Sends several statements to SQLite's thread in one step.
+//! Several statements with their bound values, as one step.
 //!
 //! Rows of calls are bound values of one multi-row `values`, because every call pays for this
 //! statement. Rarer rows are one JSON array (`json_each`), so the text of the statement does not
-//! depend on their number. In both forms the number of thread switches is independent of the number
-//! of rows. One statement per row would be 5 to 8 times slower.
+//! depend on their number. One statement per row would be 5 to 8 times slower.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use serde::Serialize;
+use sqlx::error::BoxDynError;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, Sqlite, SqliteConnection, Type};
+use sqlx::{Arguments as _, AssertSqlSafe, SqliteConnection};
 
 use super::super::{Row, State};
 use super::checksum;
+use crate::call::InvocationId;
 
 /// Writes the rows of started and of ended calls. An existing row is updated only if it is still
 /// reserved, so a call ends once. An empty set of counters refunds the row's units.
@@ -26,32 +31,49 @@ const WRITE_ROWS: [&str; 2] = [
 ];
 const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 
-/// Statements and their bound values. The texts are constants of this folder, so it is safe to join
-/// them. Values are always bound.
+/// Statements, in order. The texts are constants of this folder, so it is safe to join them. Values
+/// are always bound.
 #[derive(Default)]
 pub(super) struct Script {
-    sql: String,
-    values: BoundValues,
+    pub(super) statements: Vec<Statement>,
+}
+
+/// A statement with its bound values.
+pub(super) struct Statement {
+    pub(super) sql: Cow<'static, str>,
+    pub(super) values: Vec<SqlValue>,
+}
+
+/// A bound value.
+#[derive(Debug, Clone)]
+pub(super) enum SqlValue {
+    Null,
+    Integer(i64),
+    Text(Arc<str>),
+    Json(String),
+    Word(&'static str),
+    Id(InvocationId),
 }
 
 impl Script {
-    pub(super) fn add_statement(&mut self, sql: &'static str) {
-        self.add_separator();
-        self.sql.push_str(sql);
+    pub(super) fn is_empty(&self) -> bool {
+        self.statements.is_empty()
     }
 
-    /// Adds statements with one bound number.
+    pub(super) fn add_statement(&mut self, sql: &'static str) {
+        self.add(sql.into(), Vec::new());
+    }
+
+    /// Adds a statement with one bound number.
     pub(super) fn add_with_number(&mut self, sql: &'static str, number: i64) {
-        self.add_statement(sql);
-        self.values.push(number);
+        self.add(sql.into(), vec![SqlValue::Integer(number)]);
     }
 
     /// Adds a statement over `rows`, unless there are none.
     pub(super) fn add_with_rows(&mut self, sql: &'static str, rows: &[impl Serialize]) {
         if !rows.is_empty() {
-            self.add_statement(sql);
-            self.values
-                .push(serde_json::to_string(rows).unwrap_or_default());
+            let rows = serde_json::to_string(rows).unwrap_or_default();
+            self.add(sql.into(), vec![SqlValue::Json(rows)]);
         }
     }
 
@@ -62,89 +84,117 @@ impl Script {
         &mut self,
         rows: impl Iterator<Item = (&'a Row, Option<String>)>,
     ) {
-        let before = self.values.inner.len();
-        let mut count = 0;
+        let mut values = Vec::with_capacity(rows.size_hint().0 * ROW_COLUMNS);
         for (row, charged) in rows {
-            self.values.push_row(row);
-            self.values.push(charged);
-            count += 1;
+            values.extend(row_values(row, charged));
         }
-        if count == 0 {
+        if values.is_empty() {
             return;
         }
-        let rounded = usize::next_power_of_two(count);
-        for _ in count * ROW_COLUMNS..rounded * ROW_COLUMNS {
-            self.values.push(None::<i64>);
-        }
-        debug_assert_eq!(self.values.inner.len() - before, rounded * ROW_COLUMNS);
-        self.add_separator();
-        self.sql
-            .reserve(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
-        self.sql.push_str(WRITE_ROWS[0]);
+        let rounded = usize::next_power_of_two(values.len() / ROW_COLUMNS);
+        values.resize(rounded * ROW_COLUMNS, SqlValue::Null);
+        let mut sql = String::with_capacity(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
+        sql.push_str(WRITE_ROWS[0]);
         for at in 0..rounded {
-            self.sql.push_str(if at == 0 { "" } else { "," });
-            self.sql.push_str(ROW_PLACEHOLDERS);
+            sql.push_str(if at == 0 { "" } else { "," });
+            sql.push_str(ROW_PLACEHOLDERS);
         }
-        self.sql.push_str(WRITE_ROWS[1]);
+        sql.push_str(WRITE_ROWS[1]);
+        self.add(sql.into(), values);
     }
 
-    fn add_separator(&mut self) {
-        if !self.sql.is_empty() {
-            self.sql.push_str("; ");
-        }
+    fn add(&mut self, sql: Cow<'static, str>, values: Vec<SqlValue>) {
+        self.statements.push(Statement { sql, values });
     }
 
-    /// Runs all statements. Returns the rows of all of them, in order.
+    /// Runs all statements on a connection of sqlx. Returns the rows of all of them, in order.
     pub(super) async fn run(
         self,
         connection: &mut SqliteConnection,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        if self.sql.is_empty() {
+        if self.is_empty() {
             return Ok(Vec::new());
         }
-        sqlx::query_with(AssertSqlSafe(self.sql), self.values.inner)
+        let (mut sql, mut arguments) = (String::new(), SqliteArguments::default());
+        for statement in self.statements {
+            sql.push_str(if sql.is_empty() { "" } else { "; " });
+            sql.push_str(&statement.sql);
+            for value in statement.values {
+                value.add_to(&mut arguments).map_err(sqlx::Error::Encode)?;
+            }
+        }
+        sqlx::query_with(AssertSqlSafe(sql), arguments)
             .fetch_all(connection)
             .await
     }
 }
 
-const ROW_COLUMNS: usize = 23;
-
-/// Bound values, in order.
-#[derive(Default)]
-struct BoundValues {
-    inner: SqliteArguments,
+impl SqlValue {
+    fn add_to(self, arguments: &mut SqliteArguments) -> Result<(), BoxDynError> {
+        match self {
+            Self::Null => arguments.add(None::<i64>),
+            Self::Integer(number) => arguments.add(number),
+            Self::Text(text) => arguments.add(text),
+            Self::Json(text) => arguments.add(text),
+            Self::Word(word) => arguments.add(word),
+            Self::Id(id) => arguments.add(id.as_bytes().to_vec()),
+        }
+    }
 }
 
-impl BoundValues {
-    fn push<'t>(&mut self, value: impl Encode<'t, Sqlite> + Type<Sqlite>) {
-        // Only values with a failing encoder cause an error; texts, numbers and bytes do not.
-        let _ = self.inner.add(value);
+impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
     }
+}
 
-    /// Adds a row in the column order of [`WRITE_ROWS`], without its counters.
-    fn push_row(&mut self, row: &Row) {
-        self.push(row.id.as_bytes().to_vec());
-        self.push(row.tool.clone());
-        self.push(row.caller.clone());
-        self.push(row.run_id.clone());
-        self.push(row.tool_use_id.clone());
-        self.push(row.state.as_str());
-        self.push(row.kind.map(|kind| kind.as_str()));
-        self.push(row.effect.as_str());
-        self.push(row.cache.as_str());
-        self.push(row.attempts);
-        self.push(row.started_at.as_millisecond());
-        self.push(row.duration_us);
-        self.push(row.arguments.clone());
-        self.push(row.result.clone());
-        self.push(row.origin.map(|id| id.as_bytes().to_vec()));
-        self.push(row.meta.clone());
-        self.push(row.idempotency_key.clone());
-        self.push(row.fingerprint.clone());
-        self.push(row.key_until.map(|until| until.as_millisecond()));
-        self.push((row.state != State::Reserved).then(|| checksum::row_checksum(row)));
-        self.push(row.parent.map(|id| id.as_bytes().to_vec()));
-        self.push(row.detail.clone());
+impl From<i64> for SqlValue {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
     }
+}
+
+impl From<Arc<str>> for SqlValue {
+    fn from(text: Arc<str>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<InvocationId> for SqlValue {
+    fn from(id: InvocationId) -> Self {
+        Self::Id(id)
+    }
+}
+
+const ROW_COLUMNS: usize = 23;
+
+/// The values of a row, in the column order of [`WRITE_ROWS`].
+fn row_values(row: &Row, charged: Option<String>) -> [SqlValue; ROW_COLUMNS] {
+    let sum = (row.state != State::Reserved).then(|| i64::from(checksum::row_checksum(row)));
+    [
+        row.id.into(),
+        row.tool.clone().into(),
+        row.caller.clone().into(),
+        row.run_id.clone().into(),
+        row.tool_use_id.clone().into(),
+        SqlValue::Word(row.state.as_str()),
+        row.kind
+            .map_or(SqlValue::Null, |kind| SqlValue::Word(kind.as_str())),
+        SqlValue::Word(row.effect.as_str()),
+        SqlValue::Word(row.cache.as_str()),
+        i64::from(row.attempts).into(),
+        row.started_at.as_millisecond().into(),
+        row.duration_us.into(),
+        row.arguments.clone().into(),
+        row.result.clone().into(),
+        row.origin.into(),
+        row.meta.clone().into(),
+        row.idempotency_key.clone().into(),
+        row.fingerprint.clone().into(),
+        row.key_until.map(Timestamp::as_millisecond).into(),
+        sum.into(),
+        row.parent.into(),
+        row.detail.clone().into(),
+        charged.map_or(SqlValue::Null, SqlValue::Json),
+    ]
 }

@@ -26,6 +26,7 @@ use super::super::writer_queue::{
 };
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
+use super::batch_connection::BatchConnection;
 use super::checksum;
 use super::commit_marker::{HeadFile, is_hours_conflict};
 use super::fault::Fault;
@@ -48,7 +49,9 @@ const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct WriterTask {
+    /// For all work but batches.
     pub(super) connection: SqliteConnection,
+    pub(super) batches: BatchConnection,
     pub(super) head: HeadFile,
     /// Commits since the last check of the log's length.
     pub(super) commits_since_check: u32,
@@ -72,6 +75,7 @@ pub(super) struct WriterTask {
 /// Starts the writer's task.
 pub(super) fn spawn_writer(
     connection: SqliteConnection,
+    batches: BatchConnection,
     head: HeadFile,
     set_aside: SetAside,
     file: &Path,
@@ -93,6 +97,7 @@ pub(super) fn spawn_writer(
     let commits_since_check = CHECK_INTERVAL_COMMITS;
     let task = WriterTask {
         connection,
+        batches,
         head,
         commits_since_check,
         health,
@@ -171,6 +176,7 @@ impl WriterTask {
                 if self.has_stopped() {
                     return self.abandon_files(operations);
                 }
+                self.batches.close().await;
                 let _ = self.connection.close().await;
                 let _ = reply.send(Ok(()));
                 break;
@@ -194,8 +200,9 @@ impl WriterTask {
         }
         // Closing the connection would make SQLite copy the write-ahead log into the database and
         // delete it. A log of uncertain content must not overwrite the database. The forgotten
-        // connection keeps one thread until the process ends soon.
+        // connections keep their threads until the process ends soon.
         std::mem::forget(self.connection);
+        std::mem::forget(self.batches);
     }
 
     /// Executes the operations in order. Rows are grouped; every other operation runs between two
@@ -350,8 +357,7 @@ impl WriterTask {
         match self.commit_timed(batch).await {
             Err(error) if Fault::is_full(&error) => {
                 // The commit has failed as a whole, so nothing of it is in the file.
-                let _ = sqlx::query("rollback").execute(&mut self.connection).await;
-                self.counters.clear();
+                self.roll_back().await;
                 self.checkpoint().await;
                 if self.has_stopped() {
                     return Err(error);
@@ -372,9 +378,13 @@ impl WriterTask {
         self.check_files_present()?;
         // The writer stops if it is uncertain whether a failed commit is in the file.
         self.set_aside.restore();
-        let (connection, counters) = (&mut self.connection, &mut self.counters);
         let committed = batch
-            .commit(connection, counters, &self.set_aside, durations)
+            .commit(
+                &self.batches,
+                &mut self.counters,
+                &self.set_aside,
+                durations,
+            )
             .await;
         let is_conflict = |error| is_counter_conflict(error) || is_hours_conflict(error);
         if !committed.as_ref().is_err_and(is_conflict) {
@@ -382,12 +392,24 @@ impl WriterTask {
         }
         // Another process has changed a counter, or has counted hours. The retry reads both from the
         // file.
-        sqlx::query("rollback").execute(&mut *connection).await?;
-        counters.clear();
+        self.roll_back().await;
         self.set_aside.restore();
         batch
-            .commit(connection, counters, &self.set_aside, durations)
+            .commit(
+                &self.batches,
+                &mut self.counters,
+                &self.set_aside,
+                durations,
+            )
             .await
+    }
+
+    /// Ends the transaction that a failure has left open, and forgets what it has read.
+    pub(super) async fn roll_back(&mut self) {
+        // Without a transaction, SQLite reports an error.
+        let _ = sqlx::query("rollback").execute(&mut self.connection).await;
+        self.batches.roll_back().await;
+        self.counters.clear();
     }
 
     async fn commit_timed(&mut self, batch: &Batch) -> Result<Decisions, sqlx::Error> {
