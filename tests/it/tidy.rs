@@ -274,7 +274,11 @@ fn axum_and_sqlx_stay_in_their_modules() {
         &["redis::{", "redis::aio", "redis::cmd"],
         &["middleware/cache/"],
     );
-    assert_absent("", &["rusqlite::"], &["tools/sql/sqlite/"]);
+    assert_absent(
+        "",
+        &["rusqlite::"],
+        &["tools/sql/sqlite/", "ledger/sqlite/batch_connection.rs"],
+    );
     assert_absent("", &["rmcp::"], &["mcp/", "tools/mcp/", "http/mcp/"]);
     assert_absent(
         "",

@@ -16,8 +16,8 @@ use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::oneshot;
 
-use super::open::{BUSY_TIMEOUT, MAX_LOG_BYTES, name_process_sql, size_bound_sql};
 use super::script::{Script, SqlValue, Statement};
+use super::writer_settings::{BUSY_TIMEOUT, bound_size, name_process, writer_pragmas};
 
 /// Maximum number of prepared statements. Rows of calls have one for each power of two up to the
 /// longest batch, the rest is about 15 more.
@@ -109,15 +109,11 @@ fn connect(
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
-    // As `open.rs` sets them on the connection of sqlx.
-    connection.execute_batch(&format!(
-        "pragma synchronous = full; pragma foreign_keys = on; pragma wal_autocheckpoint = 0; \
-         pragma journal_size_limit = {MAX_LOG_BYTES}"
-    ))?;
-    connection.execute_batch(&name_process_sql(process))?;
+    connection.execute_batch(&writer_pragmas())?;
+    connection.execute_batch(&name_process(process))?;
     if let Some(max) = max_bytes {
         let page = connection.query_row("pragma page_size", [], |row| row.get(0))?;
-        connection.execute_batch(&size_bound_sql(max, page))?;
+        connection.execute_batch(&bound_size(max, page))?;
     }
     Ok(connection)
 }

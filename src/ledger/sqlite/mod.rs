@@ -1,6 +1,7 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! - `engine.rs` implements the trait. `open.rs` prepares the file, and `migrations.rs` its schema.
+//!   `writer_settings.rs` has the settings of the connections that write.
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit. `script.rs` holds its statements, and
@@ -57,6 +58,7 @@ mod transfer;
 mod trim;
 mod wal;
 mod writer;
+mod writer_settings;
 
 pub(super) use engine::SqliteLedger;
 pub(super) use transfer::{SqliteSource, SqliteTarget};

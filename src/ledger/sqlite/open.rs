@@ -5,10 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind as IoErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePool};
 
 use super::super::{Error, Settings};
@@ -17,15 +16,12 @@ use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
 use super::quota::LOSE_UNITS;
+use super::writer_settings::{self, BUSY_TIMEOUT, writer_options};
 use super::{migrations, settle, wal};
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
 const READER_CONNECTIONS: u32 = 4;
-/// How long a statement waits for another process that writes.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum length of the log's file when the log restarts, in bytes: 16 MiB.
-pub(super) const MAX_LOG_BYTES: &str = "16777216";
 /// Files up to this size are checked page by page at the start, which takes up to about 150 ms.
 const QUICK_CHECK_BYTES: u64 = 64 << 20;
 /// Up to this size the check also compares indexes with their rows, which takes four times as long.
@@ -43,20 +39,6 @@ pub(super) struct OpenedLedger {
     pub(super) readers: SqlitePool,
     pub(super) lock: File,
     pub(super) process: ProcessLock,
-}
-
-fn writer_options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(BUSY_TIMEOUT)
-        .foreign_keys(true)
-        // The writer makes the checkpoints; see `wal.rs`.
-        .pragma("wal_autocheckpoint", "0")
-        // A long read can make the log long. When the log restarts, its file is cut to this length.
-        .pragma("journal_size_limit", MAX_LOG_BYTES)
-        .disable_statement_logging()
 }
 
 pub(super) async fn open_file(
@@ -221,14 +203,10 @@ async fn open_head(
 
 /// Tells the statements of a writing connection the number of this process.
 async fn name_process(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(AssertSqlSafe(name_process_sql(number)))
+    sqlx::raw_sql(AssertSqlSafe(writer_settings::name_process(number)))
         .execute(connection)
         .await
         .map(drop)
-}
-
-pub(super) fn name_process_sql(number: i64) -> String {
-    format!("create temp view this_process as select {number} as number")
 }
 
 /// Refuses to start with a log whose database is missing. The log holds commits that a new database
@@ -464,16 +442,10 @@ async fn set_size_bound(
     let page: i64 = sqlx::query_scalar("pragma page_size")
         .fetch_one(&mut *connection)
         .await?;
-    sqlx::query(AssertSqlSafe(size_bound_sql(max, page)))
+    sqlx::query(AssertSqlSafe(writer_settings::bound_size(max, page)))
         .execute(connection)
         .await
         .map(drop)
-}
-
-pub(super) fn size_bound_sql(max_bytes: u64, page_size: i64) -> String {
-    // SQLite counts pages in 32 bits.
-    let pages = (max_bytes / page_size.unsigned_abs().max(1)).clamp(1, 0xffff_fffe);
-    format!("pragma max_page_count = {pages}")
 }
 
 /// Settles calls that an ended process left reserved. Whether they had an effect is unknown, so
