@@ -116,7 +116,8 @@ impl Handler {
         (self.find_peer)(extensions).unwrap_or_else(|| self.operator.clone())
     }
 
-    fn list_snapshot(&self, caller: &Arc<Caller>) -> ListSnapshot {
+    /// The list of this caller, to wait for its changes.
+    pub fn list_snapshot(&self, caller: &Arc<Caller>) -> ListSnapshot {
         ListSnapshot::new(self.registry.clone(), self.lists.clone(), caller.clone())
     }
 

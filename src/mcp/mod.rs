@@ -26,3 +26,4 @@ pub use failure::JsonRpcFailure;
 pub use handler::{Handler, INITIALIZE_PARAMS, VERSIONS};
 pub(crate) use meta::trace_from_meta;
 pub use peer::{McpPeer, Toolset};
+pub use subscribers::ListSnapshot;

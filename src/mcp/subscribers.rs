@@ -12,7 +12,7 @@ use crate::registry::Registry;
 
 /// The digest of one caller's list, as of the last check. Only changes that this caller can see
 /// count, so it learns nothing about the tools of others.
-pub(super) struct ListSnapshot {
+pub struct ListSnapshot {
     registry: Arc<Registry>,
     lists: Arc<ToolLists>,
     caller: Arc<Caller>,
@@ -34,7 +34,7 @@ impl ListSnapshot {
     }
 
     /// Returns when this caller's list has changed. It never returns when the registry is gone.
-    pub(super) async fn wait_for_change(&mut self) {
+    pub async fn wait_for_change(&mut self) {
         loop {
             if self.changes.changed().await.is_err() {
                 return std::future::pending().await;

@@ -27,11 +27,13 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &[
             "http/auth.rs",
             "http/body.rs",
+            "http/mcp/listen.rs",
             "http/mcp/mod.rs",
             "http/mcp/routes.rs",
             "http/mcp/sessions.rs",
             "http/mcp/stateless.rs",
             "http/mcp/streams.rs",
+            "http/mcp/valid_request.rs",
             "http/state.rs",
         ],
     ),

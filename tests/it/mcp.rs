@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
+use axum::response::Response;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib::call::{Content, Resource};
@@ -711,6 +713,33 @@ async fn listener_is_notified_of_list_changes() {
     );
     let nothing = tokio::time::timeout(Duration::from_millis(100), next_message(&mut bob)).await;
     assert!(nothing.is_err(), "bob's list is what it was: {nothing:?}");
+}
+
+/// A subscription to the list of tools only is answered by `http/mcp/listen.rs`, all others by rmcp.
+#[tokio::test]
+async fn both_kinds_of_subscriptions_have_the_same_form() {
+    let app = TestApp::new([add_tool()]).await;
+    let listen = |notifications: Value| {
+        let params = json!({"notifications": notifications});
+        app.respond(modern_request("subscriptions/listen", params, None))
+    };
+    let (plain, wider) = (
+        listen(json!({"toolsListChanged": true})).await,
+        listen(json!({"toolsListChanged": true, "promptsListChanged": false})).await,
+    );
+    let headers = |response: &Response| {
+        let mut headers = response.headers().clone();
+        headers.remove("x-request-id");
+        headers
+    };
+    assert_eq!(headers(&plain), headers(&wider));
+    let (mut plain, mut wider) = (plain.into_body(), wider.into_body());
+    let mut first = next_message(&mut wider).await.unwrap();
+    first["params"]["notifications"] = json!({"toolsListChanged": true});
+    assert_eq!(next_message(&mut plain).await, Some(first));
+    app.post("/tools/add/disable", json!({})).await;
+    let frame = async |body: &mut Body| body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(frame(&mut plain).await, frame(&mut wider).await);
 }
 
 #[tokio::test]

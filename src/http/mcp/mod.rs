@@ -8,9 +8,12 @@
 //! - `message`: invalid messages
 //! - `streams`: how many streams may be open
 //! - `toolbox`: `/mcp/` and `/mcp/{toolset}`, for clients of MCP Toolbox
-//! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp.
-//!   All other requests go to rmcp, which reports what is wrong with them.
+//! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp
+//! - `listen`: answers the plain subscription of 2026-07-28, whose streams stay open, without rmcp
+//! - `valid_request`: which requests these two may take. All others go to rmcp, which reports what
+//!   is wrong with them.
 
+mod listen;
 mod message;
 mod routes;
 mod sessions;
@@ -18,6 +21,7 @@ mod stateless;
 pub(super) mod streams;
 mod strip_event_ids;
 mod toolbox;
+mod valid_request;
 
 use std::sync::Arc;
 
@@ -44,6 +48,8 @@ const SESSION_HEADER: &str = "mcp-session-id";
 const VERSION_HEADER: &str = "mcp-protocol-version";
 /// The version without sessions.
 const STATELESS_VERSION: &str = "2026-07-28";
+/// The method whose answer is a stream without end (2026-07-28).
+const LISTEN_METHOD: &str = "subscriptions/listen";
 
 /// The MCP server behind the routes. Clones share it.
 #[derive(Clone)]

@@ -17,10 +17,13 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 
+use super::listen::ToolListSubscription;
 use super::message::{self, Message};
 use super::sessions::{Session, UseError};
 use super::streams::key_revoked;
-use super::{McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless};
+use super::{
+    LISTEN_METHOD, McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless,
+};
 use crate::call::Caller;
 use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
@@ -39,9 +42,6 @@ fn session_id(headers: &HeaderMap) -> Option<&str> {
         .get(SESSION_HEADER)
         .map(|id| id.to_str().unwrap_or_default())
 }
-
-/// The method whose answer is a stream without end (2026-07-28).
-const LISTEN_METHOD: &str = "subscriptions/listen";
 
 fn is_modern(headers: &HeaderMap) -> bool {
     headers
@@ -230,6 +230,12 @@ async fn answer_message(
                     &parts.headers,
                     &peer.caller,
                 );
+                if peer.toolset.is_none()
+                    && let Some(plain) = ToolListSubscription::read(&parts.headers, &message)
+                {
+                    let snapshot = service.handler.list_snapshot(&peer.caller);
+                    return Ok(plain.stream(snapshot, end, slot));
+                }
                 let response = service.forward_to_rmcp(parts, body, peer).await;
                 Ok(stream_until(end, slot, response))
             }

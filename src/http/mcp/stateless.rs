@@ -8,25 +8,19 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use rmcp::model::ClientCapabilities;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::message::{self, Message, error_response};
-use super::{STATELESS_VERSION, VERSION_HEADER};
+use super::valid_request::{ValidRequest, has_only, single_header};
 use crate::call::{Caller, JsonObject};
 use crate::http::problem::with_failure_status;
 use crate::mcp::{
     Handler, JsonRpcFailure, McpPeer, PrepareError, PreparedCall, Reply, prepare_call,
 };
 use crate::registry::{Catalog, Registry};
-
-/// The two keys that `_meta` of a request of 2026-07-28 must have.
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// A valid plain call.
 pub(super) struct StatelessCall {
@@ -147,53 +141,18 @@ fn is_plain_call(
     catalog: &Arc<Catalog>,
     caller: &Caller,
 ) -> bool {
-    let only = |name: &str| {
-        let mut all = headers.get_all(name).iter();
-        all.next().filter(|_| all.next().is_none())?.to_str().ok()
-    };
-    let has = |name: &str, value: &str| only(name) == Some(value);
-    let accepts = || {
-        let kinds = || {
-            only(ACCEPT.as_str())
-                .unwrap_or_default()
-                .split(',')
-                .map(str::trim)
-        };
-        ["application/json", "text/event-stream"]
-            .iter()
-            .all(|wanted| kinds().any(|kind| kind == *wanted))
-    };
-    let has_only = |fields: &JsonObject, known: &[&str]| {
-        fields.keys().all(|key| known.contains(&key.as_str()))
-    };
-    let params = message.fields.get("params").and_then(Value::as_object);
-    let is_call = message.id.is_some()
-        && message.method() == Some("tools/call")
-        && has_only(&message.fields, &["jsonrpc", "id", "method", "params"])
-        && has(CONTENT_TYPE.as_str(), "application/json")
-        && has(VERSION_HEADER, STATELESS_VERSION)
-        && has("mcp-method", "tools/call")
-        && accepts();
-    let Some(params) = params.filter(|_| is_call) else {
+    let Some(request) = ValidRequest::read(headers, message, "tools/call") else {
         return false;
     };
-    let Some(name) = params.get("name").and_then(Value::as_str) else {
+    let Some(name) = request.params.get("name").and_then(Value::as_str) else {
         return false;
     };
-    let Some(meta) = params.get("_meta").and_then(Value::as_object) else {
-        return false;
-    };
-    has_only(params, &["name", "arguments", "_meta"])
-        && has("mcp-name", name)
+    let client = &request.client;
+    has_only(request.params, &["name", "arguments", "_meta"])
+        && single_header(headers, "mcp-name") == Some(name)
         && !name.starts_with("=?")
-        && params.get("arguments").is_none_or(Value::is_object)
-        && meta.get(META_VERSION).and_then(Value::as_str) == Some(STATELESS_VERSION)
-        && meta
-            .get(META_CAPABILITIES)
-            .and_then(|capabilities| ClientCapabilities::deserialize(capabilities).ok())
-            .is_some_and(|client| {
-                client.elicitation.is_none() || !handler.may_ask(catalog, name, caller)
-            })
-        && !meta.contains_key("progressToken")
+        && request.params.get("arguments").is_none_or(Value::is_object)
+        && (client.elicitation.is_none() || !handler.may_ask(catalog, name, caller))
+        && !request.meta.contains_key("progressToken")
         && !handler.has_header_parameters(catalog, name, caller)
 }
