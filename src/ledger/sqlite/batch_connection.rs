@@ -37,7 +37,7 @@ type Reply = oneshot::Sender<Result<Vec<ScriptRow>, sqlx::Error>>;
 
 /// The handle of the connection. The connection closes when it is dropped.
 pub(super) struct BatchConnection {
-    scripts: mpsc::Sender<(Script, Reply)>,
+    scripts: mpsc::SyncSender<(Script, Reply)>,
     closed: oneshot::Receiver<()>,
 }
 
@@ -49,7 +49,8 @@ impl BatchConnection {
         max_bytes: Option<u64>,
     ) -> Result<Self, sqlx::Error> {
         let path = path.to_owned();
-        let (scripts, waiting) = mpsc::channel::<(Script, Reply)>();
+        // The writer sends the next script after the answer, so it never waits for room.
+        let (scripts, waiting) = mpsc::sync_channel::<(Script, Reply)>(1);
         let (opened, is_open) = oneshot::channel();
         let (close, closed) = oneshot::channel();
         let serve = move || {
