@@ -24,8 +24,9 @@ from lib import calls, load, python, service
 from lib.service import fail
 
 WARM_UP, COUNTS, CALLS = 20, 5, 20
-# The threads of the ledger have this name. What they do is counted apart: under load, one commit serves many calls.
-LEDGER_THREAD = "sqlx-sqlite"
+# The threads of the ledger have these names; older programs have the second only. What they do is counted apart: under load, one
+# commit serves many calls.
+LEDGER_THREADS = ("ledger-writ", "sqlx-sqlite")
 COMMIT_S, PAUSE_S = 30, 0.0005
 NOISE = {"call": 0.03, "ledger": 0.06}  # by which counts of one program differ, at most
 MEMORY = "/dev/shm"
@@ -131,9 +132,9 @@ class Counted(service.Server):
         counts = re.findall(r"Th (\d+) +([\d,]+)", self.control("-e"))
         if not self.ledger_threads:
             names = self.thread_names()
-            self.ledger_threads = {thread for thread, name in names.items() if name.startswith(LEDGER_THREAD)}
+            self.ledger_threads = {thread for thread, name in names.items() if name.startswith(LEDGER_THREADS)}
             if not self.ledger_threads:
-                fail(f"no thread's name begins with {LEDGER_THREAD}: {names}")
+                fail(f"no thread's name begins with {' or '.join(LEDGER_THREADS)}: {names}")
         found = {"call": 0, "ledger": 0}
         for thread, instructions in counts:
             found["ledger" if thread in self.ledger_threads else "call"] += int(instructions.replace(",", ""))

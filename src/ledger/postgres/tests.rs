@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use jiff::{Timestamp, ToSpan};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 
 use super::PostgresLedger;
 use super::lease::GRACE;
+use super::list::list_calls;
 use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
@@ -482,6 +484,29 @@ async fn changes_reach_other_replicas() {
         .run("insert into announcement (sender, change) values (gen_random_uuid(), '\"tools\"')")
         .await;
     assert_eq!(other.recv().await.unwrap(), SharedChange::Tools);
+}
+
+#[tokio::test]
+async fn lists_are_not_prepared_for_any_value() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let _schema = fixture.replica().await;
+    let pool = PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect(&fixture.settings.url).await.unwrap();
+    let run = async |sql: &'static str| sqlx::query(sql).execute(&pool).await.unwrap();
+    run("set search_path to toolcrib").await;
+    let query = Query {
+        tool: Some("t".into()),
+        state: Some(State::Unknown),
+        limit: 10,
+        ..Query::default()
+    };
+    list_calls(&pool, &query).await.unwrap();
+    let kept = sqlx::query_scalar::<_, String>("select statement from pg_prepared_statements");
+    let kept = kept.fetch_all(&pool).await.unwrap();
+    let lists = kept.iter().filter(|one| one.contains("from invocation"));
+    assert_eq!(lists.count(), 0, "{kept:?}");
 }
 
 #[tokio::test]
