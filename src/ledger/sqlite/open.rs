@@ -21,7 +21,7 @@ use super::{migrations, settle, wal};
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
-const READER_CONNECTIONS: u32 = 4;
+const READER_CONNECTIONS: u32 = 3;
 /// Files up to this size are checked page by page at the start, which takes up to about 150 ms.
 const QUICK_CHECK_BYTES: u64 = 64 << 20;
 /// Up to this size the check also compares indexes with their rows, which takes four times as long.
