@@ -11,7 +11,7 @@ use crate::call::CacheStatus;
 type CallerAndTool = (Arc<str>, Arc<str>);
 
 /// Caller, tool, calls, succeeded, failed, refused, cache hits.
-type TotalLine = (Arc<str>, Arc<str>, u64, u64, u64, u64, u64);
+pub(super) type TotalLine = (Arc<str>, Arc<str>, u64, u64, u64, u64, u64);
 
 /// The counts of added rows, for each caller and tool.
 #[derive(Default)]

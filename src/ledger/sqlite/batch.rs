@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::super::{AttemptRow, Row, StoredResult};
-use super::batch_connection::BatchConnection;
+use super::batch_connection::{BatchConnection, Start};
 use super::batch_counters::BatchCounters;
 use super::checksum;
 use super::commit_marker;
@@ -29,11 +29,13 @@ pub(super) const WRITE_RESULTS: &str = "insert into stored_result (key, tool, or
 /// Each batch with new results also deletes some expired ones, so that they do not accumulate.
 const DELETE_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
-pub(super) const WRITE_TOTALS: &str = "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) \
-    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6 from json_each(?) where true \
-    on conflict do update set calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
-    failed = failed + excluded.failed, refused = refused + excluded.refused, \
-    cache_hits = cache_hits + excluded.cache_hits";
+pub(super) const WRITE_TOTALS: [&str; 2] = [
+    "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) select * from (values ",
+    ") where column1 is not null \
+     on conflict do update set calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
+     failed = failed + excluded.failed, refused = refused + excluded.refused, \
+     cache_hits = cache_hits + excluded.cache_hits",
+];
 pub(super) const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
@@ -186,12 +188,19 @@ impl Batch {
         // `begin immediate` takes the write lock before the counters are read or checked, so no
         // other process can change them until the commit.
         let mut script = Script::default();
-        script.add_statement("begin immediate");
+        let mut start = if counters.is_empty() {
+            Start::Begin
+        } else {
+            Start::BeginUnchanged
+        };
+        let mut run = |script: &mut Script| {
+            connection.run(std::mem::take(&mut start), std::mem::take(script))
+        };
         let counted_until = match counters.counted_until {
             Some(known) => known,
             None => {
                 script.add_statement(hours::READ_COUNTED_UNTIL);
-                hours::read_counted_until(&connection.run(std::mem::take(&mut script)).await?)?
+                hours::read_counted_until(&run(&mut script).await?)?
             }
         };
         if quota::add_refunds(&self.settlements, &mut script) {
@@ -199,28 +208,31 @@ impl Batch {
         }
         let mut key_claims = KeyClaims::default();
         if keys::add_holder_query(&self.reservations, &mut script) {
-            key_claims = KeyClaims::from_rows(&connection.run(std::mem::take(&mut script)).await?)?;
+            key_claims = KeyClaims::from_rows(&run(&mut script).await?)?;
         }
         let counter_keys = self.counter_keys();
-        let mut quota = match counters.cached_counters(&counter_keys, &mut script) {
+        let mut quota = match counters.cached_counters(&counter_keys) {
             Some(known) => known,
             None => {
                 quota::add_counter_query(&counter_keys, &mut script);
-                quota::read_counters(&connection.run(std::mem::take(&mut script)).await?)?
+                quota::read_counters(&run(&mut script).await?)?
             }
         };
         let mut decisions = self.decide(&mut quota, &mut key_claims, set_aside);
         decisions.counted_until = counted_until;
-        let written = self
-            .write(
-                script,
-                connection,
-                &quota,
-                &key_claims,
-                &decisions,
-                durations,
-            )
-            .await;
+        let process = connection.process();
+        self.add_writes(
+            &mut script,
+            process,
+            &quota,
+            &key_claims,
+            &decisions,
+            durations,
+        );
+        let written = run(&mut script).await.and_then(|rows| {
+            let commits: i64 = rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)?;
+            Ok(commits.unsigned_abs())
+        });
         match written {
             Ok(commits) => {
                 let held = self.settlements.iter().flat_map(|end| &end.held);
@@ -288,19 +300,19 @@ impl Batch {
         }
     }
 
-    /// Writes the batch in the transaction that is open, and commits. Returns the number of the
-    /// commit.
-    async fn write(
+    /// Adds the statements that write the batch in the open transaction, and commit. The last row that
+    /// they return is the number of the commit.
+    fn add_writes(
         &self,
-        mut script: Script,
-        connection: &BatchConnection,
+        script: &mut Script,
+        process: i64,
         quota: &BatchCounters,
         key_claims: &KeyClaims,
         decisions: &BatchDecisions,
         durations: &[impl Serialize],
-    ) -> Result<u64, sqlx::Error> {
-        key_claims.add_release(&mut script);
-        quota.add_counter_updates(&mut script);
+    ) {
+        key_claims.add_release(script);
+        quota.add_counter_updates(script);
         let admitted = self
             .reservations
             .iter()
@@ -324,12 +336,13 @@ impl Batch {
         hours::forget_hours(
             written.chain(records.clone()).chain(settles.clone()),
             decisions.counted_until,
-            &mut script,
+            script,
         );
         let settled = settles
             .clone()
             .zip(decisions.settled_counters.iter().cloned());
         script.add_call_rows(
+            process,
             started
                 .into_iter()
                 .chain(records.clone().map(|row| (row, None)))
@@ -345,19 +358,16 @@ impl Batch {
             .map(shared_refusal_values)
             .collect();
         script.add_with_rows(UPDATE_SHARED_ROWS, &rows);
-        script.add_with_rows(WRITE_TOTALS, &totals.to_rows());
+        script.add_with_values(WRITE_TOTALS, totals.rows());
         script.add_with_rows(WRITE_LATENCIES, durations);
         let rows: Vec<_> = self.attempts.iter().map(attempt_values).collect();
         script.add_with_rows(WRITE_ATTEMPTS, &rows);
         let rows: Vec<_> = self.results.iter().map(result_values).collect();
         script.add_with_rows(DELETE_EXPIRED, &rows);
         script.add_with_rows(WRITE_RESULTS, &rows);
-        script.add_with_number(commit_marker::COUNT_COMMIT_AT, decisions.counted_until);
+        script.add_statement(commit_marker::COUNT_COMMIT);
         script.add_statement(commit_marker::READ_COMMITS);
         script.add_statement("commit");
-        let rows = connection.run(script).await?;
-        let commits: i64 = rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)?;
-        Ok(commits.unsigned_abs())
     }
 
     /// The calls that have ended.

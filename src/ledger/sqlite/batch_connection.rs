@@ -17,11 +17,36 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::oneshot;
 
 use super::script::{Script, SqlValue, Statement};
-use super::writer_settings::{BUSY_TIMEOUT, bound_size, name_process, writer_pragmas};
+use super::writer_settings::{BUSY_TIMEOUT, bound_size, writer_pragmas};
 
-/// Maximum number of prepared statements. Rows of calls have one for each power of two up to the
-/// longest batch, the rest is about 15 more.
+/// Maximum number of prepared statements. Each of the four statements with bound rows has one for
+/// each power of two up to the longest batch, the rest is about 15 more.
 const MAX_PREPARED: usize = 64;
+/// Changes when another connection has changed the file (SQLite, "PRAGMA data_version").
+const READ_VERSION: &str = "pragma data_version";
+
+/// How a script starts.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Start {
+    /// In the transaction that is open.
+    #[default]
+    Continue,
+    /// With a new transaction.
+    Begin,
+    /// With a new transaction, which fails if another connection has changed the file since the last
+    /// one began.
+    BeginUnchanged,
+}
+
+/// Another connection has changed the file, so what is known of its content may be wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("another connection has changed the ledger")]
+struct ChangedFile;
+
+/// Whether a [`Start::BeginUnchanged`] has failed.
+pub(super) fn is_changed_file(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::AnyDriverError(error) if error.is::<ChangedFile>())
+}
 
 /// A row that a script returned.
 pub(super) struct ScriptRow(Vec<Value>);
@@ -34,11 +59,13 @@ impl ScriptRow {
 }
 
 type Reply = oneshot::Sender<Result<Vec<ScriptRow>, sqlx::Error>>;
+type Work = (Start, Script, Reply);
 
 /// The handle of the connection. The connection closes when it is dropped.
 pub(super) struct BatchConnection {
-    scripts: mpsc::SyncSender<(Script, Reply)>,
+    work: mpsc::SyncSender<Work>,
     closed: oneshot::Receiver<()>,
+    process: i64,
 }
 
 impl BatchConnection {
@@ -50,19 +77,24 @@ impl BatchConnection {
     ) -> Result<Self, sqlx::Error> {
         let path = path.to_owned();
         // The writer sends the next script after the answer, so it never waits for room.
-        let (scripts, waiting) = mpsc::sync_channel::<(Script, Reply)>(1);
+        let (work, waiting) = mpsc::sync_channel::<Work>(1);
         let (opened, is_open) = oneshot::channel();
         let (close, closed) = oneshot::channel();
         let serve = move || {
-            let connection = match connect(&path, process, max_bytes) {
+            let connection = match connect(&path, max_bytes) {
                 Ok(connection) => connection,
                 Err(error) => return drop(opened.send(Err(to_sqlx(error)))),
             };
             if opened.send(Ok(())).is_err() {
                 return;
             }
-            for (script, reply) in waiting {
-                let _ = reply.send(run(&connection, &script.statements).map_err(to_sqlx));
+            let mut version = 0;
+            for (start, script, reply) in waiting {
+                let answer = begin(&connection, start, &mut version).and_then(|()| {
+                    let rows = run(&connection, &script.statements);
+                    rows.map_err(to_sqlx)
+                });
+                let _ = reply.send(answer);
             }
             drop(connection);
             let _ = close.send(());
@@ -70,18 +102,28 @@ impl BatchConnection {
         let thread = thread::Builder::new().name("ledger-writer".into());
         thread.spawn(serve).map_err(sqlx::Error::Io)?;
         is_open.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))?;
-        Ok(Self { scripts, closed })
+        Ok(Self {
+            work,
+            closed,
+            process,
+        })
+    }
+
+    /// The number of this process.
+    pub(super) fn process(&self) -> i64 {
+        self.process
     }
 
     /// Runs all statements. Returns the rows of all of them, in order. After an error the caller
     /// rolls back.
-    pub(super) async fn run(&self, script: Script) -> Result<Vec<ScriptRow>, sqlx::Error> {
-        if script.is_empty() {
-            return Ok(Vec::new());
-        }
+    pub(super) async fn run(
+        &self,
+        start: Start,
+        script: Script,
+    ) -> Result<Vec<ScriptRow>, sqlx::Error> {
         let (reply, answer) = oneshot::channel();
-        self.scripts
-            .send((script, reply))
+        self.work
+            .send((start, script, reply))
             .map_err(|_| sqlx::Error::WorkerCrashed)?;
         answer.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
@@ -91,32 +133,46 @@ impl BatchConnection {
         let mut script = Script::default();
         script.add_statement("rollback");
         // Without a transaction, SQLite reports an error.
-        let _ = self.run(script).await;
+        let _ = self.run(Start::Continue, script).await;
     }
 
     /// Closes the connection, and waits until it is closed.
     pub(super) async fn close(self) {
-        drop(self.scripts);
+        drop(self.work);
         let _ = self.closed.await;
     }
 }
 
-fn connect(
-    path: &Path,
-    process: i64,
-    max_bytes: Option<u64>,
-) -> Result<Connection, rusqlite::Error> {
+fn connect(path: &Path, max_bytes: Option<u64>) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
     connection.execute_batch(&writer_pragmas())?;
-    connection.execute_batch(&name_process(process))?;
     if let Some(max) = max_bytes {
         let page = connection.query_row("pragma page_size", [], |row| row.get(0))?;
         connection.execute_batch(&bound_size(max, page))?;
     }
     Ok(connection)
+}
+
+/// Starts a script. `version` is that of the file when the last transaction began.
+fn begin(connection: &Connection, start: Start, version: &mut i64) -> Result<(), sqlx::Error> {
+    let read = || {
+        connection.prepare_cached("begin immediate")?.execute([])?;
+        let mut version = connection.prepare_cached(READ_VERSION)?;
+        version.query_row([], |row| row.get(0))
+    };
+    let known = match start {
+        Start::Continue => return Ok(()),
+        Start::Begin => None,
+        Start::BeginUnchanged => Some(*version),
+    };
+    *version = read().map_err(to_sqlx)?;
+    match known {
+        Some(known) if known != *version => Err(sqlx::Error::AnyDriverError(Box::new(ChangedFile))),
+        _ => Ok(()),
+    }
 }
 
 fn run(
@@ -142,7 +198,7 @@ impl ToSql for SqlValue {
             Self::Null => ValueRef::Null,
             Self::Integer(number) => ValueRef::Integer(*number),
             Self::Text(text) => ValueRef::Text(text.as_bytes()),
-            Self::Json(text) => ValueRef::Text(text.as_bytes()),
+            Self::Owned(text) => ValueRef::Text(text.as_bytes()),
             Self::Word(word) => ValueRef::Text(word.as_bytes()),
             Self::Id(id) => ValueRef::Blob(id.as_bytes()),
         }))
@@ -194,5 +250,56 @@ fn to_sqlx(error: rusqlite::Error) -> sqlx::Error {
             }))
         }
         other => sqlx::Error::Protocol(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn open(folder: &tempfile::TempDir) -> (BatchConnection, Connection) {
+        let path = folder.path().join("x.db");
+        let other = Connection::open(&path).unwrap();
+        let prepare = "pragma journal_mode = wal; create table t (x integer)";
+        other.execute_batch(prepare).unwrap();
+        let batches = BatchConnection::open(&path, 1, None).await.unwrap();
+        (batches, other)
+    }
+
+    async fn insert(batches: &BatchConnection, start: Start) -> Result<(), sqlx::Error> {
+        let mut script = Script::default();
+        script.add_statement("insert into t values (1)");
+        script.add_statement("commit");
+        batches.run(start, script).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn change_by_another_connection_is_detected() {
+        let folder = tempfile::tempdir().unwrap();
+        let (batches, other) = open(&folder).await;
+        insert(&batches, Start::Begin).await.unwrap();
+        for _ in 0..3 {
+            insert(&batches, Start::BeginUnchanged).await.unwrap();
+        }
+        other.execute_batch("insert into t values (2)").unwrap();
+        let changed = insert(&batches, Start::BeginUnchanged).await.unwrap_err();
+        assert!(is_changed_file(&changed), "{changed}");
+        batches.roll_back().await;
+        insert(&batches, Start::Begin).await.unwrap();
+        insert(&batches, Start::BeginUnchanged).await.unwrap();
+        let count = other.query_row("select count(*) from t", [], |row| row.get(0));
+        assert_eq!(count, Ok(7));
+        batches.close().await;
+    }
+
+    #[tokio::test]
+    async fn other_failures_are_no_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let (batches, _other) = open(&folder).await;
+        let mut script = Script::default();
+        script.add_statement("select * from nowhere");
+        let failed = batches.run(Start::Begin, script).await;
+        assert!(failed.is_err_and(|error| !is_changed_file(&error)));
+        assert!(!is_changed_file(&sqlx::Error::RowNotFound));
     }
 }

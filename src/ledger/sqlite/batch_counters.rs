@@ -6,21 +6,27 @@ use jiff::Timestamp;
 
 use super::super::{Reservation, ReserveError};
 use super::counter::{Counter, CounterKey, Window, counter_key};
-use super::script::Script;
+use super::script::{Script, SqlValue};
 use super::set_aside::{CommittedCounter, HeldUnit, SetAside, UnitRequest};
 use crate::call::{Charge, Charged, InvocationId, Per};
 
 /// A counter with a new window counts from the next row on.
-const WRITE_COUNTERS: &str = "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, from_seq, calls, set_aside, instance) \
-    select value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, \
-    (select coalesce(max(seq), 0) + 1 from invocation) + (value->>9), value->>8, value->>10, value->>11 from json_each(?) where true \
-    on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
-    from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
-    carried = iif(window_start = excluded.window_start, carried, 0), set_aside = excluded.set_aside, \
-    lost_units = iif(window_start = excluded.window_start, lost_units, 0), window_start = excluded.window_start";
-/// Counters whose units were set aside, given back, or taken over by rows.
-const WRITE_SET_ASIDE: &str = "update quota set used = one.value->>4, set_aside = one.value->>5 from json_each(?) as one \
-    where tool = one.value->>0 and caller = one.value->>1 and run = one.value->>2 and per = one.value->>3";
+const WRITE_COUNTERS: [&str; 2] = [
+    "insert into quota (tool, caller, run, per, window_start, used, counted_at, id, calls, from_seq, set_aside, instance) \
+     select column1, column2, column3, column4, column5, column6, column7, column8, column9, \
+     (select coalesce(max(seq), 0) + 1 from invocation) + column10, column11, column12 from (values ",
+    ") where column1 is not null \
+     on conflict (tool, caller, run, per) do update set used = excluded.used, calls = excluded.calls, counted_at = excluded.counted_at, \
+     from_seq = iif(window_start = excluded.window_start, from_seq, excluded.from_seq), \
+     carried = iif(window_start = excluded.window_start, carried, 0), set_aside = excluded.set_aside, \
+     lost_units = iif(window_start = excluded.window_start, lost_units, 0), window_start = excluded.window_start",
+];
+/// Counters whose units were set aside, given back, or taken over by rows. All of them exist. An
+/// `update` would need two temporary tables for the bound rows.
+const WRITE_SET_ASIDE: [&str; 2] = [
+    "insert into quota (tool, caller, run, per, window_start, used, set_aside) select * from (values ",
+    ") where column1 is not null on conflict (tool, caller, run, per) do update set used = excluded.used, set_aside = excluded.set_aside",
+];
 
 /// A counter that a batch has increased.
 struct CounterUpdate {
@@ -244,43 +250,42 @@ impl BatchCounters {
     /// Writes the counters that the batch has changed.
     pub(super) fn add_counter_updates(&self, script: &mut Script) {
         let values = |(key, update): (&CounterKey, &CounterUpdate)| {
-            let (tool, caller, run, per) = key.clone();
             let counter = self.counters.get(key)?;
-            Some((
+            let [tool, caller, run, per] = key_values(key);
+            Some([
                 tool,
                 caller,
                 run,
-                per.as_str(),
-                counter.window_start,
-                counter.used,
-                update.at,
-                counter.id,
-                update.limit,
-                update.rows_before_window,
-                counter.set_aside,
-                counter.instance,
-            ))
+                per,
+                counter.window_start.into(),
+                counter.used.into(),
+                update.at.into(),
+                counter.id.into(),
+                update.limit.into(),
+                update.rows_before_window.into(),
+                counter.set_aside.into(),
+                counter.instance.into(),
+            ])
         };
-        let rows: Vec<_> = self.updates.iter().filter_map(values).collect();
-        script.add_with_rows(WRITE_COUNTERS, &rows);
+        script.add_with_values(WRITE_COUNTERS, self.updates.iter().filter_map(values));
         let values = |key: &CounterKey| {
             let counter = self.counters.get(key)?;
-            let (tool, caller, run, per) = key.clone();
-            Some((
+            let [tool, caller, run, per] = key_values(key);
+            Some([
                 tool,
                 caller,
                 run,
-                per.as_str(),
-                counter.used,
-                counter.set_aside,
-            ))
+                per,
+                counter.window_start.into(),
+                counter.used.into(),
+                counter.set_aside.into(),
+            ])
         };
         let others = self
             .changed
             .iter()
             .filter(|key| !self.updates.contains_key(*key));
-        let rows: Vec<_> = others.filter_map(values).collect();
-        script.add_with_rows(WRITE_SET_ASIDE, &rows);
+        script.add_with_values(WRITE_SET_ASIDE, others.filter_map(values));
     }
 
     /// The free units that were taken out of memory.
@@ -310,6 +315,15 @@ impl BatchCounters {
     pub(super) fn into_counters(self) -> HashMap<CounterKey, Counter> {
         self.counters
     }
+}
+
+fn key_values((tool, caller, run, per): &CounterKey) -> [SqlValue; 4] {
+    [
+        tool.clone().into(),
+        caller.clone().into(),
+        run.clone().into(),
+        SqlValue::Word(per.as_str()),
+    ]
 }
 
 /// A number that no other counter has.

@@ -79,11 +79,7 @@ impl Change {
     ) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;
-        let commits = commit_marker::read_commit_count(
-            &query(commit_marker::COUNT_COMMIT)
-                .fetch_all(&mut *connection)
-                .await?,
-        )?;
+        let commits = commit_marker::count_commit(connection).await?;
         query("commit").execute(connection).await?;
         Ok((rows, commits))
     }

@@ -13,7 +13,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::super::Error;
@@ -22,31 +21,17 @@ use super::super::Error;
 /// seem to be missing in the copy.
 pub(super) const RESET_MARKER: &str = "update ledger_head set id = randomblob(16), commits = 0";
 
-/// Part of every transaction for which a caller may wait, as its last statement that returns a row.
-/// With `returning`, SQLite would open and close two temporary tables.
-pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits + 1 where one = 1; \
-    select commits from ledger_head where one = 1";
-
-/// Counts a commit, but fails if hours were counted up to another time than the bound one. Then the
-/// commit does not know which of its rows belong to counted hours.
-pub(super) const COUNT_COMMIT_AT: &str =
-    "update ledger_head set commits = iif(counted_until = ?, commits + 1, null) where one = 1";
-/// The number of commits, after [`COUNT_COMMIT_AT`].
+/// Part of every transaction for which a caller may wait. With `returning`, SQLite would open and close
+/// two temporary tables.
+pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits + 1 where one = 1";
+/// The number of commits, after [`COUNT_COMMIT`].
 pub(super) const READ_COMMITS: &str = "select commits from ledger_head where one = 1";
 
-/// Whether an error is that of [`COUNT_COMMIT_AT`].
-pub(super) fn is_hours_conflict(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error();
-    error.is_some_and(|error| error.message().contains("ledger_head.commits"))
-}
-
-/// The number of commits that [`COUNT_COMMIT`] has returned.
-pub(super) fn read_commit_count(rows: &[SqliteRow]) -> Result<u64, sqlx::Error> {
-    let commits: i64 = rows
-        .last()
-        .ok_or(sqlx::Error::RowNotFound)?
-        .try_get("commits")?;
-    Ok(commits.unsigned_abs())
+/// Counts a commit on a connection of sqlx. Returns the number of commits.
+pub(super) async fn count_commit(connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
+    sqlx::query(COUNT_COMMIT).execute(&mut *connection).await?;
+    let commits = sqlx::query_scalar::<_, i64>(READ_COMMITS);
+    Ok(commits.fetch_one(connection).await?.unsigned_abs())
 }
 
 /// The id of a ledger and the number of its commits.

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use sqlx::SqliteConnection;
 
-use super::super::imported_counts::ImportedCounts;
+use super::super::imported_counts::{ImportedCounts, TotalLine};
 use super::super::{RecordedCall, Row};
 use super::batch::{WRITE_ATTEMPTS, WRITE_LATENCIES, WRITE_TOTALS, attempt_values};
 use super::export::hex_list;
 use super::hours;
 use super::read::parse_id;
-use super::script::Script;
+use super::script::{Script, SqlValue};
 use crate::call::InvocationId;
 
 const SELECT_KNOWN: &str =
@@ -22,7 +22,8 @@ const WRITE_COUNTS: &str = "update invocation set count = one.value->>1 from jso
 
 /// Adds rows of ended calls that are not charged to any counter.
 pub(super) fn add_ended_rows<'a>(rows: impl Iterator<Item = &'a Row> + Clone, script: &mut Script) {
-    script.add_call_rows(rows.clone().map(|row| (row, None)));
+    // None of them is reserved, so none needs a process.
+    script.add_call_rows(0, rows.clone().map(|row| (row, None)));
     let counts: Vec<(String, u64)> = rows
         .filter(|row| row.count > 1)
         .map(|row| (hex::encode(row.id.as_bytes()), row.count))
@@ -53,8 +54,23 @@ pub(super) async fn import_calls(
     let attempts: Vec<_> = attempts.map(attempt_values).collect();
     hours::forget_hours(calls.iter().map(|call| &call.row), i64::MAX, &mut script);
     script.add_with_rows(WRITE_ATTEMPTS, &attempts);
-    script.add_with_rows(WRITE_TOTALS, &counts.totals());
+    let totals = counts.totals().into_iter();
+    script.add_with_values(WRITE_TOTALS, totals.map(total_values));
     script.add_with_rows(WRITE_LATENCIES, &counts.latencies());
     script.run(connection).await?;
     Ok(calls.len() as u64)
+}
+
+fn total_values(
+    (caller, tool, calls, succeeded, failed, refused, cache_hits): TotalLine,
+) -> [SqlValue; 7] {
+    [
+        caller.into(),
+        tool.into(),
+        calls.into(),
+        succeeded.into(),
+        failed.into(),
+        refused.into(),
+        cache_hits.into(),
+    ]
 }

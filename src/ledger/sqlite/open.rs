@@ -57,9 +57,6 @@ pub(super) async fn open_file(
         place: path.display().to_string(),
         reason: error.to_string(),
     })?;
-    name_process(&mut connection, process.number())
-        .await
-        .map_err(|error| unusable(path, &error))?;
     let head = open_head(&mut connection, path, prepared.is_marked).await?;
     let batches = BatchConnection::open(path, process.number(), settings.max_bytes)
         .await
@@ -99,9 +96,6 @@ pub(super) async fn open_alone(
     }
     let prepared = prepare_file(path, now, settings, true).await?;
     let mut connection = prepared.connection;
-    name_process(&mut connection, 0)
-        .await
-        .map_err(|error| unusable(path, &error))?;
     let head = open_head(&mut connection, path, prepared.is_marked).await?;
     Ok(FileOfOne {
         connection,
@@ -199,14 +193,6 @@ async fn open_head(
         reason: "the table ledger_head is missing".into(),
     })?;
     Ok(HeadFile::open(path, marker))
-}
-
-/// Tells the statements of a writing connection the number of this process.
-async fn name_process(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(AssertSqlSafe(writer_settings::name_process(number)))
-        .execute(connection)
-        .await
-        .map(drop)
 }
 
 /// Refuses to start with a log whose database is missing. The log holds commits that a new database

@@ -21,11 +21,6 @@ use crate::call::{Charge, Charged, Per};
 const READ_COUNTERS: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0), 0, 0, 0 from quota union all \
     select tool, caller, run, per, window_start, used, id, set_aside, calls, instance from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
-/// Fails if a counter is not what the cache says.
-const CHECK_COUNTERS: &str = "insert into quota_moved select 1 from json_each(?) as known left join quota as q \
-    on q.tool = known.value->>0 and q.caller = known.value->>1 and q.run = known.value->>2 and q.per = known.value->>3 \
-    where q.window_start is not known.value->>4 or q.used is not known.value->>5 or q.set_aside is not known.value->>6 \
-    or q.calls is not known.value->>7 or q.instance is not known.value->>8";
 /// Units that an ended process had set aside stay used, and no row has them.
 pub(super) const LOSE_UNITS: &str = "update quota set lost_units = lost_units + set_aside, set_aside = 0 \
     where set_aside > 0 returning tool, caller, lost_units";
@@ -63,12 +58,12 @@ pub(super) struct Settlement {
     pub(super) held: Option<Vec<HeldUnit>>,
 }
 
-/// The counters as they were last written or read by this process. The commit that increases them
-/// checks them, which saves a read before each commit.
+/// What this process has last written or read of the file. It saves a read before each commit. A commit
+/// uses it only if no other connection has changed the file since.
 #[derive(Default)]
 pub(super) struct CounterCache {
     counters: HashMap<CounterKey, Counter>,
-    /// Until when hours may be counted, in Unix milliseconds. Each commit checks it, too.
+    /// Until when hours may be counted, in Unix milliseconds.
     pub(super) counted_until: Option<i64>,
 }
 
@@ -78,33 +73,14 @@ impl CounterCache {
         *self = Self::default();
     }
 
-    /// The cached counters of a batch, if all are in the cache. The commit will check them.
-    pub(super) fn cached_counters(
-        &self,
-        keys: &HashSet<CounterKey>,
-        script: &mut Script,
-    ) -> Option<BatchCounters> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.counters.is_empty() && self.counted_until.is_none()
+    }
+
+    /// The cached counters of a batch, if all are in the cache.
+    pub(super) fn cached_counters(&self, keys: &HashSet<CounterKey>) -> Option<BatchCounters> {
         let known = |key: &CounterKey| Some((key.clone(), *self.counters.get(key)?));
-        let counters: HashMap<CounterKey, Counter> =
-            keys.iter().map(known).collect::<Option<_>>()?;
-        let values = |(key, counter): (&CounterKey, &Counter)| {
-            let (tool, caller, run, per) = key.clone();
-            (
-                tool,
-                caller,
-                run,
-                per.as_str(),
-                counter.window_start,
-                counter.used,
-                counter.set_aside,
-                counter.limit,
-                counter.instance,
-            )
-        };
-        script.add_with_rows(
-            CHECK_COUNTERS,
-            &counters.iter().map(values).collect::<Vec<_>>(),
-        );
+        let counters = keys.iter().map(known).collect::<Option<_>>()?;
         Some(BatchCounters::new(counters, 0))
     }
 
@@ -150,13 +126,6 @@ pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bo
     let rows: Vec<_> = units.map(values).collect();
     script.add_with_rows(REFUND_UNITS, &rows);
     !rows.is_empty()
-}
-
-/// Whether a commit failed because a cached counter was out of date.
-pub(super) fn is_counter_conflict(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|error| error.message().contains("quota_moved"))
 }
 
 fn parse_per(word: &str) -> Per {
@@ -235,24 +204,19 @@ mod tests {
     #[test]
     fn counter_cache_returns_known_counters() {
         let mut counters = CounterCache::default();
-        let mut script = Script::default();
         let charges = |limits: &[Per]| limits.iter().map(|per| charge(9, *per)).collect::<Vec<_>>();
         let keys = |limits: &[Per]| charges(limits).iter().map(counter_key).collect();
-        assert!(
-            counters
-                .cached_counters(&keys(&[Per::Day]), &mut script)
-                .is_none()
-        );
+        assert!(counters.cached_counters(&keys(&[Per::Day])).is_none());
         let mut decided = batch_counters(0..0);
         assert!(decided.admit(now(), &charges(&[Per::Day])).0.is_ok());
         counters.cache_counters(decided);
         let known = counters
-            .cached_counters(&keys(&[Per::Day]), &mut script)
+            .cached_counters(&keys(&[Per::Day]))
             .map(|open| open.into_counters().len());
         assert_eq!(known, Some(1));
         assert!(
             counters
-                .cached_counters(&keys(&[Per::Day, Per::Minute]), &mut script)
+                .cached_counters(&keys(&[Per::Day, Per::Minute]))
                 .is_none(),
             "one is not known"
         );
@@ -270,25 +234,5 @@ mod tests {
         assert!(!add_refunds(&[settlement(vec![])], &mut script));
         let charged = Charged::from_counter(charge(9, Per::Day), None, now());
         assert!(add_refunds(&[settlement(vec![charged])], &mut script));
-    }
-
-    #[tokio::test]
-    async fn counter_conflict_differs_from_other_failures() {
-        let mut connection =
-            <sqlx::SqliteConnection as sqlx::Connection>::connect("sqlite::memory:")
-                .await
-                .unwrap();
-        let quota =
-            "create table quota_moved (found int, constraint quota_moved check (found is null))";
-        sqlx::query(quota).execute(&mut connection).await.unwrap();
-        let mut failure =
-            async |sql: &'static str| sqlx::query(sql).execute(&mut connection).await.unwrap_err();
-        assert!(is_counter_conflict(
-            &failure("insert into quota_moved values (1)").await
-        ));
-        assert!(!is_counter_conflict(
-            &failure("select * from nowhere").await
-        ));
-        assert!(!is_counter_conflict(&sqlx::Error::RowNotFound));
     }
 }

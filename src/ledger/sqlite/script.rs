@@ -1,8 +1,8 @@
 //! Several statements with their bound values, as one step.
 //!
-//! Rows of calls are bound values of one multi-row `values`, because every call pays for this
-//! statement. Rarer rows are one JSON array (`json_each`), so the text of the statement does not
-//! depend on their number. One statement per row would be 5 to 8 times slower.
+//! Rows for which every call pays are bound values of one multi-row `values`. Rarer rows are one JSON
+//! array (`json_each`), so the text of the statement does not depend on their number. One statement
+//! per row would be 5 to 8 times slower.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,14 +22,16 @@ use crate::call::InvocationId;
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
      duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
-     select *, iif(column6 = 'reserved', (select number from temp.this_process), 0) from (values ",
+     select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      arguments = excluded.arguments, result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
      fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, detail = excluded.detail, charged = iif(excluded.charged = '', null, charged) \
      where invocation.state = 'reserved' and excluded.state != 'reserved'",
 ];
-const ROW_PLACEHOLDERS: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+/// Maximum number of rows of one statement. A statement has at most 32,766 values
+/// (`SQLITE_MAX_VARIABLE_NUMBER`).
+const MAX_ROWS: usize = 512;
 
 /// Statements, in order. The texts are constants of this folder, so it is safe to join them. Values
 /// are always bound.
@@ -50,7 +52,7 @@ pub(super) enum SqlValue {
     Null,
     Integer(i64),
     Text(Arc<str>),
-    Json(String),
+    Owned(String),
     Word(&'static str),
     Id(InvocationId),
 }
@@ -64,43 +66,48 @@ impl Script {
         self.add(sql.into(), Vec::new());
     }
 
-    /// Adds a statement with one bound number.
-    pub(super) fn add_with_number(&mut self, sql: &'static str, number: i64) {
-        self.add(sql.into(), vec![SqlValue::Integer(number)]);
-    }
-
     /// Adds a statement over `rows`, unless there are none.
     pub(super) fn add_with_rows(&mut self, sql: &'static str, rows: &[impl Serialize]) {
         if !rows.is_empty() {
             let rows = serde_json::to_string(rows).unwrap_or_default();
-            self.add(sql.into(), vec![SqlValue::Json(rows)]);
+            self.add(sql.into(), vec![SqlValue::Owned(rows)]);
         }
     }
 
-    /// Adds rows of calls, each with the counters that it is charged to. Rows of nulls, which the
-    /// statement skips, fill the number up to a power of two. So there are few different texts, and
-    /// each is prepared only once.
+    /// Adds a statement over rows of bound values, unless there are none. `sql` is the text before
+    /// and after the rows. Rows of nulls, which the statement must skip, fill the number up to a power
+    /// of two. So there are few different texts, and each is prepared only once.
+    pub(super) fn add_with_values<const COLUMNS: usize>(
+        &mut self,
+        sql: [&'static str; 2],
+        rows: impl Iterator<Item = [SqlValue; COLUMNS]>,
+    ) {
+        let mut rows = rows.peekable();
+        while rows.peek().is_some() {
+            let mut values: Vec<SqlValue> = rows.by_ref().take(MAX_ROWS).flatten().collect();
+            let rounded = usize::next_power_of_two(values.len() / COLUMNS);
+            values.resize(rounded * COLUMNS, SqlValue::Null);
+            let mut text = String::with_capacity(rounded * (2 * COLUMNS + 2) + 1024);
+            text.push_str(sql[0]);
+            for row in 0..rounded {
+                text.push_str(if row == 0 { "(?" } else { ",(?" });
+                (1..COLUMNS).for_each(|_| text.push_str(",?"));
+                text.push(')');
+            }
+            text.push_str(sql[1]);
+            self.add(text.into(), values);
+        }
+    }
+
+    /// Adds rows of calls, each with the counters that it is charged to. Rows of reserved calls get
+    /// the number of this process.
     pub(super) fn add_call_rows<'a>(
         &mut self,
+        process: i64,
         rows: impl Iterator<Item = (&'a Row, Option<String>)>,
     ) {
-        let mut values = Vec::with_capacity(rows.size_hint().0 * ROW_COLUMNS);
-        for (row, charged) in rows {
-            values.extend(row_values(row, charged));
-        }
-        if values.is_empty() {
-            return;
-        }
-        let rounded = usize::next_power_of_two(values.len() / ROW_COLUMNS);
-        values.resize(rounded * ROW_COLUMNS, SqlValue::Null);
-        let mut sql = String::with_capacity(rounded * (ROW_PLACEHOLDERS.len() + 1) + 1024);
-        sql.push_str(WRITE_ROWS[0]);
-        for at in 0..rounded {
-            sql.push_str(if at == 0 { "" } else { "," });
-            sql.push_str(ROW_PLACEHOLDERS);
-        }
-        sql.push_str(WRITE_ROWS[1]);
-        self.add(sql.into(), values);
+        let values = |(row, charged)| row_values(row, charged, process);
+        self.add_with_values(WRITE_ROWS, rows.map(values));
     }
 
     fn add(&mut self, sql: Cow<'static, str>, values: Vec<SqlValue>) {
@@ -135,7 +142,7 @@ impl SqlValue {
             Self::Null => arguments.add(None::<i64>),
             Self::Integer(number) => arguments.add(number),
             Self::Text(text) => arguments.add(text),
-            Self::Json(text) => arguments.add(text),
+            Self::Owned(text) => arguments.add(text),
             Self::Word(word) => arguments.add(word),
             Self::Id(id) => arguments.add(id.as_bytes().to_vec()),
         }
@@ -154,6 +161,18 @@ impl From<i64> for SqlValue {
     }
 }
 
+impl From<u64> for SqlValue {
+    fn from(number: u64) -> Self {
+        Self::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<String> for SqlValue {
+    fn from(text: String) -> Self {
+        Self::Owned(text)
+    }
+}
+
 impl From<Arc<str>> for SqlValue {
     fn from(text: Arc<str>) -> Self {
         Self::Text(text)
@@ -166,11 +185,12 @@ impl From<InvocationId> for SqlValue {
     }
 }
 
-const ROW_COLUMNS: usize = 23;
+const ROW_COLUMNS: usize = 24;
 
 /// The values of a row, in the column order of [`WRITE_ROWS`].
-fn row_values(row: &Row, charged: Option<String>) -> [SqlValue; ROW_COLUMNS] {
-    let sum = (row.state != State::Reserved).then(|| i64::from(checksum::row_checksum(row)));
+fn row_values(row: &Row, charged: Option<String>, process: i64) -> [SqlValue; ROW_COLUMNS] {
+    let is_reserved = row.state == State::Reserved;
+    let sum = (!is_reserved).then(|| i64::from(checksum::row_checksum(row)));
     [
         row.id.into(),
         row.tool.clone().into(),
@@ -195,6 +215,7 @@ fn row_values(row: &Row, charged: Option<String>) -> [SqlValue; ROW_COLUMNS] {
         sum.into(),
         row.parent.into(),
         row.detail.clone().into(),
-        charged.map_or(SqlValue::Null, SqlValue::Json),
+        charged.into(),
+        SqlValue::Integer(if is_reserved { process } else { 0 }),
     ]
 }

@@ -3,15 +3,15 @@
 //! Counts are written in the commit of their rows.
 
 use std::collections::HashMap;
-
-use serde::Serialize;
+use std::sync::Arc;
 
 use super::super::{Row, State};
+use super::script::SqlValue;
 use crate::call::CacheStatus;
 
 /// The additions of a batch to the totals.
 #[derive(Default)]
-pub(super) struct Totals<'a>(HashMap<(&'a str, &'a str), Counts>);
+pub(super) struct Totals<'a>(HashMap<(&'a Arc<str>, &'a Arc<str>), Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -48,26 +48,26 @@ impl<'a> Totals<'a> {
     }
 
     /// Counts refused calls that share an existing row.
-    pub(super) fn count_shared(&mut self, caller: &'a str, tool: &'a str, calls: u64) {
+    pub(super) fn count_shared(&mut self, caller: &'a Arc<str>, tool: &'a Arc<str>, calls: u64) {
         let counts = self.0.entry((caller, tool)).or_default();
         counts.calls += calls;
         counts.refused += calls;
     }
 
     /// The lines for the table `usage_total`.
-    pub(super) fn to_rows(&self) -> Vec<impl Serialize + 'a> {
-        let line = |(of, counts): (&(&'a str, &'a str), &Counts)| {
-            (
-                of.0,
-                of.1,
-                counts.calls,
-                counts.succeeded,
-                counts.failed,
-                counts.refused,
-                counts.cache_hits,
-            )
+    pub(super) fn rows(&self) -> impl Iterator<Item = [SqlValue; 7]> {
+        let line = |((caller, tool), counts): (&(&Arc<str>, &Arc<str>), &Counts)| {
+            [
+                Arc::clone(caller).into(),
+                Arc::clone(tool).into(),
+                counts.calls.into(),
+                counts.succeeded.into(),
+                counts.failed.into(),
+                counts.refused.into(),
+                counts.cache_hits.into(),
+            ]
         };
-        self.0.iter().map(line).collect()
+        self.0.iter().map(line)
     }
 }
 
@@ -93,13 +93,14 @@ mod tests {
             ended_call(State::Unknown, CacheStatus::Off),
             ended_call(State::Refused, CacheStatus::Hit),
         ];
+        let (caller, tool): (Arc<str>, Arc<str>) = ("a".into(), "t".into());
         let mut totals = Totals::default();
         for row in &rows {
             totals.count_start(row);
             totals.count_end(row);
         }
-        totals.count_shared("a", "t", 5);
-        let counts = &totals.0[&("a", "t")];
+        totals.count_shared(&caller, &tool, 5);
+        let counts = &totals.0[&(&caller, &tool)];
         let ends = [
             counts.calls,
             counts.succeeded,

@@ -107,9 +107,9 @@ pub(super) async fn trim_step(
     script.add_statement("begin immediate");
     script.add_with_rows(DELETE_ATTEMPTS, &rows);
     script.add_with_rows(DELETE_CALLS, &rows);
-    script.add_statement(commit_marker::COUNT_COMMIT);
-    script.add_statement("commit");
-    let commits = commit_marker::read_commit_count(&script.run(connection).await?)?;
+    script.run(connection).await?;
+    let commits = commit_marker::count_commit(connection).await?;
+    sqlx::query("commit").execute(connection).await?;
     Ok(TrimStep::Deleted {
         rows: rows.len() as u64,
         commits,
@@ -138,11 +138,7 @@ async fn delete_results(
         .execute(&mut *connection)
         .await?
         .rows_affected();
-    let commits = commit_marker::read_commit_count(
-        &sqlx::query(commit_marker::COUNT_COMMIT)
-            .fetch_all(&mut *connection)
-            .await?,
-    )?;
+    let commits = commit_marker::count_commit(connection).await?;
     sqlx::query("commit").execute(connection).await?;
     Ok(TrimStep::Deleted { rows, commits })
 }

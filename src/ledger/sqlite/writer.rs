@@ -26,14 +26,14 @@ use super::super::writer_queue::{
 };
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
-use super::batch_connection::BatchConnection;
+use super::batch_connection::{BatchConnection, is_changed_file};
 use super::checksum;
-use super::commit_marker::{HeadFile, is_hours_conflict};
+use super::commit_marker::HeadFile;
 use super::fault::Fault;
 use super::file_space::FileSpace;
 use super::pending_replies::PendingReplies;
 use super::queue::{Operation, Writer};
-use super::quota::{CounterCache, is_counter_conflict};
+use super::quota::CounterCache;
 use super::set_aside::SetAside;
 use super::wal::{self, CHECK_INTERVAL_COMMITS};
 use crate::ledger::refusals::{RefusalRow, Refusals};
@@ -386,12 +386,11 @@ impl WriterTask {
                 durations,
             )
             .await;
-        let is_conflict = |error| is_counter_conflict(error) || is_hours_conflict(error);
-        if !committed.as_ref().is_err_and(is_conflict) {
+        if !committed.as_ref().is_err_and(is_changed_file) {
             return committed;
         }
-        // Another process has changed a counter, or has counted hours. The retry reads both from the
-        // file.
+        // Another process has written, or a rare change of this one. The retry reads the counters from
+        // the file.
         self.roll_back().await;
         self.set_aside.restore();
         batch

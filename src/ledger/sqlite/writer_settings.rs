@@ -34,11 +34,6 @@ pub(super) fn writer_pragmas() -> String {
     )
 }
 
-/// Tells the statements of a connection the number of its process.
-pub(super) fn name_process(number: i64) -> String {
-    format!("create temp view this_process as select {number} as number")
-}
-
 /// Sets the bound that SQLite itself enforces.
 pub(super) fn bound_size(max_bytes: u64, page_size: i64) -> String {
     // SQLite counts pages in 32 bits.

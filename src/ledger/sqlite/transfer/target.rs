@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::{Connection, SqliteConnection};
 
 use super::super::batch::{WRITE_RESULTS, result_values};
-use super::super::commit_marker::{COUNT_COMMIT, HeadFile, read_commit_count};
+use super::super::commit_marker::{HeadFile, count_commit};
 use super::super::fault::statement_error;
 use super::super::import::add_ended_rows;
 use super::super::quota::SUM_DRIFT;
@@ -150,11 +150,10 @@ impl Target for SqliteTarget {
     }
 
     async fn commit(&mut self) -> Result<(), Error> {
-        let mut script = Script::default();
-        script.add_statement(COUNT_COMMIT);
-        script.add_statement("commit");
         let committed = async {
-            let commits = read_commit_count(&script.run(&mut self.connection).await?)?;
+            let commits = count_commit(&mut self.connection).await?;
+            let commit = sqlx::query("commit");
+            commit.execute(&mut self.connection).await?;
             self.head.record_commits(commits);
             wal::truncate_log(&mut self.connection).await
         };
