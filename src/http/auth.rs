@@ -31,7 +31,7 @@ pub(super) struct Admin;
 pub(super) struct OptionalAuth(pub Option<Authenticated>);
 
 /// The key of a request: `authorization: Bearer …`, or `x-api-key: …`.
-fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(AUTHORIZATION) {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
@@ -39,16 +39,24 @@ fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-api-key")?.to_str().ok()
 }
 
-/// Identifies the caller. Without callers in the manifest, every client is `anonymous`, with the
-/// operator's rights.
+/// Identifies the caller of a request.
 pub(super) fn authenticate_caller(
     callers: &Callers,
     headers: &HeaderMap,
 ) -> Result<Arc<Caller>, ApiError> {
+    authenticate_key(callers, key_from_headers(headers))
+}
+
+/// Identifies the caller with this key. Without callers in the manifest, every client is
+/// `anonymous`, with the operator's rights.
+pub(super) fn authenticate_key(
+    callers: &Callers,
+    key: Option<&str>,
+) -> Result<Arc<Caller>, ApiError> {
     if callers.is_empty() {
         return Ok(Arc::new(Caller::anonymous()));
     }
-    let key = key_from_headers(headers).ok_or(ApiError::Unauthenticated)?;
+    let key = key.ok_or(ApiError::Unauthenticated)?;
     callers.authenticate(key).ok_or(ApiError::UnknownKey)
 }
 

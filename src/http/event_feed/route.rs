@@ -64,7 +64,7 @@ pub(in crate::http) async fn get_events(
         None => None,
     };
     let polls = streams.polls.begin(shared);
-    let revoked = key_revoked(state.registry.clone(), headers, caller.clone());
+    let revoked = key_revoked(state.registry.clone(), &headers, caller.clone());
     let shutdown = streams.shutdown.clone();
     let end = async move {
         tokio::select! {

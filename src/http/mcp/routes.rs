@@ -431,12 +431,13 @@ fn stream_end(
     registry: Arc<Registry>,
     headers: &HeaderMap,
     caller: &Arc<Caller>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let (shutdown, headers, caller) = (service.shutdown.clone(), headers.clone(), caller.clone());
+) -> impl Future<Output = ()> + Send + use<> {
+    let shutdown = service.shutdown.clone();
+    let revoked = key_revoked(registry, headers, caller.clone());
     async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = key_revoked(registry, headers, caller) => {}
+            () = revoked => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use axum::http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{CallError, Caller, Failure};
-use crate::http::auth::authenticate_caller;
+use crate::http::auth::{authenticate_key, key_from_headers};
 use crate::http::limits::possible_connections;
 use crate::http::problem::ApiError;
 use crate::registry::Registry;
@@ -110,17 +110,21 @@ impl Drop for StreamSlot {
 ///
 /// Changed grants do not end a stream: its client is notified that its list of tools has changed.
 /// The loop holds no catalog while it waits, so old tools can end.
-pub(in crate::http) async fn key_revoked(
+pub(in crate::http) fn key_revoked(
     registry: Arc<Registry>,
-    headers: HeaderMap,
+    headers: &HeaderMap,
     caller: Arc<Caller>,
-) {
-    let mut changes = registry.watch_changes();
-    while authenticate_caller(registry.catalog().callers(), &headers)
-        .is_ok_and(|known| known == caller)
-    {
-        if changes.changed().await.is_err() {
-            return std::future::pending().await;
+) -> impl Future<Output = ()> + Send + use<> {
+    // Only the key is kept: values of headers keep the read buffer of the connection in memory.
+    let key = key_from_headers(headers).map(str::to_owned);
+    async move {
+        let mut changes = registry.watch_changes();
+        while authenticate_key(registry.catalog().callers(), key.as_deref())
+            .is_ok_and(|known| known == caller)
+        {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 }
