@@ -87,6 +87,11 @@ fn migrations() -> Vec<Migration> {
             "usage_hour",
             include_str!("../../../migrations/sqlite/0012_usage_hour.sql"),
         ),
+        embed(
+            13,
+            "state_check",
+            include_str!("../../../migrations/sqlite/0013_state_check.sql"),
+        ),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::{Timestamp, ToSpan};
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended_row, limited_read, now, record_call_at, row};
@@ -607,6 +608,33 @@ async fn rows_from_before_parents_keep_their_checksum() {
     let found = ledger.get(old.id).await.unwrap().unwrap().row;
     assert_eq!((found.state, found.parent), (State::Succeeded, None));
     ledger.close().await;
+}
+
+/// SQLite copies the list of a check `in (...)` into a temporary table for each row.
+#[tokio::test]
+async fn checks_of_a_row_need_no_temporary_table() {
+    let (ledger, folder) = open().await;
+    ledger.close().await;
+    let file = format!("sqlite://{}", folder.path().join("test.db").display());
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
+        .await
+        .unwrap();
+    let insert = |state: &str| {
+        format!(
+            "insert into invocation (id, tool, caller, state, effect, cache, attempts, started_at, duration_us, arguments) \
+             values (randomblob(16), 't', 'a', '{state}', 'read', 'off', 1, 0, 1, '{{}}')"
+        )
+    };
+    let explain = AssertSqlSafe(format!("explain {}", insert("succeeded")));
+    let steps = sqlx::query(explain).fetch_all(&mut connection).await;
+    let steps: Vec<String> = steps.unwrap().iter().map(|row| row.get("opcode")).collect();
+    assert!(steps.contains(&"MakeRecord".to_owned()), "{steps:?}");
+    assert!(!steps.contains(&"OpenEphemeral".to_owned()), "{steps:?}");
+    for (state, is_allowed) in [("succeeded", true), ("unknown", true), ("lost", false)] {
+        let insert = sqlx::query(AssertSqlSafe(insert(state)));
+        let inserted = insert.execute(&mut connection).await;
+        assert_eq!(inserted.is_ok(), is_allowed, "{state}: {inserted:?}");
+    }
 }
 
 #[tokio::test]
