@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sqlx::Connection;
 
 use super::super::trim::{self, Cursor, TrimStep};
 use super::*;
@@ -132,12 +131,6 @@ fn row_of_size(state: State, bytes: usize) -> Arc<Row> {
         arguments: format!("\"{arguments}\"").into(),
         ..(*end).clone()
     })
-}
-
-async fn connect(folder: &Path) -> sqlx::SqliteConnection {
-    sqlx::SqliteConnection::connect(&format!("sqlite://{}", folder.join("test.db").display()))
-        .await
-        .unwrap()
 }
 
 async fn delete_step(

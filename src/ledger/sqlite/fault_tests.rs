@@ -3,6 +3,7 @@
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{ended_row, now, row};
 use super::super::*;
+use super::tests::connect;
 
 #[tokio::test]
 async fn backlog_is_written_when_the_disk_recovers() {
@@ -11,10 +12,7 @@ async fn backlog_is_written_when_the_disk_recovers() {
     for row in &rows {
         ledger.reserve(row.clone(), vec![]).await.unwrap();
     }
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut other = connect(folder.path()).await;
     let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
         sqlx::query(sql).execute(other).await.unwrap();
     };

@@ -13,12 +13,6 @@ async fn reopen(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-async fn connect(folder: &Path) -> SqliteConnection {
-    SqliteConnection::connect(&format!("sqlite://{}", folder.join("test.db").display()))
-        .await
-        .unwrap()
-}
-
 /// A closed ledger with an additional table of this many bytes.
 async fn closed_ledger_with_filler(bytes: usize) -> (Settings, tempfile::TempDir) {
     let (ledger, folder) = open().await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::{Timestamp, ToSpan};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended_row, limited_read, now, record_call_at, row};
@@ -19,6 +19,13 @@ use crate::call::{Effect, InvocationId, Per};
 mod commits;
 #[path = "start_tests.rs"]
 mod starting;
+
+/// Connects to the file behind the back of the ledger in `folder`.
+pub(super) async fn connect(folder: &Path) -> sqlx::SqliteConnection {
+    sqlx::SqliteConnection::connect(&format!("sqlite://{}", folder.join("test.db").display()))
+        .await
+        .unwrap()
+}
 
 #[tokio::test]
 async fn interrupted_calls_become_unknown_and_stay_charged() {
@@ -87,10 +94,7 @@ async fn units_set_aside_stay_used_after_a_crash() {
     assert_eq!(used + more, 40);
     assert_eq!(restarted.counter_drift().await.unwrap(), 0);
     restarted.close().await;
-    let file = format!("sqlite://{}", killed.path().join("test.db").display());
-    let mut reader = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut reader = connect(killed.path()).await;
     let (lost, rows): (i64, i64) =
         sqlx::query_as("select lost_units, (select count(*) from invocation) from quota")
             .fetch_one(&mut reader)
@@ -186,10 +190,7 @@ async fn closed_ledger_has_nothing_set_aside() {
             .unwrap();
     }
     ledger.close().await;
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut reader = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut reader = connect(folder.path()).await;
     let counter: (i64, i64, i64) = sqlx::query_as("select used, set_aside, lost_units from quota")
         .fetch_one(&mut reader)
         .await
@@ -366,10 +367,7 @@ async fn counters_always_match_the_rows() {
         .unwrap();
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut other = connect(folder.path()).await;
     sqlx::query("update quota set used = used + 2 where per = 'lifetime'")
         .execute(&mut other)
         .await
@@ -563,10 +561,7 @@ async fn dropped_backup_leaves_no_file() {
 async fn newer_schema_is_refused() {
     let (ledger, folder) = open().await;
     ledger.close().await;
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut connection = connect(folder.path()).await;
     let newer = "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
                  values (99, 'later', true, x'00', 0)";
     sqlx::query(newer).execute(&mut connection).await.unwrap();
@@ -596,10 +591,7 @@ async fn rows_from_before_parents_keep_their_checksum() {
         base: folder.path().to_owned(),
         ..settings()
     };
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut connection = connect(folder.path()).await;
     let undo = "drop index invocation_parent; alter table invocation drop column parent; \
                 delete from _sqlx_migrations where version = 6";
     sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
@@ -615,10 +607,7 @@ async fn rows_from_before_parents_keep_their_checksum() {
 async fn checks_of_a_row_need_no_temporary_table() {
     let (ledger, folder) = open().await;
     ledger.close().await;
-    let file = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&file)
-        .await
-        .unwrap();
+    let mut connection = connect(folder.path()).await;
     let insert = |state: &str| {
         format!(
             "insert into invocation (id, tool, caller, state, effect, cache, attempts, started_at, duration_us, arguments) \
@@ -958,10 +947,7 @@ async fn log_is_copied_before_it_grows_long() {
 #[tokio::test]
 async fn damaged_row_is_never_returned() {
     let (ledger, folder) = open().await;
-    let url = format!("sqlite://{}", folder.path().join("test.db").display());
-    let mut other = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
-        .await
-        .unwrap();
+    let mut other = connect(folder.path()).await;
     let key = |key: &str| Row {
         idempotency_key: Some(key.into()),
         fingerprint: Some("f".into()),
