@@ -178,6 +178,7 @@ impl Batch {
     /// the commit. After an error the caller rolls back and drops the cached counters.
     pub(super) async fn commit(
         &self,
+        mut start: Start,
         connection: &BatchConnection,
         counters: &mut CounterCache,
         set_aside: &SetAside,
@@ -188,11 +189,6 @@ impl Batch {
         // `begin immediate` takes the write lock before the counters are read or checked, so no
         // other process can change them until the commit.
         let mut script = Script::default();
-        let mut start = if counters.is_empty() {
-            Start::Begin
-        } else {
-            Start::BeginUnchanged
-        };
         let mut run = |script: &mut Script| {
             connection.run(std::mem::take(&mut start), std::mem::take(script))
         };

@@ -79,9 +79,7 @@ impl Change {
     ) -> Result<(u64, u64), sqlx::Error> {
         query("begin immediate").execute(&mut *connection).await?;
         let rows = self.write(connection).await?;
-        let commits = commit_marker::count_commit(connection).await?;
-        query("commit").execute(connection).await?;
-        Ok((rows, commits))
+        Ok((rows, commit_marker::commit(connection).await?))
     }
 
     async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {

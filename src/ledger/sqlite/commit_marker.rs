@@ -27,11 +27,13 @@ pub(super) const COUNT_COMMIT: &str = "update ledger_head set commits = commits 
 /// The number of commits, after [`COUNT_COMMIT`].
 pub(super) const READ_COMMITS: &str = "select commits from ledger_head where one = 1";
 
-/// Counts a commit on a connection of sqlx. Returns the number of commits.
-pub(super) async fn count_commit(connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
+/// Counts and commits the transaction of a connection of sqlx. Returns the number of commits.
+pub(super) async fn commit(connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
     sqlx::query(COUNT_COMMIT).execute(&mut *connection).await?;
     let commits = sqlx::query_scalar::<_, i64>(READ_COMMITS);
-    Ok(commits.fetch_one(connection).await?.unsigned_abs())
+    let commits = commits.fetch_one(&mut *connection).await?;
+    sqlx::query("commit").execute(connection).await?;
+    Ok(commits.unsigned_abs())
 }
 
 /// The id of a ledger and the number of its commits.

@@ -74,9 +74,9 @@ impl Script {
         }
     }
 
-    /// Adds a statement over rows of bound values, unless there are none. `sql` is the text before
-    /// and after the rows. Rows of nulls, which the statement must skip, fill the number up to a power
-    /// of two. So there are few different texts, and each is prepared only once.
+    /// Adds a statement over rows of bound values, if there is at least one row. `sql` is the text
+    /// before and after the rows. Rows of nulls, which the statement must skip, fill the number up to a
+    /// power of two. So there are few different texts, and each is prepared only once.
     pub(super) fn add_with_values<const COLUMNS: usize>(
         &mut self,
         sql: [&'static str; 2],

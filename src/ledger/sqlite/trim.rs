@@ -108,8 +108,7 @@ pub(super) async fn trim_step(
     script.add_with_rows(DELETE_ATTEMPTS, &rows);
     script.add_with_rows(DELETE_CALLS, &rows);
     script.run(connection).await?;
-    let commits = commit_marker::count_commit(connection).await?;
-    sqlx::query("commit").execute(connection).await?;
+    let commits = commit_marker::commit(connection).await?;
     Ok(TrimStep::Deleted {
         rows: rows.len() as u64,
         commits,
@@ -138,7 +137,6 @@ async fn delete_results(
         .execute(&mut *connection)
         .await?
         .rows_affected();
-    let commits = commit_marker::count_commit(connection).await?;
-    sqlx::query("commit").execute(connection).await?;
+    let commits = commit_marker::commit(connection).await?;
     Ok(TrimStep::Deleted { rows, commits })
 }

@@ -26,7 +26,7 @@ use super::super::writer_queue::{
 };
 use super::super::{Error, LedgerObserver, Row, State};
 use super::batch::{Batch, Decisions, SharedRefusal};
-use super::batch_connection::{BatchConnection, is_changed_file};
+use super::batch_connection::{BatchConnection, Start, is_changed_file};
 use super::checksum;
 use super::commit_marker::HeadFile;
 use super::fault::Fault;
@@ -376,31 +376,30 @@ impl WriterTask {
         durations: &[impl Serialize],
     ) -> Result<(Decisions, u64), sqlx::Error> {
         self.check_files_present()?;
-        // The writer stops if it is uncertain whether a failed commit is in the file.
-        self.set_aside.restore();
-        let committed = batch
-            .commit(
-                &self.batches,
-                &mut self.counters,
-                &self.set_aside,
-                durations,
-            )
-            .await;
-        if !committed.as_ref().is_err_and(is_changed_file) {
-            return committed;
+        let mut start = match self.counters.is_empty() {
+            true => Start::Begin,
+            false => Start::BeginUnchanged,
+        };
+        loop {
+            // The writer stops if it is uncertain whether a failed commit is in the file.
+            self.set_aside.restore();
+            let committed = batch
+                .commit(
+                    start,
+                    &self.batches,
+                    &mut self.counters,
+                    &self.set_aside,
+                    durations,
+                )
+                .await;
+            if !committed.as_ref().is_err_and(is_changed_file) {
+                return committed;
+            }
+            // Another process has written, or a rare change of this one. The transaction is open, so
+            // the next turn reads the counters as they stay until the commit.
+            self.counters.clear();
+            start = Start::Continue;
         }
-        // Another process has written, or a rare change of this one. The retry reads the counters from
-        // the file.
-        self.roll_back().await;
-        self.set_aside.restore();
-        batch
-            .commit(
-                &self.batches,
-                &mut self.counters,
-                &self.set_aside,
-                durations,
-            )
-            .await
     }
 
     /// Ends the transaction that a failure has left open, and forgets what it has read.

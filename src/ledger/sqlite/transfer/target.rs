@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::{Connection, SqliteConnection};
 
 use super::super::batch::{WRITE_RESULTS, result_values};
-use super::super::commit_marker::{HeadFile, count_commit};
+use super::super::commit_marker::{self, HeadFile};
 use super::super::fault::statement_error;
 use super::super::import::add_ended_rows;
 use super::super::quota::SUM_DRIFT;
@@ -151,9 +151,7 @@ impl Target for SqliteTarget {
 
     async fn commit(&mut self) -> Result<(), Error> {
         let committed = async {
-            let commits = count_commit(&mut self.connection).await?;
-            let commit = sqlx::query("commit");
-            commit.execute(&mut self.connection).await?;
+            let commits = commit_marker::commit(&mut self.connection).await?;
             self.head.record_commits(commits);
             wal::truncate_log(&mut self.connection).await
         };
