@@ -202,7 +202,7 @@ pub enum CallError {
     #[error("the service is shutting down")]
     Draining,
     /// The ledger cannot write, so no tool may run.
-    #[error("{}: {reason}", if *started { "the tool ran, but the ledger does not have its end yet" } else { "the ledger cannot write" })]
+    #[error("{}: {reason}", if *started { "the tool ran, but its end is not in the ledger" } else { "the ledger cannot write" })]
     LedgerUnavailable {
         /// The reason.
         reason: String,

@@ -27,7 +27,7 @@ pub(super) struct ServeArgs {
     /// Serve one MCP client on standard input and output, and open no port.
     #[arg(long)]
     stdio: bool,
-    /// The ledger: a file, or sqlite://FILE.
+    /// The ledger: a file, sqlite://FILE or postgres://USER@HOST/DATABASE.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     ledger: Option<String>,
     /// Start although the ledger has lost acknowledged commits.

@@ -43,7 +43,7 @@ pub(super) struct CallArgs {
     manifest: ManifestArg,
     #[command(flatten)]
     server: ServerArgs,
-    /// The ledger, if the call runs in this process: a file, or sqlite://FILE.
+    /// The ledger, if the call runs in this process: a file, sqlite://FILE or postgres://USER@HOST/DATABASE.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     ledger: Option<String>,
     /// Continue although that ledger has lost acknowledged commits.

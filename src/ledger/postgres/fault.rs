@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::super::Error;
+use super::open::CONNECTIONS;
 
 /// `commit_batch_1`: another replica has settled this one.
 const REPLICA_ENDED: &str = "TC001";
@@ -15,6 +16,8 @@ const OUT_OF_ORDER: &str = "TC002";
 const REPEATABLE: [&str; 2] = ["40001", "40P01"];
 /// A lock was not free in time.
 const LOCKED: &str = "55P03";
+/// The role lacks a privilege.
+const NO_PRIVILEGE: &str = "42501";
 /// Classes of errors about the values of a row: data exception and constraint violation.
 const ROW_CLASSES: [&str; 2] = ["22", "23"];
 /// Classes after which the connection is of no use: connection exception, operator intervention,
@@ -67,12 +70,18 @@ pub(super) fn reason(error: &sqlx::Error) -> String {
             "the database refuses a row ({})",
             found.code().unwrap_or_default()
         ),
+        sqlx::Error::Database(found) if has_code(error, &[NO_PRIVILEGE]) => format!(
+            "the database refuses: {}; the role must own the schema `toolcrib`, or be able to create it",
+            found.message()
+        ),
         sqlx::Error::Database(found) => format!("the database refuses: {}", found.message()),
         sqlx::Error::Io(found) => match find_no_server(found) {
             Some(reason) => reason.to_string(),
             None => format!("the database cannot be reached: {found}"),
         },
-        sqlx::Error::PoolTimedOut => "the database does not answer".into(),
+        sqlx::Error::PoolTimedOut => format!(
+            "the database does not answer, or a connection pooler has fewer than {CONNECTIONS} connections for this replica"
+        ),
         other => other.to_string(),
     }
 }
@@ -129,6 +138,8 @@ pub(super) fn may_pass(error: &sqlx::Error) -> bool {
                 ..
             })
         ),
+        // The server has no TLS, or its certificate is not trusted.
+        sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => false,
         other => needs_connection(other),
     }
 }

@@ -16,11 +16,13 @@ use super::{fault, retention};
 /// The schema of all tables, so that the database may hold others too.
 const SCHEMA: &str = "toolcrib";
 /// How long the start waits for a database that starts itself.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
 /// Number of connections for queries and rare changes. One of them listens.
 const POOL_CONNECTIONS: u32 = 5;
+/// Number of connections that a replica may need: those of the pool, and one for commits.
+pub(super) const CONNECTIONS: u32 = POOL_CONNECTIONS + 1;
 
 /// The migrations of the shared ledger.
 fn migrations() -> Vec<Migration> {
@@ -66,6 +68,7 @@ pub(super) async fn open_database(servers: &Arc<Servers>) -> Result<PgPool, Erro
     let explain = |error: sqlx::Error| unusable(fault::reason(&error));
     let mut connection = connect_at_start(servers).await.map_err(explain)?;
     check_session(servers, &mut connection).await?;
+    check_encoding(servers, &mut connection).await?;
     prepare_schema(&mut connection).await.map_err(explain)?;
     migrate(&mut connection, servers).await?;
     let _ = connection.close().await;
@@ -116,14 +119,22 @@ async fn check_session(servers: &Servers, first: &mut PgConnection) -> Result<()
         place: servers.place().into(),
         reason: fault::reason(&error),
     };
-    let preparing = async {
-        let before = backend(first).await?;
-        let mut second = connect(&servers.primary_options()).await?;
-        second.execute("begin").await?;
-        backend(&mut second).await?;
-        Ok((before, second))
-    };
-    let (before, mut second) = bounded(preparing).await.map_err(explain)?;
+    let before = bounded(backend(first)).await.map_err(explain)?;
+    let options = servers.primary_options();
+    let mut second = timeout(CONNECT_TIMEOUT, connect(&options))
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        .map_err(explain)?;
+    if let Err(error) = bounded(second.execute("begin")).await {
+        // PostgreSQL itself never refuses this. A pooler in statement mode does.
+        let is_pooler = error.as_database_error().is_some();
+        return Err(if is_pooler {
+            pooler_error(servers)
+        } else {
+            explain(error)
+        });
+    }
+    bounded(backend(&mut second)).await.map_err(explain)?;
     let Ok(after) = timeout(CONNECT_TIMEOUT, backend(first)).await else {
         // Either the database is slow, or the second connection has the only session of a pooler.
         bounded(backend(&mut second)).await.map_err(explain)?;
@@ -153,10 +164,30 @@ fn bounded<T>(
 fn pooler_error(servers: &Servers) -> Error {
     Error::Unusable {
         place: servers.place().into(),
-        reason: "a connection pooler in transaction mode stands before the database; \
+        reason: "a connection pooler in transaction or statement mode stands before the database; \
             set its pool_mode to session, or connect to the database itself"
             .into(),
     }
+}
+
+/// Refuses an encoding that cannot store each text, or that counts bytes instead of characters.
+async fn check_encoding(servers: &Servers, connection: &mut PgConnection) -> Result<(), Error> {
+    let unusable = |reason| Error::Unusable {
+        place: servers.place().into(),
+        reason,
+    };
+    let encoding: String = bounded(
+        sqlx::query_scalar("select current_setting('server_encoding')").fetch_one(connection),
+    )
+    .await
+    .map_err(|error| unusable(fault::reason(&error)))?;
+    if encoding == "UTF8" {
+        return Ok(());
+    }
+    Err(unusable(format!(
+        "the encoding of the database is {encoding}, the ledger needs UTF8; \
+        create a database with: create database NAME encoding 'UTF8' template template0"
+    )))
 }
 
 async fn prepare_schema(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -199,6 +230,9 @@ fn migration_failure(error: &MigrateError) -> String {
             "a build that was never released has made its schema (migration {version} differs): start that build, \
              or name a new database"
         ),
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            fault::reason(error)
+        }
         other => other.to_string(),
     }
 }

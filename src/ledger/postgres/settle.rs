@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -17,6 +17,14 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// Replicas that may have ended.
 const SUSPECTS: &str = "select boot from replica where ended_at is null \
     and seen_at < clock_timestamp() - make_interval(secs => $1)";
+
+/// Settles a replica, and names the units that it had set aside. Both parts see the database as it
+/// was before.
+const SETTLE: &str = "select settled.calls, lost.tool, lost.caller, lost.per, lost.units \
+    from (select settle_replica_1($1, $2, $3, $4) as calls) as settled left join \
+    (select q.tool, q.caller, q.per, sum(b.units)::bigint as units from unit_block as b \
+    join quota as q on q.id = b.counter and q.window_start = b.window_start \
+    where b.replica = $1 and b.units > 0 group by q.tool, q.caller, q.per) as lost on true";
 
 /// Looks for ended replicas, once a second. After the database was away, all replicas seem to have
 /// ended. So this replica settles others only after it has had the database for as long as they
@@ -43,6 +51,30 @@ pub(super) async fn run(pool: PgPool, clock: Clock) {
     }
 }
 
+/// The calls that are now `unknown`, and for one limit its tool, caller, period and lost units.
+type SettledRow = (
+    Option<i64>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+);
+
+/// What a replica has left.
+pub(super) struct Settled {
+    /// The number of calls that are now `unknown`.
+    pub(super) calls: i64,
+    pub(super) lost: Vec<LostUnits>,
+}
+
+/// Units of a limit that stay used, although no call has them.
+pub(super) struct LostUnits {
+    tool: String,
+    caller: String,
+    per: String,
+    pub(super) units: i64,
+}
+
 async fn suspects(pool: &PgPool) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(SUSPECTS)
         .bind(GRACE.as_secs_f64())
@@ -59,20 +91,63 @@ async fn settle(pool: &PgPool, clock: &Clock, boot: Uuid, reachable_for: Duratio
         .now()
         .checked_add(KEY_RETENTION)
         .map_or(i64::MAX, |until| until.as_millisecond());
-    let settled = sqlx::query_scalar::<_, Option<i64>>("select settle_replica_1($1, $2, $3, $4)")
-        .bind(boot)
-        .bind(lease)
-        .bind(millis(GRACE))
-        .bind(key_until)
-        .fetch_one(pool);
+    let settled = settle_replica(pool, boot, lease, key_until);
     match fault::within(QUERY_TIMEOUT, settled).await {
-        Ok(Some(calls)) => {
-            tracing::warn!(replica = %boot, calls, "a replica has ended; its interrupted calls are now `unknown`");
-        }
+        Ok(Some(settled)) => log_settled(boot, &settled),
         Ok(None) => {}
         Err(error) => {
             tracing::warn!(replica = %boot, reason = fault::reason(&error), "an ended replica cannot be settled");
         }
+    }
+}
+
+/// Settles a replica that was not seen for `lease`, in milliseconds; without a lease, only if its
+/// lock is free. `None`: it has not ended, or another replica settles it.
+pub(super) async fn settle_replica(
+    database: impl PgExecutor<'_>,
+    boot: Uuid,
+    lease: Option<i64>,
+    key_until: i64,
+) -> Result<Option<Settled>, sqlx::Error> {
+    let rows: Vec<SettledRow> = sqlx::query_as(SETTLE)
+        .bind(boot)
+        .bind(lease)
+        .bind(millis(GRACE))
+        .bind(key_until)
+        .fetch_all(database)
+        .await?;
+    let calls = rows.first().and_then(|(calls, ..)| *calls);
+    let lost = rows
+        .into_iter()
+        .filter_map(|(_, tool, caller, per, units)| {
+            Some(LostUnits {
+                tool: tool?,
+                caller: caller?,
+                per: per?,
+                units: units?,
+            })
+        });
+    Ok(calls.map(|calls| Settled {
+        calls,
+        lost: lost.collect(),
+    }))
+}
+
+fn log_settled(boot: Uuid, settled: &Settled) {
+    tracing::warn!(
+        replica = %boot,
+        calls = settled.calls,
+        "a replica has ended; its interrupted calls are now `unknown`"
+    );
+    for lost in &settled.lost {
+        tracing::warn!(
+            replica = %boot,
+            tool = lost.tool,
+            caller = lost.caller,
+            per = lost.per,
+            lost_units = lost.units,
+            "units of a limit that an ended replica had set aside stay used"
+        );
     }
 }
 

@@ -1,17 +1,19 @@
 //! What the shared ledger promises beyond the contract of all engines.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use jiff::{Timestamp, ToSpan};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use super::PostgresLedger;
-use super::lease::GRACE;
 use super::list::list_calls;
+use super::open::START_TIMEOUT;
+use super::settle::settle_replica;
 use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
@@ -23,9 +25,11 @@ use crate::ledger::{
 
 /// A database, with a connection that looks into it.
 struct Fixture {
-    _server: Arc<TestServer>,
+    server: Arc<TestServer>,
     settings: Settings,
     database: PgConnection,
+    /// Units that settled replicas had set aside, for each limit.
+    lost_units: Vec<i64>,
 }
 
 impl Fixture {
@@ -37,7 +41,8 @@ impl Fixture {
         Some(Self {
             settings: Settings { url, ..settings() },
             database,
-            _server: server,
+            lost_units: Vec::new(),
+            server: server,
         })
     }
 
@@ -74,12 +79,21 @@ impl Fixture {
 
     /// Settles all replicas that have ended, as other replicas do.
     async fn settle(&mut self, reachable: bool) -> i64 {
-        let lease = if reachable { "15000" } else { "null" };
-        let grace = GRACE.as_millis();
-        let sql = format!(
-            "select coalesce(sum(settle_replica_1(boot, {lease}, {grace}, 9000000000000)), -1)::bigint from replica"
-        );
-        self.number(&sql).await
+        let boots: Vec<Uuid> = sqlx::query_scalar("select boot from replica")
+            .fetch_all(&mut self.database)
+            .await
+            .unwrap();
+        let lease = reachable.then_some(15_000);
+        let mut calls = None;
+        for boot in boots {
+            let settled = settle_replica(&mut self.database, boot, lease, 9_000_000_000_000).await;
+            if let Some(settled) = settled.unwrap() {
+                *calls.get_or_insert(0) += settled.calls;
+                self.lost_units
+                    .extend(settled.lost.iter().map(|lost| lost.units));
+            }
+        }
+        calls.unwrap_or(-1)
     }
 }
 
@@ -229,6 +243,7 @@ async fn calls_of_a_silent_replica_become_unknown() {
     assert!(holder("read").await.is_none(), "a read may run again");
     assert_eq!(used(&ledger, charge(4, Per::Lifetime)).await, 3);
     assert_eq!(fixture.number("select lost_units from quota").await, 1);
+    assert_eq!(fixture.lost_units, [1], "and the log names them");
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 
     // The settled replica comes back: its ends change nothing, and it goes on under a new id.
@@ -440,6 +455,46 @@ async fn newer_schema_is_refused() {
         opened.err(),
         Some(Error::NewerSchema { found: 99, .. })
     ));
+}
+
+#[tokio::test]
+async fn unusable_database_is_named_with_what_would_be_right() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let server = fixture.server.clone();
+    fixture
+        .run("create database latin encoding 'LATIN1' template template0")
+        .await;
+    fixture.run("create role stranger login").await;
+    for (role, rest, wanted) in [
+        (
+            "postgres",
+            "latin",
+            "the encoding of the database is LATIN1, the ledger needs UTF8",
+        ),
+        (
+            "stranger",
+            "postgres",
+            "the role must own the schema `toolcrib`, or be able to create it",
+        ),
+        (
+            "postgres",
+            "postgres?sslmode=require",
+            "does not support TLS",
+        ),
+    ] {
+        let url = format!("postgres://{role}@127.0.0.1:{}/{rest}", server.port);
+        let settings = Settings { url, ..settings() };
+        let started = Instant::now();
+        let refused = PostgresLedger::open(&settings, Arc::new(())).await;
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains(wanted), "{refused}");
+        assert!(
+            started.elapsed() < START_TIMEOUT,
+            "a final error is not repeated"
+        );
+    }
 }
 
 #[tokio::test]

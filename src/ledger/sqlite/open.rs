@@ -15,7 +15,7 @@ use super::batch_connection::BatchConnection;
 use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
-use super::quota::LOSE_UNITS;
+use super::quota::{FIND_LOST_UNITS, LOSE_UNITS};
 use super::writer_settings::{self, BUSY_TIMEOUT, writer_options};
 use super::{migrations, settle, wal};
 
@@ -443,14 +443,16 @@ async fn settle_interrupted(
 ) -> Result<(), sqlx::Error> {
     let mut change = connection.begin_with("begin immediate").await?;
     let found = settle::settle_calls(&mut change, None, now).await?;
-    let lost = sqlx::query_as::<_, (String, String, i64)>(LOSE_UNITS)
+    let lost = sqlx::query_as::<_, (String, String, String, i64)>(FIND_LOST_UNITS)
         .fetch_all(&mut *change)
         .await?;
+    sqlx::query(LOSE_UNITS).execute(&mut *change).await?;
     change.commit().await?;
-    for (tool, caller, lost_units) in lost {
+    for (tool, caller, per, lost_units) in lost {
         tracing::warn!(
             tool,
             caller,
+            per,
             lost_units,
             "units of a limit that an ended process had set aside stay used"
         );

@@ -22,8 +22,11 @@ const READ_COUNTERS: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0), 
     select tool, caller, run, per, window_start, used, id, set_aside, calls, instance from quota where (tool, caller, run, per) \
     in (select value->>0, value->>1, value->>2, value->>3 from json_each(?))";
 /// Units that an ended process had set aside stay used, and no row has them.
-pub(super) const LOSE_UNITS: &str = "update quota set lost_units = lost_units + set_aside, set_aside = 0 \
-    where set_aside > 0 returning tool, caller, lost_units";
+pub(super) const LOSE_UNITS: &str =
+    "update quota set lost_units = lost_units + set_aside, set_aside = 0 where set_aside > 0";
+/// The units that [`LOSE_UNITS`] will move.
+pub(super) const FIND_LOST_UNITS: &str =
+    "select tool, caller, per, set_aside from quota where set_aside > 0";
 /// Refunds each unit once: only for calls that are still reserved, and whose unit is part of the
 /// counter's current value.
 const REFUND_UNITS: &str = "update quota set used = quota.used - back.units from \
