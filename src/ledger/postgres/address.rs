@@ -10,6 +10,14 @@ use url::Url;
 use super::super::Error;
 
 const FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…, with %XX for characters that have a meaning in a URL";
+const SSL_MODES: [&str; 6] = [
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+];
 /// The parameter of libpq that says which server of several is wanted.
 const SESSION_ATTRS: &str = "target_session_attrs";
 
@@ -49,6 +57,7 @@ impl Address {
             if let Some(attributes) = take_parameter(&mut parsed, SESSION_ATTRS) {
                 requires_primary |= wants_primary(&attributes).map_err(invalid)?;
             }
+            check_tls_parameters(&parsed).map_err(invalid)?;
             if has_host_list(&parsed) {
                 return Err(invalid("several hosts belong before the database".into()));
             }
@@ -113,6 +122,25 @@ fn has_host_list(url: &Url) -> bool {
         .any(|(key, value)| matches!(&*key, "host" | "hostaddr" | "port") && value.contains(','))
 }
 
+/// Refuses parameters of TLS that are misspelt. Ignored ones would make the connection less secure.
+fn check_tls_parameters(url: &Url) -> Result<(), String> {
+    for (key, value) in url.query_pairs() {
+        match &*key {
+            "sslmode" if !SSL_MODES.contains(&&*value) => {
+                return Err(format!("sslmode must be one of {}", SSL_MODES.join(", ")));
+            }
+            "sslmode" | "sslrootcert" | "sslcert" | "sslkey" => {}
+            _ if key.starts_with("ssl") => {
+                return Err(format!(
+                    "unknown parameter `{key}`; those of TLS are sslmode, sslrootcert, sslcert and sslkey"
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn parse_options(url: &Url, base: &Path) -> Result<PgConnectOptions, sqlx::Error> {
     let mut options = PgConnectOptions::from_str(url.as_str())?;
     for (key, value) in url.query_pairs() {
@@ -159,6 +187,17 @@ mod tests {
         ] {
             let error = refusal(url);
             assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn misspelt_parameters_of_tls_are_refused() {
+        for (parameter, wanted) in [
+            ("sslmode=foo", "sslmode must be one of disable, allow"),
+            ("sslmod=require", "unknown parameter `sslmod`"),
+        ] {
+            let error = refusal(&format!("postgres://u@db/crib?{parameter}"));
+            assert!(error.contains(wanted), "{error}");
         }
     }
 

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::super::Error;
-use super::open::CONNECTIONS;
+use super::session::CONNECTIONS;
 
 /// `commit_batch_1`: another replica has settled this one.
 const REPLICA_ENDED: &str = "TC001";
@@ -18,6 +18,8 @@ const REPEATABLE: [&str; 2] = ["40001", "40P01"];
 const LOCKED: &str = "55P03";
 /// The role lacks a privilege.
 const NO_PRIVILEGE: &str = "42501";
+/// The password is wrong, or the server got none.
+const INVALID_PASSWORD: &str = "28P01";
 /// Classes of errors about the values of a row: data exception and constraint violation.
 const ROW_CLASSES: [&str; 2] = ["22", "23"];
 /// Classes after which the connection is of no use: connection exception, operator intervention,
@@ -72,6 +74,10 @@ pub(super) fn reason(error: &sqlx::Error) -> String {
         ),
         sqlx::Error::Database(found) if has_code(error, &[NO_PRIVILEGE]) => format!(
             "the database refuses: {}; the role must own the schema `toolcrib`, or be able to create it",
+            found.message()
+        ),
+        sqlx::Error::Database(found) if has_code(error, &[INVALID_PASSWORD]) => format!(
+            "the database refuses: {}; the password of the URL is missing or wrong, or has characters that must be written as %XX",
             found.message()
         ),
         sqlx::Error::Database(found) => format!("the database refuses: {}", found.message()),

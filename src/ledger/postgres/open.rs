@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::super::Error;
 use super::servers::Servers;
-use super::session::{CONNECT_TIMEOUT, SESSION, connect};
+use super::session::{CONNECT_TIMEOUT, POOL_CONNECTIONS, SESSION, connect};
 use super::{fault, retention};
 
 /// The schema of all tables, so that the database may hold others too.
@@ -19,10 +19,6 @@ const SCHEMA: &str = "toolcrib";
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
-/// Number of connections for queries and rare changes. One of them listens.
-const POOL_CONNECTIONS: u32 = 5;
-/// Number of connections that a replica may need: those of the pool, and one for commits.
-pub(super) const CONNECTIONS: u32 = POOL_CONNECTIONS + 1;
 
 /// The migrations of the shared ledger.
 fn migrations() -> Vec<Migration> {
@@ -100,10 +96,15 @@ pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
 /// Waits for a database that starts at the same time. Other errors are final.
 async fn connect_at_start(servers: &Servers) -> Result<PgConnection, sqlx::Error> {
     let end = tokio::time::Instant::now() + START_TIMEOUT;
+    let mut is_waiting = false;
     loop {
         match servers.connect().await {
             Err(error) if fault::may_pass(&error) && tokio::time::Instant::now() < end => {
-                tracing::debug!(reason = fault::reason(&error), "waiting for the database");
+                if !std::mem::replace(&mut is_waiting, true) {
+                    let (place, reason) = (servers.place(), fault::reason(&error));
+                    let seconds = START_TIMEOUT.as_secs();
+                    tracing::info!(place, reason, "waiting up to {seconds} s for the database");
+                }
                 tokio::time::sleep(START_PAUSE).await;
             }
             connected => return connected,
