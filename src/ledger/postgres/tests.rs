@@ -42,7 +42,7 @@ impl Fixture {
             settings: Settings { url, ..settings() },
             database,
             lost_units: Vec::new(),
-            server: server,
+            server,
         })
     }
 
