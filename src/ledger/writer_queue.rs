@@ -1,6 +1,6 @@
 //! The bounded queue that leads to the one task of an engine that writes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -61,7 +61,9 @@ impl<Op> Clone for WriterQueue<Op> {
 #[derive(Default)]
 pub(super) struct WriterHealth {
     /// Why nothing can be written now; `None` if the writer works.
-    pub(super) failure: ArcSwapOption<String>,
+    failure: ArcSwapOption<String>,
+    /// Why the writer has stopped for good.
+    stop_reason: OnceLock<String>,
     /// Cancelled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
     /// Notified when an operation is in the queue for which a caller waits.
@@ -70,11 +72,45 @@ pub(super) struct WriterHealth {
 
 impl WriterHealth {
     pub(super) fn check(&self) -> Result<(), Error> {
+        if let Some(reason) = self.stop_reason.get() {
+            return Err(Error::Stopped(reason.clone()));
+        }
         match self.failure.load_full() {
             None => Ok(()),
-            Some(reason) if self.stopped.is_cancelled() => Err(Error::Stopped(reason.to_string())),
             Some(reason) => Err(Error::Failed(reason.to_string())),
         }
+    }
+
+    /// Whether something can be written.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Notes a failure after which the writer goes on. Returns whether it worked before.
+    pub(super) fn fail(&self, reason: String) -> bool {
+        self.failure.swap(Some(Arc::new(reason))).is_none()
+    }
+
+    /// Notes that the writer works again. Returns whether it did not before.
+    pub(super) fn recover(&self) -> bool {
+        self.failure.swap(None).is_some()
+    }
+
+    /// Notes that the writer stops for good. The first reason stays.
+    pub(super) fn stop(&self, reason: String) {
+        let _ = self.stop_reason.set(reason);
+        self.stopped.cancel();
+    }
+
+    /// Starts the writer's task. After a panic, the service must not go on without a writer.
+    pub(super) fn spawn_writer(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let health = self.clone();
+        tokio::spawn(async move {
+            let ended = tokio::spawn(task).await;
+            if ended.is_err_and(|error| error.is_panic()) {
+                health.stop("the writer has failed, which is a bug of this program".into());
+            }
+        });
     }
 
     /// Adds the operations that arrive until this time, or until a caller waits for one of them.
@@ -174,8 +210,7 @@ impl<Op: WriterOperation> WriterQueue<Op> {
     pub(super) fn stop(&self, reason: String) {
         if !self.health.stopped.is_cancelled() {
             tracing::error!(%reason, "the ledger stops, and the service must stop too: its file cannot be read");
-            self.health.failure.store(Some(Arc::new(reason)));
-            self.health.stopped.cancel();
+            self.health.stop(reason);
         }
     }
 
@@ -204,9 +239,26 @@ mod tests {
     fn health_distinguishes_failed_from_stopped() {
         let health = WriterHealth::default();
         assert!(health.check().is_ok());
-        health.failure.store(Some(Arc::new("full".into())));
+        assert!(health.fail("full".into()) && !health.fail("full".into()));
         assert!(matches!(health.check(), Err(Error::Failed(reason)) if reason == "full"));
-        health.stopped.cancel();
-        assert!(matches!(health.check(), Err(Error::Stopped(reason)) if reason == "full"));
+        assert!(health.recover() && !health.recover() && health.is_healthy());
+    }
+
+    #[tokio::test]
+    async fn writer_that_panics_has_stopped() {
+        let health = Arc::<WriterHealth>::default();
+        health.spawn_writer(async { panic!("a bug") });
+        health.stopped.cancelled().await;
+        assert!(matches!(health.check(), Err(Error::Stopped(_))));
+    }
+
+    #[test]
+    fn stopped_writer_never_recovers() {
+        let health = WriterHealth::default();
+        health.stop("fsync failed".into());
+        health.fail("full".into());
+        health.recover();
+        health.stop("another reason".into());
+        assert!(matches!(health.check(), Err(Error::Stopped(reason)) if reason == "fsync failed"));
     }
 }

@@ -83,7 +83,8 @@ pub(super) fn spawn_writer(
         refusals: Refusals::default(),
         observer,
     };
-    tokio::spawn(task.run(operations));
+    let health = task.health.clone();
+    health.spawn_writer(task.run(operations));
     writer
 }
 
@@ -403,8 +404,7 @@ impl WriterTask {
         let reason = fault::reason(error);
         self.units.mark_uncertain();
         self.observer.on_commit_failure();
-        let before = self.health.failure.swap(Some(Arc::new(reason.clone())));
-        if before.is_none() {
+        if self.health.fail(reason.clone()) {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)
@@ -416,7 +416,7 @@ impl WriterTask {
     }
 
     fn mark_recovered(&self) {
-        if self.health.failure.swap(None).is_some() {
+        if self.health.recover() {
             tracing::warn!("the ledger can write again");
         }
     }

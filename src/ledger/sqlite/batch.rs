@@ -175,7 +175,8 @@ impl Batch {
     }
 
     /// Writes the whole batch with `durations`, or nothing. Returns the decisions and the number of
-    /// the commit. After an error the caller rolls back and drops the cached counters.
+    /// the commit. After an error the caller rolls back and drops the cached counters, except after
+    /// `ChangedFile`: the transaction is open then, and the caller continues in it.
     pub(super) async fn commit(
         &self,
         mut start: Start,
@@ -226,8 +227,11 @@ impl Batch {
             durations,
         );
         let written = run(&mut script).await.and_then(|rows| {
-            let commits: i64 = rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)?;
-            Ok(commits.unsigned_abs())
+            let number = rows.last().and_then(|row| row.get::<i64>(0).ok());
+            // The batch is committed already, so an error must not let it be written again.
+            number
+                .map(i64::unsigned_abs)
+                .ok_or(sqlx::Error::WorkerCrashed)
         });
         match written {
             Ok(commits) => {
@@ -281,7 +285,7 @@ impl Batch {
             .settlements
             .iter()
             .map(|end| match &end.held {
-                Some(held) => quota.charge_row(held),
+                Some(held) => quota.charge_row(held, set_aside),
                 // An empty list refunds the units of a reserved row.
                 None => (!end.refunds.is_empty()).then(String::new),
             })

@@ -206,9 +206,10 @@ impl BatchCounters {
         Ok(charged)
     }
 
-    /// Moves units that a call held to its row, or gives them back. Returns the numbers of their counters. A unit of an
-    /// older window, or of a counter that was reset, belongs to no counter.
-    pub(super) fn charge_row(&mut self, held: &[HeldUnit]) -> Option<String> {
+    /// Moves units that a call held to its row, or gives them back. Returns the numbers of their
+    /// counters. A unit of an older window, or of a counter that was reset, belongs to no counter.
+    /// Another process may have reset it, so its free units are forgotten.
+    pub(super) fn charge_row(&mut self, held: &[HeldUnit], set_aside: &SetAside) -> Option<String> {
         let mut ids = Vec::with_capacity(held.len());
         for unit in held {
             let counter = self
@@ -222,6 +223,8 @@ impl BatchCounters {
                     false => ids.extend(counter.id),
                 }
                 self.changed.insert(unit.key.clone());
+            } else {
+                set_aside.forget_window(&unit.key, unit.window);
             }
         }
         join_ids(ids.into_iter())

@@ -11,6 +11,7 @@ use super::checksum::DamagedRow;
 // Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
+const NOMEM: u32 = 7;
 const READONLY: u32 = 8;
 const IOERR: u32 = 10;
 const CORRUPT: u32 = 11;
@@ -69,7 +70,8 @@ impl Fault {
                     is_final: false,
                 };
             }
-            Some(code) => is_uncertain(code),
+            // SQLite may extend the index of the log after it has written the commit.
+            Some(code) => is_uncertain(code) || code & 0xff == NOMEM,
             // The thread of the connection has ended, or the head file could not be synced.
             None => matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)),
         };
@@ -237,10 +239,10 @@ mod tests {
         for code in [13, 5, 6, 517, 8, 1032, 14, 4618, 5130] {
             assert!(!judge(code).is_final, "{code}: {}", judge(code).reason);
         }
-        // Read, short read, write, fsync, fsync of the folder, truncate, lock, no room for the
-        // index of the log, corrupt, not a database.
+        // No memory, read, short read, write, fsync, fsync of the folder, truncate, lock, no room
+        // for the index of the log, corrupt, not a database.
         for code in [
-            10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26,
+            7, 10, 266, 522, 778, 1034, 1290, 1546, 3850, 4874, 5386, 11, 267, 779, 26,
         ] {
             assert!(judge(code).is_final, "{code}: {}", judge(code).reason);
         }

@@ -1,9 +1,23 @@
 //! Tests: how this engine reacts when the disk fails, or another program changes its files.
 
 use super::super::contract::sqlite::{open, settings};
-use super::super::contract::{ended_row, now, row};
+use super::super::contract::{charge, ended_row, limited_read, now, row};
 use super::super::*;
 use super::tests::connect;
+use crate::call::Per;
+
+async fn run(connection: &mut sqlx::SqliteConnection, sql: &'static str) {
+    sqlx::query(sql).execute(connection).await.unwrap();
+}
+
+async fn wait_until_healthy(ledger: &dyn Ledger) {
+    for _ in 0..100 {
+        if ledger.check_health().is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
 
 #[tokio::test]
 async fn backlog_is_written_when_the_disk_recovers() {
@@ -13,9 +27,6 @@ async fn backlog_is_written_when_the_disk_recovers() {
         ledger.reserve(row.clone(), vec![]).await.unwrap();
     }
     let mut other = connect(folder.path()).await;
-    let run = async |other: &mut sqlx::SqliteConnection, sql: &'static str| {
-        sqlx::query(sql).execute(other).await.unwrap();
-    };
     // No write succeeds until the trigger is dropped, as on a full disk.
     let full = "create trigger full before update on invocation begin select abs(-9223372036854775808); end";
     run(&mut other, full).await;
@@ -29,18 +40,38 @@ async fn backlog_is_written_when_the_disk_recovers() {
             .all(Result::is_err)
     );
     run(&mut other, "drop trigger full").await;
-    for _ in 0..100 {
-        if ledger.check_health().is_ok() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    wait_until_healthy(&*ledger).await;
     let running = Query {
         state: Some(State::Reserved),
         limit: 10,
         ..Query::default()
     };
     assert_eq!(ledger.list_calls(&running).await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn units_of_a_failed_commit_are_given_back_later() {
+    let (ledger, folder) = open().await;
+    for _ in 0..9 {
+        limited_read(&*ledger, now(), vec![charge(99, Per::Day)])
+            .await
+            .unwrap();
+    }
+    let mut other = connect(folder.path()).await;
+    let full =
+        "create trigger full before update on quota begin select abs(-9223372036854775808); end";
+    run(&mut other, full).await;
+    for _ in 0..3 {
+        assert!(ledger.flush().await.is_err());
+    }
+    run(&mut other, "drop trigger full").await;
+    wait_until_healthy(&*ledger).await;
+    ledger.close().await;
+    let counter: (i64, i64, i64) = sqlx::query_as("select used, set_aside, lost_units from quota")
+        .fetch_one(&mut other)
+        .await
+        .unwrap();
+    assert_eq!(counter, (9, 0, 0), "nothing is set aside or lost");
 }
 
 #[tokio::test]

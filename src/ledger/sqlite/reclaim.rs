@@ -69,7 +69,7 @@ impl WriterTask {
     /// After a commit of about this many bytes: makes room if needed.
     pub(super) async fn keep_free_space(&mut self, written: usize, now: Option<Timestamp>) {
         self.space.newest_start = now.or(self.space.newest_start);
-        if !self.space.is_measurement_due(written as u64) {
+        if self.has_stopped() || !self.space.is_measurement_due(written as u64) {
             return;
         }
         if let Err(error) = self.make_space(0, TRIM_TIME).await {
@@ -119,10 +119,10 @@ impl WriterTask {
     }
 
     fn refuse_if_full(&mut self) {
-        if self.space.is_full() && self.health.failure.load().is_none() {
+        if self.space.is_full() && self.health.is_healthy() {
             let reason = self.space.full_reason();
             tracing::error!(%reason, "calls are refused until the ledger has room");
-            self.health.failure.store(Some(reason.into()));
+            self.health.fail(reason);
         }
     }
 

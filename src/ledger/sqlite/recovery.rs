@@ -1,7 +1,5 @@
 //! Handles failures of the writer: keeps the rows of ended calls and retries them.
 
-use std::sync::Arc;
-
 use super::super::Error;
 use super::super::writer_queue::MAX_BATCH;
 use super::batch::Batch;
@@ -23,18 +21,8 @@ impl WriterTask {
         let attempted = if let Err(gone) = self.check_files_present() {
             Err(gone)
         } else if self.backlog.is_empty() {
-            let sql =
-                "insert into tool_switch (tool, enabled) values ('', 0) on conflict do nothing";
-            let write = sqlx::query(sql).execute(&mut self.connection).await;
-            match write {
-                Ok(_) => {
-                    sqlx::query("delete from tool_switch where tool = ''")
-                        .execute(&mut self.connection)
-                        .await
-                }
-                Err(error) => Err(error),
-            }
-            .map(|_| ())
+            // An empty commit writes its number.
+            self.write_batch(&Batch::default()).await.map(drop)
         } else {
             self.write_backlog().await
         };
@@ -54,7 +42,7 @@ impl WriterTask {
         while !self.backlog.is_empty() {
             let batch = self.backlog.take_oldest(at_most);
             match self.write_batch(&batch).await {
-                Ok(_) => {}
+                Ok(_) => at_most = (at_most * 2).min(MAX_BATCH),
                 // Rows that do not fit together may fit one by one. And a refused row can only be
                 // found one by one.
                 Err(error)
@@ -108,6 +96,9 @@ impl WriterTask {
     }
 
     pub(super) async fn handle_failure(&mut self, error: sqlx::Error) -> Error {
+        if let Err(stopped @ Error::Stopped(_)) = self.health.check() {
+            return stopped;
+        }
         let Fault {
             mut reason,
             is_final,
@@ -124,29 +115,23 @@ impl WriterTask {
                  Check the disk (dmesg), then start the service again: it recovers all commits from the write-ahead \
                  log, and interrupted calls become `unknown`"
             );
-            self.health.failure.store(Some(Arc::new(reason.clone())));
-            self.health.stopped.cancel();
+            self.health.stop(reason.clone());
             return Error::Stopped(reason);
         }
         // A transaction may still be open. After this, the next statement starts in a clean state
         // in any case.
         self.roll_back().await;
-        if self
-            .health
-            .failure
-            .swap(Some(Arc::new(reason.clone())))
-            .is_none()
-        {
+        if self.health.fail(reason.clone()) {
             tracing::error!(%reason, "the ledger cannot write; calls are refused until it can");
         }
         Error::Failed(reason)
     }
 
     pub(super) fn mark_recovered(&self) {
-        if self.space.is_full() {
+        if self.space.is_full() || self.has_stopped() {
             return;
         }
-        if self.health.failure.swap(None).is_some() {
+        if self.health.recover() {
             tracing::warn!("the ledger can write again");
         }
     }

@@ -132,7 +132,7 @@ impl SetAside {
         let mut units = self.0.lock();
         for unit in units.holders.remove(&invocation).unwrap_or_default() {
             if let Some(counter) = units.current_mut(&unit) {
-                counter.in_use -= 1;
+                counter.in_use = counter.in_use.saturating_sub(1);
                 counter.free += 1;
             }
         }
@@ -143,7 +143,8 @@ impl SetAside {
         let mut units = self.0.lock();
         for unit in held {
             if let Some(counter) = units.current_mut(unit) {
-                counter.in_use -= 1;
+                // The counter may have been forgotten meanwhile, and begun again.
+                counter.in_use = counter.in_use.saturating_sub(1);
             }
         }
     }
@@ -200,6 +201,18 @@ impl SetAside {
         self.0.lock().counters.remove(key);
     }
 
+    /// Forgets a counter in this window.
+    pub(super) fn forget_window(&self, key: &CounterKey, window: Window) {
+        let mut units = self.0.lock();
+        if units
+            .counters
+            .get(key)
+            .is_some_and(|counter| counter.window == window)
+        {
+            units.counters.remove(key);
+        }
+    }
+
     /// The counters whose free units no call needs, and how many of them stay. Units stay for one
     /// interval after the last call has taken one. With `is_closing`, no unit stays.
     pub(super) fn idle_counters(&self, is_closing: bool) -> Vec<(CounterKey, u64)> {
@@ -218,10 +231,10 @@ impl SetAside {
         idle
     }
 
-    /// Whether some units are free.
+    /// Whether some units are free, or withheld.
     pub(super) fn has_free_units(&self) -> bool {
         let units = self.0.lock();
-        units.counters.values().any(|counter| counter.free > 0)
+        !units.withheld.is_empty() || units.counters.values().any(|counter| counter.free > 0)
     }
 
     /// Keeps free units away from calls after a commit has failed.

@@ -1,9 +1,10 @@
 //! The one task that writes. While one batch commits, the next one collects in a bounded queue. So
 //! an operation waits at most for the batch before its own. Operations without a waiting caller
-//! collect for a few milliseconds more, because each commit has a cost of its own.
+//! collect for a few milliseconds more, because each commit has a cost of its own. For the same
+//! reason, a busy writer waits a moment for the callers that it has just answered.
 //!
-//! If a commit fails, SQLite has written nothing of it. Reservations are then refused, so no tool
-//! runs without its row. Rows of calls that have run already are kept in the backlog. They are
+//! Normally, SQLite has written nothing of a failed commit. Reservations are then refused, so no
+//! tool runs without its row. Rows of calls that have run already are kept in the backlog. They are
 //! retried before every batch, and once a second.
 //!
 //! All this holds only while it is certain that the failed commit is not in the file. If that is
@@ -13,7 +14,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as SystemInstant};
 
 use serde::Serialize;
 use sqlx::{Connection, SqliteConnection};
@@ -45,6 +46,8 @@ pub(super) const MAX_BACKLOG: usize = 10_000;
 /// For [`CHECK_INTERVAL_COMMITS`], each amount of this many bytes counts as one more commit,
 /// because long rows make the log long.
 const LOG_BYTES_PER_COMMIT: usize = 512 << 10;
+/// Longest wait for callers that were just answered. It bounds the CPU time that the wait costs.
+const MAX_CALLER_WAIT: Duration = Duration::from_micros(250);
 /// Pause between retries while nothing can be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -55,6 +58,8 @@ pub(super) struct WriterTask {
     pub(super) head: HeadFile,
     /// Commits since the last check of the log's length.
     pub(super) commits_since_check: u32,
+    /// How long the last commit took.
+    pub(super) commit_time: Duration,
     pub(super) health: Arc<WriterHealth>,
     /// Rows of calls that ran and could not be written yet.
     pub(super) backlog: Batch,
@@ -100,6 +105,7 @@ pub(super) fn spawn_writer(
         batches,
         head,
         commits_since_check,
+        commit_time: Duration::ZERO,
         health,
         backlog,
         durations,
@@ -113,7 +119,8 @@ pub(super) fn spawn_writer(
         wal_inode,
         observer,
     };
-    tokio::spawn(task.run(operations));
+    let health = task.health.clone();
+    health.spawn_writer(task.run(operations));
     writer
 }
 
@@ -132,7 +139,7 @@ impl WriterTask {
             if self.has_stopped() {
                 return self.abandon_files(operations);
             }
-            let is_healthy = self.backlog.is_empty() && self.health.failure.load().is_none();
+            let is_healthy = self.backlog.is_empty() && self.health.is_healthy();
             let is_idle = self.durations.is_empty() && !self.set_aside.has_free_units();
             let received = if is_healthy && is_idle {
                 let received = operations.recv_many(&mut buffer, MAX_BATCH).await;
@@ -160,6 +167,7 @@ impl WriterTask {
                     .collect_until(collect_until, &mut operations, &mut buffer)
                     .await;
             }
+            let answered = buffer.iter().filter(|op| op.is_awaited()).count();
             let close = self.process_operations(&mut buffer).await;
             collect_until = Instant::now() + COLLECT_TIME;
             if let Some(reply) = close {
@@ -178,9 +186,30 @@ impl WriterTask {
                 }
                 self.batches.close().await;
                 let _ = self.connection.close().await;
+                operations.close();
+                while let Ok(op) = operations.try_recv() {
+                    log_lost_row(&op);
+                }
                 let _ = reply.send(Ok(()));
                 break;
             }
+            self.wait_for_callers(answered, &operations).await;
+        }
+    }
+
+    /// If others wait already, waits a moment for the callers of the last commit. Most of them come
+    /// back at once, and one commit for all costs less than two. PostgreSQL does the same with
+    /// `commit_delay`, and recommends half the time of a flush; a commit here is a flush and about
+    /// as much work of the processor.
+    async fn wait_for_callers(&self, answered: usize, operations: &mpsc::Receiver<Operation>) {
+        let waiting = operations.len();
+        if answered == 0 || waiting == 0 {
+            return;
+        }
+        // A timer of tokio has a resolution of 1 ms, which is longer than most commits.
+        let end = SystemInstant::now() + MAX_CALLER_WAIT.min(self.commit_time / 4);
+        while operations.len() < waiting + answered && SystemInstant::now() < end {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -209,6 +238,7 @@ impl WriterTask {
     /// groups.
     async fn process_operations(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
         let (mut batch, mut pending) = (Batch::default(), PendingReplies::default());
+        let mut close = None;
         for op in operations.drain(..) {
             match op {
                 Operation::Reserve { reply, .. } if self.space.is_full() => {
@@ -259,12 +289,8 @@ impl WriterTask {
                     pending.bytes += result.result.len();
                     batch.results.push(result);
                 }
-                Operation::Close { reply } => {
-                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
-                        .await;
-                    self.write_durations(true).await;
-                    return Some(reply);
-                }
+                // What follows it in the queue is written, too.
+                Operation::Close { reply } => close = Some(reply),
                 other => {
                     self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
                         .await;
@@ -277,7 +303,10 @@ impl WriterTask {
             }
         }
         self.commit_batch(batch, pending).await;
-        None
+        if close.is_some() {
+            self.write_durations(true).await;
+        }
+        close
     }
 
     /// The existing row in which a refused call is counted, if it gets no row of its own.
@@ -375,6 +404,9 @@ impl WriterTask {
         batch: &Batch,
         durations: &[impl Serialize],
     ) -> Result<(Decisions, u64), sqlx::Error> {
+        if self.has_stopped() {
+            return Err(sqlx::Error::WorkerCrashed);
+        }
         self.check_files_present()?;
         let mut start = match self.counters.is_empty() {
             true => Start::Begin,
@@ -411,7 +443,7 @@ impl WriterTask {
     }
 
     async fn commit_timed(&mut self, batch: &Batch) -> Result<Decisions, sqlx::Error> {
-        let started = Instant::now();
+        let started = SystemInstant::now();
         let lines = if self.durations.is_due() {
             self.durations.to_rows()
         } else {
@@ -426,6 +458,7 @@ impl WriterTask {
             batch.ended_rows().for_each(|row| self.durations.add(row));
         }
         let duration = started.elapsed();
+        self.commit_time = duration;
         let (reserved, settled, recorded) = (
             batch.reservations.len(),
             batch.settlements.len(),
@@ -489,6 +522,9 @@ impl WriterTask {
         if self.has_stopped() {
             return;
         }
+        // No failed commit is in the file, because the writer has not stopped. The counters must be
+        // complete before they are listed.
+        self.set_aside.restore();
         let batch = Batch {
             idle_counters: self.set_aside.idle_counters(is_closing),
             ..Batch::default()
@@ -559,7 +595,7 @@ impl WriterTask {
         &mut self,
         result: Result<(u64, u64), sqlx::Error>,
     ) -> Result<u64, Error> {
-        match self.check_files_present().and(result) {
+        match result.and_then(|done| self.check_files_present().map(|()| done)) {
             Ok((rows, commits)) => {
                 self.head.record_commits(commits);
                 Ok(rows)
