@@ -24,7 +24,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Manifest(_) | Error::Tool(_) => Self::Usage(error.to_string()),
-            Error::Ledger(ledger::Error::InvalidUrl(_)) => {
+            Error::Ledger(ledger::Error::InvalidUrl { .. } | ledger::Error::InMemory(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }
             Error::Listen { listen, source } => {

@@ -27,7 +27,8 @@ pub(super) struct ServeArgs {
     /// Serve one MCP client on standard input and output, and open no port.
     #[arg(long)]
     stdio: bool,
-    /// The ledger: a file, sqlite://FILE or postgres://USER@HOST/DATABASE.
+    /// The ledger: a file, sqlite://FILE or postgres://USER@HOST/DATABASE. By default, the one of
+    /// the manifest, or else toolcrib.db in the working folder.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
     ledger: Option<String>,
     /// Start although the ledger has lost acknowledged commits.

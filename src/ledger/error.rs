@@ -5,11 +5,14 @@ use crate::call::InvocationId;
 /// A failure of the ledger. Each is a sentence for the operator.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The URL has no known form.
-    #[error(
-        "ledger {0}: write a file, such as toolcrib.db or sqlite://toolcrib.db, or postgres://USER@HOST/DATABASE"
-    )]
-    InvalidUrl(String),
+    /// The URL names no ledger.
+    #[error("ledger {place}: {reason}")]
+    InvalidUrl {
+        /// The URL, without a password.
+        place: String,
+        /// The reason, and what would be right.
+        reason: String,
+    },
     /// The URL names a database in memory.
     #[error(
         "ledger {0}: a ledger in memory is not supported; name a file, sqlite://FILE, for example in a temporary folder, or omit the URL"

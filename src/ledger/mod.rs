@@ -46,8 +46,8 @@ pub use fleet::{AnsweredCall, ReplicaRow, SharedChange};
 pub use maintenance::{count_ended_hours, run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
-    is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only, open_temporary,
-    open_with_observer,
+    check_url, is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only,
+    open_temporary, open_with_observer,
 };
 pub(crate) use postgres::split_hosts;
 #[cfg(test)]

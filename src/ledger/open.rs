@@ -114,6 +114,17 @@ pub(super) async fn open_target(
     Ok(Box::new(target))
 }
 
+/// Checks the form of a URL, and opens nothing.
+///
+/// # Errors
+/// When the URL can name no ledger.
+pub fn check_url(url: &str) -> Result<(), Error> {
+    if is_shared_url(url) {
+        return postgres::check_url(url);
+    }
+    sqlite_file(url).map(drop)
+}
+
 /// The folder of the ledger's file, in which the service must be able to write; `None` if the URL
 /// names no file.
 pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
@@ -122,21 +133,30 @@ pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
 }
 
 fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
-    if is_shared_url(&settings.url) {
-        // The URL is not shown in full, because it may hold a password.
-        return Err(Error::InvalidUrl("postgres://…".into()));
+    sqlite_file(&settings.url).map(|file| settings.base.join(file))
+}
+
+/// The file of a URL of SQLite.
+fn sqlite_file(url: &str) -> Result<&str, Error> {
+    // The URL of a database is not shown in full, because it may hold a password.
+    let invalid = |place: &str| {
+        Error::InvalidUrl {
+        place: place.into(),
+        reason: "write a file, such as toolcrib.db or sqlite://toolcrib.db, or postgres://USER@HOST/DATABASE".into(),
     }
-    if is_in_memory_url(&settings.url) {
-        return Err(Error::InMemory(settings.url.clone()));
-    }
-    let file = match settings.url.strip_prefix("sqlite://") {
-        Some(file) => Some(file),
-        None => (!has_scheme(&settings.url)).then_some(settings.url.as_str()),
     };
-    match file.filter(|file| !file.is_empty()) {
-        Some(file) => Ok(settings.base.join(file)),
-        None => Err(Error::InvalidUrl(settings.url.clone())),
+    if is_shared_url(url) {
+        return Err(invalid("postgres://…"));
     }
+    if is_in_memory_url(url) {
+        return Err(Error::InMemory(url.into()));
+    }
+    let file = match url.strip_prefix("sqlite://") {
+        Some(file) => Some(file),
+        None => (!has_scheme(url)).then_some(url),
+    };
+    file.filter(|file| !file.is_empty())
+        .ok_or_else(|| invalid(url))
 }
 
 /// Whether a URL names a PostgreSQL database, which replicas may share.
@@ -221,7 +241,7 @@ mod tests {
                 ..settings()
             });
             assert!(
-                matches!(found, Err(Error::InvalidUrl(_))),
+                matches!(found, Err(Error::InvalidUrl { .. })),
                 "{url}: {found:?}"
             );
         }

@@ -28,6 +28,10 @@ pub(super) fn check_ledger(root: &Node, section: &Ledger, findings: &mut Finding
             "there is no ledger of this kind, `{scheme}`: write sqlite://FILE or postgres://USER@HOST/DATABASE"
         );
         findings.error(root, &key("url"), "", message);
+    } else if let Some(Err(ledger::Error::InvalidUrl { reason, .. })) =
+        section.url.as_deref().map(ledger::check_url)
+    {
+        findings.error(root, &key("url"), "", reason);
     }
     if section.retention.is_some_and(|keep| keep.0.is_zero()) {
         findings.error(

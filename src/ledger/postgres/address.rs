@@ -41,7 +41,7 @@ pub(super) struct ServerAddress {
 impl Address {
     /// Parses a URL. Relative names of certificate files start at `base`.
     pub(super) fn parse(url: &str, base: &Path) -> Result<Self, Error> {
-        let invalid = |reason: String| Error::Unusable {
+        let invalid = |reason: String| Error::InvalidUrl {
             place: "postgres://…".into(),
             reason: format!("{reason}: {FORM}"),
         };
@@ -80,6 +80,11 @@ impl Address {
             place,
         })
     }
+}
+
+/// Checks the form of a URL.
+pub(in super::super) fn check_url(url: &str) -> Result<(), Error> {
+    Address::parse(url, Path::new("")).map(drop)
 }
 
 /// Makes one URL for each host of a URL that lists several, as libpq has them:

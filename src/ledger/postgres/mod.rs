@@ -57,6 +57,7 @@ mod units;
 mod waiting;
 mod writer;
 
+pub(super) use address::check_url;
 pub(crate) use address::split_hosts;
 pub(super) use engine::PostgresLedger;
 pub(super) use transfer::{PostgresSource, PostgresTarget};
