@@ -1,6 +1,7 @@
 //! Tells the other replicas of changes, and follows their changes. A notification only says that
 //! there is something to read, so a lost one delays a change until the next look.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgListener;
@@ -10,8 +11,10 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::{AnsweredCall, SharedChange};
+use super::open::open_listener_pool;
 use super::queue::UnitSignal;
-use super::read::Result;
+use super::read::{QUERY_TIMEOUT, Result};
+use super::servers::Servers;
 use super::{answered, fault};
 
 /// The channel of the notifications.
@@ -65,13 +68,13 @@ pub(super) async fn newest(pool: &PgPool) -> Result<i64> {
 }
 
 /// Sends the changes of other replicas after the one with the number `last`.
-pub(super) async fn follow(pool: PgPool, own: Uuid, last: i64, receivers: Receivers) {
+pub(super) async fn follow(servers: Arc<Servers>, own: Uuid, last: i64, receivers: Receivers) {
     let mut last = LastSeen {
         seq: last,
         seen_at: Instant::now(),
     };
     loop {
-        if let Err(error) = follow_connected(&pool, own, &mut last, &receivers).await {
+        if let Err(error) = follow_connected(&servers, own, &mut last, &receivers).await {
             tracing::debug!(
                 reason = fault::reason(&error),
                 "changes of other replicas cannot be read"
@@ -82,27 +85,32 @@ pub(super) async fn follow(pool: PgPool, own: Uuid, last: i64, receivers: Receiv
 }
 
 async fn follow_connected(
-    pool: &PgPool,
+    servers: &Servers,
     own: Uuid,
     last: &mut LastSeen,
     receivers: &Receivers,
 ) -> Result<()> {
     let changes = &receivers.changes;
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener
-        .listen_all([CHANNEL, UNITS_CHANNEL, answered::CHANNEL])
-        .await?;
+    let connected = Instant::now();
+    let listening = async {
+        let mut listener = PgListener::connect_with(&open_listener_pool(servers)).await?;
+        let channels = [CHANNEL, UNITS_CHANNEL, answered::CHANNEL];
+        listener.listen_all(channels).await?;
+        Ok(listener)
+    };
+    let mut listener = fault::within(QUERY_TIMEOUT, listening).await?;
     if last.seen_at.elapsed() > KEPT / 2 {
         // Some of the changes meanwhile may have been deleted.
         let _ = changes.send(SharedChange::Purged(None));
         let _ = changes.send(SharedChange::Tools);
     }
-    loop {
+    // After a failover, the connection may still lead to a server that is no longer the primary.
+    while servers.is_current(connected.elapsed()) {
         let found = sqlx::query_as::<_, (i64, String, bool)>(READ)
             .bind(last.seq)
             .bind(own)
-            .fetch_all(pool)
-            .await?;
+            .fetch_all(&mut listener);
+        let found = fault::within(QUERY_TIMEOUT, found).await?;
         for (seq, change, is_own) in found {
             last.seq = seq;
             // A newer replica may announce what this one does not know.
@@ -116,6 +124,7 @@ async fn follow_connected(
         let waiting = wait_for_change(&mut listener, own, receivers);
         timeout(LOOK_INTERVAL, waiting).await.unwrap_or(Ok(()))?;
     }
+    Ok(())
 }
 
 /// Passes on messages about units and runs, until there is a change to read.

@@ -88,7 +88,7 @@ impl PostgresLedger {
             signals,
             answered: answered.clone(),
         };
-        let following = announce::follow(pool.clone(), process, newest, receivers);
+        let following = announce::follow(servers.clone(), process, newest, receivers);
         let units = SetAside::default();
         let partitions = tokio::spawn(maintain_partitions(pool.clone()));
         let (keys, looking) = KeyLookups::new(pool.clone());

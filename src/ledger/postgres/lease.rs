@@ -49,8 +49,9 @@ impl Lease {
         self.0.lock().since = Instant::now();
     }
 
-    /// Whether no other replica can have settled a call that began at this time. The process cannot know whether it still
-    /// has its lock, so the grace counts. The clock runs on while the process is stopped.
+    /// Whether no other replica can have settled a call that began at this time. The process cannot
+    /// know whether it still has its lock, so the grace counts. The clock runs on while the process is
+    /// stopped, but not while its machine is suspended.
     pub(super) fn covers(&self, began: Instant) -> bool {
         let times = self.0.lock();
         began >= times.since && times.renewed.elapsed() < GRACE - MARGIN

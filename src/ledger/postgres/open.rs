@@ -17,6 +17,8 @@ use super::{fault, retention};
 const SCHEMA: &str = "toolcrib";
 /// How long the start waits for a database that starts itself.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that is given back to the pool may take to answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
 
@@ -52,6 +54,11 @@ fn migrations() -> Vec<Migration> {
             "usage_hour",
             include_str!("../../../migrations/postgres/0005_usage_hour.sql"),
         ),
+        embed(
+            6,
+            "counter_checks",
+            include_str!("../../../migrations/postgres/0006_counter_checks.sql"),
+        ),
     ]
 }
 
@@ -84,6 +91,14 @@ pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
         .after_connect(|connection, _| {
             Box::pin(async move { connection.execute(SESSION).await.map(drop) })
         })
+        // Without a limit, a connection to a server that is gone would keep its place.
+        .after_release(|connection, _| {
+            Box::pin(async {
+                Ok(timeout(PING_TIMEOUT, connection.ping())
+                    .await
+                    .is_ok_and(|pong| pong.is_ok()))
+            })
+        })
         // A ping of a server that is gone would wait for an answer.
         .test_before_acquire(false)
         .before_acquire(move |connection, about| {
@@ -91,6 +106,20 @@ pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
             Box::pin(async move { Ok(is_current && connection.ping().await.is_ok()) })
         })
         .connect_lazy_with(options)
+}
+
+/// The connection that listens. It is no part of the pool above: that of a server that is gone would
+/// keep its place.
+pub(super) fn open_listener_pool(servers: &Servers) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(CONNECT_TIMEOUT)
+        .after_connect(|connection, _| {
+            Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+        })
+        .connect_lazy_with(servers.primary_options())
 }
 
 /// Waits for a database that starts at the same time. Other errors are final.

@@ -221,6 +221,11 @@ impl Replica {
         taken.map(drop)
     }
 
+    /// Whether the other replicas wait for this one.
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease.covers(Instant::now())
+    }
+
     /// Drops the connection. The next commit needs [`Replica::reattach`].
     pub(super) fn disconnect(&mut self) {
         self.connection = None;

@@ -1,6 +1,8 @@
 //! Deletes rows: by age, in whole partitions where that is possible, and those that no guarantee
 //! covers.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use sqlx::{AssertSqlSafe, PgPool, Row as _};
 use uuid::Uuid;
@@ -41,15 +43,21 @@ const DELETE_OTHER_CALLS: &str = delete_calls!("invocation_other");
 /// Deletes approvals whose calls are deleted: counts by time find such a call by its approval.
 const DELETE_APPROVALS: &str = "delete from approval where id in (select id from approval where id < $1 and done \
     and not exists (select 1 from invocation where invocation.id = approval.id) limit $2)";
+// Conditions on values that change are outside of the list of keys, too: another replica may use such a
+// row between. PostgreSQL checks only those outside again, after it has waited for that replica.
 const DELETE_REST: [&str; 2] = [
     "delete from attempt where (invocation, attempt) in (select invocation, attempt from attempt where invocation < $1 limit $2)",
-    "with gone as (delete from quota where id in (select id from quota where per = 'run' and counted_at < $1 order by id limit $2) returning id), \
+    "with gone as (delete from quota where counted_at < $1 \
+     and id in (select id from quota where per = 'run' and counted_at < $1 order by id limit $2) returning id), \
      blocks as (delete from unit_block where counter in (select id from gone)) select id from gone",
 ];
-const DELETE_KEYS: &str = "delete from key_holder where (idempotency_key, caller, tool) in \
+const DELETE_KEYS: &str = "delete from key_holder where held_until <= $1 and (idempotency_key, caller, tool) in \
     (select idempotency_key, caller, tool from key_holder where held_until <= $1 limit $2)";
 const DELETE_REPLICAS: &str =
     "delete from replica where ended_at < clock_timestamp() - interval '7 days'";
+
+/// Longest wait for a statement over whole partitions. A server that is gone never answers.
+const PARTITION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Adds the partitions of the next days.
 pub(super) async fn add_partitions(pool: &PgPool) {
@@ -59,7 +67,7 @@ pub(super) async fn add_partitions(pool: &PgPool) {
         select add_partitions_1((now() at time zone 'utc')::date - 1, 5)";
     // The function itself passes over a day whose table is locked. An error tells that other replicas
     // hold the lock of the function, because they add the partitions.
-    if let Err(error) = sqlx::raw_sql(sql).execute(pool).await
+    if let Err(error) = fault::within(PARTITION_TIMEOUT, sqlx::raw_sql(sql).execute(pool)).await
         && !fault::is_locked(&error)
     {
         let reason = fault::reason(&error);
@@ -72,7 +80,7 @@ pub(super) async fn add_indexes(pool: &PgPool) {
     let sql = "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
         select index_partition_1() as is_added";
     loop {
-        let rows = sqlx::raw_sql(sql).fetch_all(pool).await;
+        let rows = fault::within(PARTITION_TIMEOUT, sqlx::raw_sql(sql).fetch_all(pool)).await;
         let is_added =
             rows.and_then(|rows| rows.last().map_or(Ok(false), |row| row.try_get("is_added")));
         match is_added {
@@ -95,7 +103,8 @@ async fn drop_partition(pool: &PgPool, before: i64, now: i64) -> Result<bool> {
         "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '1s', true); \
          select drop_partition_1((to_timestamp({before} / 1000.0) at time zone 'utc')::date, {now}) as is_dropped"
     );
-    match sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(pool).await {
+    let dropping = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(pool);
+    match fault::within(PARTITION_TIMEOUT, dropping).await {
         Ok(rows) => rows
             .last()
             .map_or(Ok(false), |row| row.try_get("is_dropped")),
@@ -156,7 +165,7 @@ const DELETE_UNPROTECTED: &str = "with gone as (delete from invocation where id 
     where state not in ('reserved', 'unknown') and (state = 'refused' or (not reserved and (effect = 'read' or attempts = 0))) \
     and charged is null and id < (select id from invocation order by id desc limit 1) order by id limit $1) returning id), \
     tries as (delete from attempt where invocation in (select id from gone)) select count(*) from gone";
-const DELETE_RESULTS: &str = "delete from stored_result where key in \
+const DELETE_RESULTS: &str = "delete from stored_result where expires_at <= $1 and key in \
     (select key from stored_result where expires_at <= $1 order by expires_at limit $2)";
 
 /// Deletes rows as the trait says.

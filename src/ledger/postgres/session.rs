@@ -7,10 +7,11 @@ use sqlx::{Connection, Executor, PgConnection, Row as _};
 
 /// How long it may take to find a server and to connect to it.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Number of connections for queries and rare changes. One of them listens.
-pub(super) const POOL_CONNECTIONS: u32 = 5;
-/// Number of connections that a replica may need: those of the pool, and one for commits.
-pub(super) const CONNECTIONS: u32 = POOL_CONNECTIONS + 1;
+/// Number of connections for queries and rare changes.
+pub(super) const POOL_CONNECTIONS: u32 = 4;
+/// Number of connections that a replica may need: those of the pool, one that listens, and one for
+/// commits.
+pub(super) const CONNECTIONS: u32 = POOL_CONNECTIONS + 2;
 /// Session of every connection. An acknowledged commit must survive a crash of the server, and with
 /// `synchronous_standby_names` the loss of the server.
 pub(super) const SESSION: &str = "set search_path to toolcrib; set client_min_messages to error; set statement_timeout to '10s'; \

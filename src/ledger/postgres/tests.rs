@@ -341,7 +341,8 @@ async fn unacknowledged_reservation_is_undone() {
         let charges = vec![charge(9, Per::Lifetime)];
         other.reserve(reserved, charges).await
     });
-    let blocked = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+    let blocked = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
+        and database = (select oid from pg_database where datname = current_database())";
     while fixture.number(blocked).await == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -386,6 +387,34 @@ async fn retention_drops_whole_days() {
     assert_eq!(remaining().await, 1);
     assert_eq!(used(&ledger, charge(9, Per::Lifetime)).await, 1);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn key_that_is_used_again_during_retention_stays_held() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = Arc::new(fixture.replica().await);
+    fixture
+        .run("insert into key_holder values ('k', 'a', 't', gen_random_uuid(), 1)")
+        .await;
+    // The commit of the new holder is under way while retention finds the old one.
+    fixture
+        .run("begin; update key_holder set held_until = 9000000000000")
+        .await;
+    let other = ledger.clone();
+    let pruning = tokio::spawn(async move {
+        let before = Timestamp::now() - 24.hours();
+        other.prune(before, Timestamp::now(), 100).await
+    });
+    let blocked = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+    while fixture.number(blocked).await == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    fixture.run("commit").await;
+    pruning.await.unwrap().unwrap();
+    let holders = "select count(*) from key_holder";
+    assert_eq!(fixture.number(holders).await, 1);
 }
 
 #[tokio::test]
@@ -645,7 +674,7 @@ async fn counter_that_is_reset_meanwhile_counts_from_zero() {
         .await;
     let other = ledger.clone();
     let waiting = tokio::spawn(async move { other.reserve(row("t", "a", now()), charges()).await });
-    let blocked = "select count(*) from pg_locks where not granted";
+    let blocked = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
     while fixture.number(blocked).await == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -679,7 +708,21 @@ async fn drift_is_found_and_compared_rows_are_not_read_again() {
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
     assert_eq!(fixture.number("select carried from quota").await, 10_001);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
-    fixture.run("update quota set used = used - 3").await;
+    let other = Charge {
+        tool: "other".into(),
+        ..charge(9, Per::Lifetime)
+    };
+    ledger
+        .reserve(row("other", "a", now()), vec![other])
+        .await
+        .unwrap();
+    let old = fixture
+        .number("select count(*) from invocation where seq >= (select min(from_seq) from quota)")
+        .await;
+    assert_eq!(old, 1, "for a new counter, no rows of others are read");
+    fixture
+        .run("update quota set used = used - 3 where tool = 't'")
+        .await;
     assert_eq!(ledger.counter_drift().await.unwrap(), 3);
 }
 

@@ -252,7 +252,7 @@ impl WriterTask {
             self.postponed.resume(&mut batch, &mut waiting);
         }
         waiting.remove_abandoned(&mut batch);
-        if is_sent {
+        if is_sent && self.replica.has_lease() {
             waiting.take_units(&self.units, &mut batch);
         }
         if batch.is_empty() && !(is_sent && self.units.has_changes()) {
@@ -359,6 +359,10 @@ impl WriterTask {
     async fn commit(&mut self, batch: &Batch) -> Result<Decisions, Error> {
         let mut repetitions = 0;
         let began = Instant::now();
+        if !self.replica.has_lease() {
+            // A counter may have been reset meanwhile, without the units of this replica.
+            self.units.mark_uncertain();
+        }
         let mut blocks = self.units.plan(batch);
         loop {
             // A heartbeat writes all that wait.

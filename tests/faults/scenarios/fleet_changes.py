@@ -19,7 +19,9 @@ WITHIN, WITHOUT = 1.0, 4.0
 SHOWN_WITHIN = 3.0
 # The last answered call of a run.
 TOLD_WITHIN = 0.2
-LISTENERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where query ilike 'listen%'"
+# The connection that listens also reads the changes.
+LISTENERS = ("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid() "
+             "and (query ilike 'listen%' or query like '%from announcement where seq >%')")
 STORED = "select count(*) from toolcrib.stored_result"
 CHANGED = {True: (200, None), False: (403, "tool_disabled")}
 

@@ -1132,7 +1132,7 @@ async fn read_is_rolled_back() {
     // The rollback comes after the answer.
     result_data(shop.run_read("select 1 as x", json!({})).await);
     while shop
-        .query_number("select count(*) from pg_stat_activity where state like 'idle in%'")
+        .query_number("select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in%'")
         .await
         > 0
     {
@@ -1167,7 +1167,8 @@ async fn connection_state_is_reset_between_calls() {
     let look = "select current_setting('app.user', true) as u, current_user::text as who, \
                 current_setting('search_path') as path, current_setting('default_transaction_read_only') as ro, \
                 current_setting('client_min_messages') as notices, \
-                (select count(*) from pg_locks where locktype = 'advisory') as locks, \
+                (select count(*) from pg_locks where locktype = 'advisory' \
+                and database = (select oid from pg_database where datname = current_database())) as locks, \
                 (select count(*) from pg_class where relname = 'notes') as tables, \
                 (select count(*) from pg_cursors where is_holdable) as cursors, \
                 (select count(*) from pg_listening_channels()) as channels, pg_backend_pid() as pid";
@@ -1206,8 +1207,11 @@ async fn connection_state_is_reset_between_calls() {
         "{result:?}"
     );
     assert_eq!(
-        shop.query_number("select count(*) from pg_locks where locktype = 'advisory'")
-            .await,
+        shop.query_number(
+            "select count(*) from pg_locks where locktype = 'advisory' \
+             and database = (select oid from pg_database where datname = current_database())"
+        )
+        .await,
         0
     );
 }
