@@ -1,6 +1,6 @@
 //! The bounded queue that leads to the one task of an engine that writes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -63,7 +63,7 @@ pub(super) struct WriterHealth {
     /// Why nothing can be written now; `None` if the writer works.
     failure: ArcSwapOption<String>,
     /// Why the writer has stopped for good.
-    stop_reason: OnceLock<String>,
+    stop_reason: ArcSwapOption<String>,
     /// Cancelled when the writer has stopped for good.
     pub(super) stopped: CancellationToken,
     /// Notified when an operation is in the queue for which a caller waits.
@@ -72,8 +72,8 @@ pub(super) struct WriterHealth {
 
 impl WriterHealth {
     pub(super) fn check(&self) -> Result<(), Error> {
-        if let Some(reason) = self.stop_reason.get() {
-            return Err(Error::Stopped(reason.clone()));
+        if let Some(reason) = self.stop_reason.load_full() {
+            return Err(Error::Stopped(reason.to_string()));
         }
         match self.failure.load_full() {
             None => Ok(()),
@@ -98,7 +98,9 @@ impl WriterHealth {
 
     /// Notes that the writer stops for good. The first reason stays.
     pub(super) fn stop(&self, reason: String) {
-        let _ = self.stop_reason.set(reason);
+        let reason = Some(Arc::new(reason));
+        self.stop_reason
+            .compare_and_swap(&None::<Arc<String>>, reason);
         self.stopped.cancel();
     }
 

@@ -25,6 +25,7 @@ mod batch_connection;
 mod batch_counters;
 mod buckets;
 mod change;
+mod checkpoints;
 mod checksum;
 mod commit_marker;
 mod counter;
