@@ -105,25 +105,36 @@ pub struct AttemptReport {
     /// Whether the current attempt still waits for something to run on. Then no code of the tool
     /// has run.
     pub queued: bool,
+    /// Whether code of the tool has run in an attempt that is over.
+    has_run: bool,
     /// Whether the attempt failed because another call ended their shared runner. That other call's
     /// end already counts for the circuit breaker.
     pub shared_failure: bool,
 }
 
 impl AttemptReport {
-    /// The report of an attempt that starts now.
-    pub fn start(number: u32, started_at: Instant) -> Self {
-        Self {
+    /// Notes that an attempt starts now.
+    pub fn start(&mut self, number: u32, started_at: Instant) {
+        *self = Self {
             number,
             started_at: Some(started_at),
             queued: false,
+            has_run: self.has_run,
             shared_failure: false,
-        }
+        };
     }
 
-    /// Notes that the current attempt has ended.
-    pub fn end(&mut self) {
+    /// Notes that the current attempt has ended, and whether code of the tool has run in it. Returns
+    /// whether it has run in any.
+    pub fn end(&mut self, has_run: bool) -> bool {
         self.started_at = None;
+        self.has_run |= has_run;
+        self.has_run
+    }
+
+    /// Whether code of the tool has run in an attempt that is over.
+    pub fn has_run(&self) -> bool {
+        self.has_run
     }
 
     /// The number of attempts, and when the last one started if it is not over.

@@ -14,9 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{
-    AttemptReport, CallError, Invocation, NOT_RECORDED, TOOL_ERROR_TYPE, ToolResult,
-};
+use crate::call::{CallError, Invocation, NOT_RECORDED, TOOL_ERROR_TYPE, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
 use crate::text::sanitize;
@@ -68,9 +66,9 @@ impl Interceptor for Attempt {
         }
         let report = invocation.report.clone();
         let span = invocation.correlation.span.recorded().cloned();
-        *report.attempt.lock() = AttemptReport::start(attempt, started);
+        report.attempt.lock().start(attempt, started);
         let call = AssertUnwindSafe(async move { inner.call(invocation).await }).catch_unwind();
-        let outcome: Outcome = match timeout(self.timeout, call).await {
+        let mut outcome: Outcome = match timeout(self.timeout, call).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
                 let message = sanitize::clean_text(panic_message(&*panic));
@@ -86,7 +84,12 @@ impl Interceptor for Attempt {
                 after: self.timeout,
             }),
         };
-        report.attempt.lock().end();
+        let is_refused = outcome.as_ref().is_err_and(CallError::is_refusal);
+        let has_run = report.attempt.lock().end(!is_refused);
+        if let Err(CallError::ToolUnavailable { started, .. }) = &mut outcome {
+            // The call has started, although this attempt has not.
+            *started |= has_run;
+        }
         if let Some(span) = span {
             span.add_attempt(attempt, started, error_type(&outcome));
         }

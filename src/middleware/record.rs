@@ -250,12 +250,13 @@ impl RecordState {
         // 3. The table of running calls, the log and the metrics see the row.
         // 4. The row is committed. Only then does the call leave the table, so a caller with an
         //    answer always finds its call.
-        let (attempts, interrupted_since) = {
+        let ((attempts, interrupted_since), has_run) = {
             let attempt = invocation.report.attempt.lock();
-            match outcome {
+            let attempts = match outcome {
                 Err(CallError::Cancelled { .. }) => attempt.started(),
                 _ => attempt.all(),
-            }
+            };
+            (attempts, attempt.has_run())
         };
         if let (Err(error), Some(started_at)) = (&outcome, interrupted_since) {
             if let Some(span) = invocation.correlation.span.recorded() {
@@ -298,7 +299,11 @@ impl RecordState {
             overflow: None,
             warnings,
         };
-        let state = final_state(&outcome, self.effect, meta.attempts);
+        let state = match final_state(&outcome, self.effect, meta.attempts) {
+            // The last attempt did not start the tool, but an earlier one has run it.
+            State::Refused if has_run => State::Failed,
+            state => state,
+        };
         // Without an attempt, or after a refusal, no code of the tool ran. Then the charged units
         // are refunded.
         let tool_ran = meta.attempts > 0 && state != State::Refused;

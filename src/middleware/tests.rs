@@ -827,6 +827,33 @@ async fn retried_call_counts_as_one_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_that_ran_once_stays_charged_although_its_last_attempt_did_not_start() {
+    let limit = Limit {
+        calls: 5,
+        per: Per::Day,
+        scope: LimitScope::Tool,
+    };
+    for (first, state, units) in [
+        (Some(backend_down()), State::Failed, 1),
+        (None, State::Refused, 0),
+    ] {
+        let (registry, script, ran) =
+            scripted_registry(|tool| tool.attempts(2).limit(limit.clone()));
+        let not_started =
+            || ToolOutput::Fails(ToolError::unavailable_before_start("its worker died", None));
+        script.lock().push(not_started());
+        script.lock().push(first.unwrap_or_else(not_started));
+        match call(&registry, "t", None).await {
+            Err(CallError::ToolUnavailable { started, .. }) => assert_eq!(started, units > 0),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(final_states(&registry).await, [state]);
+        assert_eq!(units_used(&registry, "t").await, units);
+        assert_eq!(ran.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn empty_retry_budget_stops_retries() {
     // The budget is enough for a hundred retries if no tokens return.
     let (registry, script, ran) = scripted_registry(|tool| tool.attempts(3));

@@ -137,6 +137,17 @@ impl Registry {
         if row.call.is_none() && waiting.kept(id).is_none() {
             return Err(DecideError::Elsewhere(row.runner));
         }
+        // The call may have been cancelled while its approval was being stored.
+        if shared.ledger.get(id).await?.is_some() {
+            let withdrawn = ApprovalChange {
+                done: true,
+                ..ApprovalChange::new(id, row.state, ApprovalState::Withdrawn, self.process())
+            };
+            if shared.ledger.change_approval(withdrawn).await? {
+                self.publish(id).await;
+            }
+            return Err(DecideError::Decided(ApprovalState::Withdrawn));
+        }
         let stage = self.stage_for(&row, &decision).await?;
         let to = state_of(&stage);
         let active = waiting

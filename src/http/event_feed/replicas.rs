@@ -28,6 +28,8 @@ const LONG_EVERY: u32 = 15;
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 /// The same for reads of long calls: the time between two of them comes on top.
 const LONG_MARGIN: SignedDuration = SignedDuration::from_secs(30);
+/// Subscribers are told this often that one read does not find all calls.
+const FULL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a call that was published is remembered. It is longer than a call can be found again.
 const MEMORY: Duration = Duration::from_secs(120);
 
@@ -56,6 +58,10 @@ struct Poll {
     /// Calls that were published, and when.
     published: HashMap<InvocationId, Instant>,
     began: Timestamp,
+    /// When the ledger was last read.
+    last_read: Timestamp,
+    /// When subscribers were last told that one read did not find all calls.
+    last_full: Option<Instant>,
 }
 
 impl Poll {
@@ -65,6 +71,8 @@ impl Poll {
             shared,
             published: HashMap::new(),
             began,
+            last_read: began,
+            last_full: None,
         }
     }
 
@@ -103,11 +111,24 @@ impl Poll {
         let rows = self.shared.ledger.list_ended(&query).await?;
         let feed = self.shared.in_flight_calls.events();
         let is_new = |id| !self.published.contains_key(&id);
-        // If all found calls are new, older ones may have been left out.
-        if rows.len() >= MAX_CALLS as usize && rows.last().is_some_and(|row| is_new(row.id)) {
-            feed.publish_gap(query.ended_since);
-        }
         let read_at = Instant::now();
+        // Older calls may have been left out. If the oldest one is known, these are only long calls, which
+        // each of the next reads leaves out again.
+        if rows.len() >= MAX_CALLS as usize
+            && (rows.last().is_some_and(|row| is_new(row.id))
+                || self
+                    .last_full
+                    .is_none_or(|at| read_at.duration_since(at) >= FULL_INTERVAL))
+        {
+            feed.publish_gap(query.ended_since);
+            self.last_full = Some(read_at);
+        }
+        // While the ledger could not be read, calls may have ended too early for this read.
+        if now.duration_since(self.last_read) > MARGIN {
+            let since = self.last_read.checked_sub(MARGIN).unwrap_or(self.last_read);
+            feed.publish_gap(since);
+        }
+        self.last_read = now;
         self.published
             .retain(|_, at| read_at.duration_since(*at) < MEMORY);
         for row in rows.iter().rev() {

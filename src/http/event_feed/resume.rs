@@ -57,7 +57,7 @@ impl Resumed {
         };
         let mut rows = shared.in_flight_calls.list();
         rows.retain(|row| {
-            !matches!(row.state, State::Running | State::Reserved)
+            !matches!(row.state, State::Running | State::Reserved | State::Waiting)
                 && row.id >= query.from
                 && row.ended_at().is_none_or(|at| at >= query.ended_since)
                 && (caller.admin || row.caller == caller.name)

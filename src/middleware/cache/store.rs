@@ -61,7 +61,7 @@ struct Inner {
     memory: Cache<Key, Hit>,
     shared: SharedResults,
     clock: Clock,
-    flights: Mutex<HashMap<Key, watch::Receiver<Option<Completed>>>>,
+    flights: Mutex<HashMap<Key, Flight>>,
     /// Number of purges. A call that started before a purge must not store its result after it.
     purges: AtomicU64,
     /// A store takes the lock for reading, a purge for writing. So no store happens between a purge
@@ -299,7 +299,8 @@ impl ResultCache {
         Some(hit)
     }
 
-    /// Stores a result, unless a purge happened after the mark.
+    /// Stores a result, unless a purge happened after the mark, or there is the result of a newer call:
+    /// a refresh may be faster than the call before it.
     pub(super) async fn store(
         &self,
         key: Key,
@@ -318,6 +319,10 @@ impl ResultCache {
         };
         let _shared = self.0.purge_lock.read().await;
         if self.purge_count() != mark.own {
+            return;
+        }
+        let known = self.0.memory.get(&key).await;
+        if known.is_some_and(|known| known.origin > origin && known.expires_at > now) {
             return;
         }
         let (tool, result, bytes): (Arc<str>, _, _) =
@@ -345,14 +350,16 @@ impl ResultCache {
         self.0.shared.store(stored, mark.in_redis).await;
     }
 
-    /// Makes the call the leader for this key, or joins the call in flight.
+    /// Makes the call the leader for this key, or joins the call in flight. After a purge, a result of
+    /// an earlier call does not count.
     pub(super) fn join_flight(&self, key: Key) -> FlightRole {
+        let purges = self.purge_count();
         let mut flights = self.lock_flights();
-        if let Some(flight) = flights.get(&key) {
-            return FlightRole::Joining(Follower(flight.clone()));
+        if let Some(flight) = flights.get(&key).filter(|flight| flight.purges == purges) {
+            return FlightRole::Joining(Follower(flight.outcome.clone()));
         }
-        let (sender, receiver) = watch::channel(None);
-        flights.insert(key, receiver);
+        let (sender, outcome) = watch::channel(None);
+        flights.insert(key, Flight { outcome, purges });
         FlightRole::Leading(Leader {
             key,
             sender,
@@ -360,7 +367,7 @@ impl ResultCache {
         })
     }
 
-    fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, watch::Receiver<Option<Completed>>>> {
+    fn lock_flights(&self) -> MutexGuard<'_, HashMap<Key, Flight>> {
         self.0.flights.lock()
     }
 }
@@ -376,6 +383,13 @@ pub(super) enum FlightRole {
     Leading(Leader),
     /// It waits for the call that runs the tool.
     Joining(Follower),
+}
+
+/// A call that runs the tool, as the calls that join it see it.
+struct Flight {
+    outcome: watch::Receiver<Option<Completed>>,
+    /// The number of purges when it began.
+    purges: u64,
 }
 
 /// The outcome of a flight that all its calls share.
@@ -399,21 +413,25 @@ pub(super) struct Leader {
 
 impl Leader {
     pub(super) fn complete(self, completed: Completed) {
-        self.cache.lock_flights().remove(&self.key);
+        self.end_flight();
         self.sender.send_replace(Some(completed));
+    }
+
+    fn end_flight(&self) {
+        let mut flights = self.cache.lock_flights();
+        // Another call may lead this key already. Its entry must stay.
+        if flights
+            .get(&self.key)
+            .is_some_and(|flight| flight.outcome.same_channel(&self.sender.subscribe()))
+        {
+            flights.remove(&self.key);
+        }
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        let mut flights = self.cache.lock_flights();
-        // After `complete`, another call may lead this key already. Its entry must stay.
-        if flights
-            .get(&self.key)
-            .is_some_and(|flight| flight.same_channel(&self.sender.subscribe()))
-        {
-            flights.remove(&self.key);
-        }
+        self.end_flight();
     }
 }
 

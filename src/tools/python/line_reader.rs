@@ -50,6 +50,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             {
                 break self.searched + at;
             }
+            self.searched = self.buffer.len();
             self.discard_consumed();
             if self.buffer.len() > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::FileTooLarge.into());
@@ -87,7 +88,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         if self.buffer.is_empty() {
             self.buffer.shrink_to(MAX_IDLE_BUFFER);
         }
-        (self.start, self.searched) = (0, self.buffer.len());
+        self.searched -= self.start;
+        self.start = 0;
     }
 }
 
@@ -108,6 +110,15 @@ mod tests {
             assert_eq!(lines, ["one", "", &long, "three"]);
             assert!(matches!(reader.try_advance(), Some(Ok(false))));
         }
+    }
+
+    #[tokio::test]
+    async fn line_behind_a_released_one_is_found() {
+        let mut reader = LineReader::new(&b"one\ntwo\nthree"[..]);
+        assert!(reader.advance().await.unwrap());
+        reader.release_line();
+        assert!(matches!(reader.try_advance(), Some(Ok(true))));
+        assert_eq!(reader.line(), b"two");
     }
 
     #[tokio::test]

@@ -391,6 +391,14 @@ async fn write_is_committed_completely_or_not() {
         "{message}"
     );
     assert_eq!(shop.count_customers().await, 5, "neither is in");
+    // SQLite ends this transaction itself.
+    let conflict = "insert or rollback into customers (name) values (:n)";
+    let conflict = shop.tool(conflict, Effect::Write);
+    for _ in 0..2 {
+        let (failed, _) = call(&conflict, json!({"n": "Ann"})).await;
+        let message = failed.unwrap_err().to_string();
+        assert!(message.contains("UNIQUE constraint failed"), "{message}");
+    }
     assert_eq!(
         result_data(call(&insert, json!({"ids": ["Gu"]})).await.0)[0]["name"],
         "Gu"

@@ -102,13 +102,7 @@ impl Prepared {
             let _ = self.database.start_failure.set(finding.clone());
             finding
         })?;
-        let plan = Plan::create(
-            &mut session.connection,
-            &self.statement,
-            !self.writes,
-            self.limits.max_database_bytes(),
-        )
-        .await;
+        let plan = self.describe(&mut session).await;
         self.plan.store(Some(Arc::new(
             plan.map_err(|error| error.into_finding(server))?,
         )));
@@ -202,6 +196,20 @@ impl Prepared {
         }
     }
 
+    /// Describes the statement. It may wait for a lock of a table, so a drop cancels it.
+    async fn describe(&self, session: &mut Session) -> Result<Plan, PlanError> {
+        session.mark_busy();
+        let plan = Plan::create(
+            &mut session.connection,
+            &self.statement,
+            !self.writes,
+            self.limits.max_database_bytes(),
+        )
+        .await;
+        session.mark_idle();
+        plan
+    }
+
     /// A connection with a started transaction, and the plan. A successful `begin` also proves that
     /// an idle connection still works.
     async fn begin_transaction(
@@ -223,13 +231,7 @@ impl Prepared {
         let plan = match self.plan.load_full() {
             Some(plan) => plan,
             None => {
-                let plan = Plan::create(
-                    &mut session.connection,
-                    &self.statement,
-                    !self.writes,
-                    self.limits.max_database_bytes(),
-                )
-                .await;
+                let plan = self.describe(&mut session).await;
                 let plan = Arc::new(plan.map_err(|error| match error {
                     PlanError::Database(error) => faults::call_failure(&error, server),
                     PlanError::Statement(finding) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use rusqlite::types::Value as Stored;
-use rusqlite::{CachedStatement, StatementStatus};
+use rusqlite::{CachedStatement, Connection, ErrorCode, StatementStatus};
 use tokio::time::{Instant, sleep};
 
 use super::faults::{self, AttemptError};
@@ -271,6 +271,9 @@ impl StatementJob {
         if !session.is_current(&self.database_file) {
             return Err(AttemptError::Replaced);
         }
+        // SQLite may have to read long statements of the schema. The limit of an earlier call would
+        // hold for them, too.
+        session.limit_length(None)?;
         if !self.is_checked.load(Ordering::Relaxed) {
             self.check_statement(session)?;
             self.is_checked.store(true, Ordering::Relaxed);
@@ -281,22 +284,28 @@ impl StatementJob {
         session.connection.execute_batch("begin immediate")?;
         let outcome = self.run_statement(session, bound, place);
         if let Err(trouble) = outcome {
-            session.connection.execute_batch("rollback")?;
+            roll_back(&session.connection)?;
             return Err(trouble);
         }
         match session.connection.execute_batch("commit") {
             Ok(()) => outcome,
             Err(error) => {
                 // A constraint that is checked at the commit, or a concurrent reader. Nothing is
-                // committed yet, so a rollback is possible. If the rollback fails too, the state of
-                // the file is unknown, and so is the outcome of the call.
-                session.connection.execute_batch("rollback").map_err(|_| {
-                    let message = faults::unusable_message(&error, &self.database_file);
-                    ToolError::unavailable(format!(
-                        "it is not known whether the change was committed: {message}"
-                    ))
-                })?;
-                Err(error.into())
+                // committed yet, so a rollback is possible. A full disk makes SQLite roll back. If the
+                // rollback fails too, or SQLite has ended the transaction for another reason, the
+                // outcome of the call is unknown.
+                let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+                let is_rolled_back = match session.connection.is_autocommit() {
+                    true => is_full,
+                    false => roll_back(&session.connection).is_ok(),
+                };
+                if is_rolled_back {
+                    return Err(error.into());
+                }
+                let message = faults::unusable_message(&error, &self.database_file);
+                let message =
+                    format!("it is not known whether the change was committed: {message}");
+                Err(ToolError::unavailable(message).into())
             }
         }
     }
@@ -390,6 +399,15 @@ fn keep_session(session: Session, outcome: Result<StatementOutcome, AttemptError
         .map_or_else(AttemptError::keeps_connection, |_| true)
         && session.connection.is_autocommit();
     (is_kept.then_some(session), outcome)
+}
+
+/// Ends the transaction, unless SQLite has ended it already: a statement with `raise(rollback, …)`
+/// and a full disk do that.
+fn roll_back(connection: &Connection) -> Result<(), rusqlite::Error> {
+    if connection.is_autocommit() {
+        return Ok(());
+    }
+    connection.execute_batch("rollback")
 }
 
 fn bind_parameters(
