@@ -72,10 +72,10 @@ def test_short_addresses_are_completed(start, listen):
     (("healthcheck", "--server", "1"), 1, "toolcrib: no answer from http://127.0.0.1:1: connection refused; is the service running there?\n"),
     (("usage", "--ledger", "mysql://x"), 64, "toolcrib: ledger mysql://x: write a file, such as toolcrib.db or sqlite://toolcrib.db, or "
      "postgres://USER@HOST/DATABASE\n"),
-    (("serve", "--ledger", "postgres://u:hunter2@h/d?sslmod=require"), 64, "toolcrib: ledger postgres://…: unknown parameter `sslmod`; those of "
+    (("usage", "--ledger", "postgres://u:hunter2@h/d?sslmod=require"), 64, "toolcrib: ledger postgres://…: unknown parameter `sslmod`; those of "
      "TLS are sslmode, sslrootcert, sslcert and sslkey: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…, with %XX for characters "
      "that have a meaning in a URL\n"),
-    (("serve", "--ledger", ":memory:"), 64, "toolcrib: ledger :memory:: a ledger in memory is not supported; name a file, sqlite://FILE, for "
+    (("usage", "--ledger", ":memory:"), 64, "toolcrib: ledger :memory:: a ledger in memory is not supported; name a file, sqlite://FILE, for "
      "example in a temporary folder, or omit the URL\n"),
     (("usage",), 1, "toolcrib: ledger toolcrib.db: there is no such file; the first call in its folder makes it, and --ledger names "
                     "another\n"),
