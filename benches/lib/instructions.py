@@ -30,6 +30,8 @@ LEDGER_THREADS = ("ledger-writ", "sqlx-sqlite")
 COMMIT_S, PAUSE_S = 30, 0.0005
 NOISE = {"call": 0.03, "ledger": 0.06}  # by which counts of one program differ, at most
 MEMORY = "/dev/shm"
+# valgrind and vgdb make the name of their pipe from these.
+VGDB_NAMES = ("LOGNAME", "USER", "HOST", "HOSTNAME", "TMPDIR")
 
 # linux/prctl.h, linux/seccomp.h, linux/bpf_common.h, and the number of prctl(2)
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_GET_AUXV = 38, 22, 2, 0x41555856
@@ -113,7 +115,9 @@ class Counted(service.Server):
 
     def start_options(self):
         # The allocator's setting is src/main.rs'.
-        return {"env": {"PATH": os.environ["PATH"], "MIMALLOC_PURGE_DELAY": "10"}, "pass_fds": [self.copy],
+        own = {"PATH": os.environ["PATH"], "MIMALLOC_PURGE_DELAY": "10"}
+        shared = {name: os.environ[name] for name in VGDB_NAMES if name in os.environ}
+        return {"env": own | shared, "pass_fds": [self.copy],
                 "preexec_fn": refuse_auxiliary_vector}
 
     def ask(self, method, path, body=None, connection=None, key=None, headers=None):
