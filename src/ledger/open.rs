@@ -8,6 +8,10 @@ use jiff::Timestamp;
 use super::transfer::{Source, Target};
 use super::{Error, Ledger, LedgerObserver, Settings, postgres, sqlite};
 
+/// What a URL looks like.
+const FORM: &str =
+    "write a file, such as toolcrib.db or sqlite://toolcrib.db, or postgres://USER@HOST/DATABASE";
+
 /// Opens the ledger that the settings name.
 ///
 /// # Errors
@@ -139,11 +143,9 @@ fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {
 /// The file of a URL of SQLite.
 fn sqlite_file(url: &str) -> Result<&str, Error> {
     // The URL of a database is not shown in full, because it may hold a password.
-    let invalid = |place: &str| {
-        Error::InvalidUrl {
+    let invalid = |place: &str| Error::InvalidUrl {
         place: place.into(),
-        reason: "write a file, such as toolcrib.db or sqlite://toolcrib.db, or postgres://USER@HOST/DATABASE".into(),
-    }
+        reason: FORM.into(),
     };
     if is_shared_url(url) {
         return Err(invalid("postgres://…"));

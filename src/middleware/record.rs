@@ -250,13 +250,13 @@ impl RecordState {
         // 3. The table of running calls, the log and the metrics see the row.
         // 4. The row is committed. Only then does the call leave the table, so a caller with an
         //    answer always finds its call.
-        let ((attempts, interrupted_since), has_run) = {
+        let has_run = invocation.report.attempt.lock().has_run();
+        let (attempts, interrupted_since) = {
             let attempt = invocation.report.attempt.lock();
-            let attempts = match outcome {
+            match outcome {
                 Err(CallError::Cancelled { .. }) => attempt.started(),
                 _ => attempt.all(),
-            };
-            (attempts, attempt.has_run())
+            }
         };
         if let (Err(error), Some(started_at)) = (&outcome, interrupted_since) {
             if let Some(span) = invocation.correlation.span.recorded() {

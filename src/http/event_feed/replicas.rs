@@ -28,7 +28,7 @@ const LONG_EVERY: u32 = 15;
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 /// The same for reads of long calls: the time between two of them comes on top.
 const LONG_MARGIN: SignedDuration = SignedDuration::from_secs(30);
-/// Subscribers are told this often that one read does not find all calls.
+/// Shortest time between two `missed` events for reads that leave out the same long calls.
 const FULL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a call that was published is remembered. It is longer than a call can be found again.
 const MEMORY: Duration = Duration::from_secs(120);
@@ -60,7 +60,7 @@ struct Poll {
     began: Timestamp,
     /// When the ledger was last read.
     last_read: Timestamp,
-    /// When subscribers were last told that one read did not find all calls.
+    /// When the last `missed` event for a full read was sent.
     last_full: Option<Instant>,
 }
 
@@ -112,8 +112,8 @@ impl Poll {
         let feed = self.shared.in_flight_calls.events();
         let is_new = |id| !self.published.contains_key(&id);
         let read_at = Instant::now();
-        // Older calls may have been left out. If the oldest one is known, these are only long calls, which
-        // each of the next reads leaves out again.
+        // A full read may leave out older calls. If its oldest call was published before, it leaves out
+        // only long calls, and so does the next read.
         if rows.len() >= MAX_CALLS as usize
             && (rows.last().is_some_and(|row| is_new(row.id))
                 || self

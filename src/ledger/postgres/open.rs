@@ -85,12 +85,7 @@ pub(super) async fn open_database(servers: &Arc<Servers>) -> Result<PgPool, Erro
 pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
     let options = servers.primary_options();
     let servers = servers.clone();
-    PgPoolOptions::new()
-        .max_connections(POOL_CONNECTIONS)
-        .acquire_timeout(CONNECT_TIMEOUT)
-        .after_connect(|connection, _| {
-            Box::pin(async move { connection.execute(SESSION).await.map(drop) })
-        })
+    pool_of(POOL_CONNECTIONS)
         // Without a limit, a connection to a server that is gone would keep its place.
         .after_release(|connection, _| {
             Box::pin(async {
@@ -111,15 +106,20 @@ pub(super) fn open_pool(servers: &Arc<Servers>) -> PgPool {
 /// The connection that listens. It is no part of the pool above: that of a server that is gone would
 /// keep its place.
 pub(super) fn open_listener_pool(servers: &Servers) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(1)
+    pool_of(1)
         .max_lifetime(None)
         .idle_timeout(None)
+        .connect_lazy_with(servers.primary_options())
+}
+
+/// At most this many connections, with the settings that every session has.
+fn pool_of(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections)
         .acquire_timeout(CONNECT_TIMEOUT)
         .after_connect(|connection, _| {
             Box::pin(async move { connection.execute(SESSION).await.map(drop) })
         })
-        .connect_lazy_with(servers.primary_options())
 }
 
 /// Waits for a database that starts at the same time. Other errors are final.

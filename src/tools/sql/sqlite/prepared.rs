@@ -340,7 +340,6 @@ impl StatementJob {
     ) -> Result<StatementOutcome, AttemptError> {
         let mut statement = session.prepare(&self.sql)?;
         if statement.column_count() == 0 {
-            session.limit_length(None)?;
             return run_without_rows(session, &mut statement, bound);
         }
         let longest = match place {
