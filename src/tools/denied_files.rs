@@ -50,7 +50,76 @@ const MATCH_OPTIONS: MatchOptions = MatchOptions {
 
 /// The patterns of denied files.
 #[derive(Debug, Clone)]
-pub(super) struct DeniedFiles(Vec<Pattern>);
+pub(super) struct DeniedFiles(Vec<DeniedPath>);
+
+/// A pattern, as written and as the names on a path.
+#[derive(Debug, Clone)]
+struct DeniedPath {
+    text: String,
+    names: Vec<DeniedName>,
+}
+
+/// The pattern of one name on a path.
+#[derive(Debug, Clone)]
+struct DeniedName {
+    pattern: Pattern,
+    /// Whether other names may precede it (`**`).
+    at_any_depth: bool,
+}
+
+impl DeniedPath {
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim().trim_start_matches("./").trim_matches('/');
+        if text.is_empty() {
+            return Err(
+                "a pattern such as .env* or secrets/** is expected; [] denies nothing".into(),
+            );
+        }
+        let mut names = Vec::new();
+        let mut at_any_depth = !text.contains('/');
+        let mut parts = text.split('/').filter(|part| !part.is_empty()).peekable();
+        while let Some(part) = parts.next() {
+            let name = match part {
+                "**" if parts.peek().is_some() => {
+                    at_any_depth = true;
+                    continue;
+                }
+                // What is in the folder, not the folder itself.
+                "**" => "*",
+                name => name,
+            };
+            let pattern = Pattern::new(name)
+                .map_err(|error| format!("`{text}` is not a valid pattern: {}", error.msg))?;
+            names.push(DeniedName {
+                pattern,
+                at_any_depth,
+            });
+            at_any_depth = false;
+        }
+        let text = text.to_owned();
+        Ok(Self { text, names })
+    }
+
+    /// Whether the pattern matches the path of these names, or the path of a folder above it. One
+    /// pass over the names, because a caller chooses their number.
+    fn matches(&self, names: &[&str]) -> bool {
+        // The patterns that are compared with the next name.
+        let mut is_next = vec![false; self.names.len() + 1];
+        is_next[0] = true;
+        for name in names {
+            for (at, denied) in self.names.iter().enumerate().rev() {
+                if is_next[at] && denied.pattern.matches_with(name, MATCH_OPTIONS) {
+                    is_next[at + 1] = true;
+                }
+                is_next[at] &= denied.at_any_depth;
+            }
+            if is_next.last() == Some(&true) {
+                return true;
+            }
+        }
+        false
+    }
+}
 
 impl DeniedFiles {
     /// The patterns of `with.deny`, or the default list. A pattern without `/` is compared with
@@ -62,19 +131,9 @@ impl DeniedFiles {
         if patterns.len() > MAX_PATTERNS {
             return Err(fault(format!("at most {MAX_PATTERNS} patterns")));
         }
-        let parse = |text: &String| {
-            let text = text.trim().trim_start_matches("./").trim_matches('/');
-            if text.is_empty() {
-                return Err(fault(
-                    "a pattern such as .env* or secrets/** is expected; [] denies nothing".into(),
-                ));
-            }
-            Pattern::new(text)
-                .map_err(|error| fault(format!("`{text}` is not a valid pattern: {}", error.msg)))
-        };
         patterns
             .iter()
-            .map(parse)
+            .map(|text| DeniedPath::parse(text).map_err(fault))
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -85,40 +144,19 @@ impl DeniedFiles {
             .split('/')
             .filter(|name| !matches!(*name, "" | "."))
             .collect();
-        let mut paths: Vec<String> = Vec::new();
-        for name in &names {
-            paths.push(
-                paths
-                    .last()
-                    .map_or_else(|| (*name).to_owned(), |above| format!("{above}/{name}")),
-            );
-        }
-        self.0
-            .iter()
-            .any(|pattern| match pattern.as_str().contains('/') {
-                true => paths
-                    .iter()
-                    .any(|path| pattern.matches_with(path, MATCH_OPTIONS)),
-                false => names
-                    .iter()
-                    .any(|name| pattern.matches_with(name, MATCH_OPTIONS)),
-            })
+        self.0.iter().any(|file| file.matches(&names))
     }
 
     /// A sentence for the tool's description; empty if no file is denied.
     pub(super) fn description_sentence(&self) -> String {
-        match self
-            .0
-            .iter()
-            .map(Pattern::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
-        {
-            patterns if patterns.is_empty() => String::new(),
-            patterns => format!(
-                " Files and folders that match one of these patterns are not read: {patterns}."
-            ),
+        if self.0.is_empty() {
+            return String::new();
         }
+        let patterns: Vec<&str> = self.0.iter().map(|file| &*file.text).collect();
+        format!(
+            " Files and folders that match one of these patterns are not read: {}.",
+            patterns.join(", ")
+        )
     }
 }
 
@@ -198,8 +236,38 @@ mod tests {
             denied(&["secrets/keys"]).is_denied("secrets/keys/one"),
             "what is in a denied folder"
         );
+        let deep = denied(&["a/**/b/*.txt", "c/**"]);
+        for path in [
+            "a/b/x.txt",
+            "a/1/2/b/x.txt",
+            "a/b/b/x.txt",
+            "a/b/c/b/x.txt/y",
+            "c/x",
+        ] {
+            assert!(deep.is_denied(path), "{path}");
+        }
+        for path in [
+            "a/b/x",
+            "x/a/b/x.txt",
+            "a/b/c/x.txt",
+            "b/x.txt",
+            "c",
+            "x/c/y",
+        ] {
+            assert!(!deep.is_denied(path), "{path}");
+        }
         let nothing = denied(&[]);
         assert!(!nothing.is_denied(".env") && nothing.description_sentence().is_empty());
+    }
+
+    #[test]
+    fn pattern_is_compared_in_one_pass() {
+        let files = denied(&["**/a/**/a/**/b", "*/*/c", "d"]);
+        let path = "a/".repeat(200_000);
+        let began = std::time::Instant::now();
+        assert!(!files.is_denied(&path));
+        assert!(files.is_denied(&format!("{path}b")));
+        assert!(began.elapsed() < std::time::Duration::from_secs(20));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use url::Url;
 use crate::call::{ToolContext, ToolError};
 use crate::tools::ConfigFault;
 
+/// The most bytes of a path (`PATH_MAX` in Linux).
+pub(super) const MAX_PATH_BYTES: usize = 4096;
+
 /// A folder whose files tools read. Clones share the open folder.
 #[derive(Clone)]
 pub(super) struct Folder(Arc<Dir>);
@@ -62,6 +65,10 @@ impl Folder {
                 "is not read: the operator has denied files of this kind",
             )
         };
+        // Callers check the parts of the path that a call gives. A template may join several.
+        if let Some(fault) = path_fault("path", path) {
+            return Err(ToolError::ErrorResult(fault));
+        }
         // Checked before any access to the folder: the error must not show whether a denied file
         // exists.
         if denied(path) {
@@ -168,6 +175,13 @@ impl Read for OpenedFile<'_> {
         }
         self.file.read(into)
     }
+}
+
+/// Why the argument `name` cannot be a path: it is too long. A caller must check this before any
+/// other code looks at the path.
+pub(super) fn path_fault(name: &str, path: &str) -> Option<String> {
+    (path.len() > MAX_PATH_BYTES)
+        .then(|| format!("`{name}` is too long: a path has at most {MAX_PATH_BYTES} bytes."))
 }
 
 /// A URI for a file below the folder. It shows the folder as the root, so that the real path stays

@@ -55,6 +55,65 @@ def manifest():
     }}
 
 
+# Shapes of a text that is long: each is repeated.
+SHAPES = {"segments": "a/", "parents": "../", "selves": "./", "slashes": "/", "dots": ".", "escapes": "%2e", "brackets": "[",
+          "spaces": " ", "unicode": "ü\u202e/", "one name": "a"}
+
+
+def text_manifest():
+    """A tool for each place to which a call brings a text: a built-in, a file name, a host, a header, a pattern, an expression."""
+    text = {"a": {"type": "string"}}
+    nowhere = "http://127.0.0.1:9"
+
+    def web(**request):
+        return {"kind": "http", "description": "A value in a request.", "effect": "read", "parameters": text,
+                "request": dict({"url": nowhere + "/", "allow_private": True}, **request)}
+
+    def native(use, **settings):
+        return dict({"kind": "native", "use": use}, **({"with": settings} if settings else {}))
+
+    shell = ["/bin/sh", "-c", "exec true"]
+    return {"tools": {
+        "add_image": native("add_image", root="."), "add_image_url": native("add_image"), "ask_question": native("ask_question"),
+        "calculator": native("calculator"), "current_time": native("current_time"), "delegate_work": native("delegate_work"),
+        "http_get": native("http_get"), "http_get_listed": native("http_get", allow_hosts=["a.example"]),
+        "read_cache": native("read_cache"), "read_file": native("read_file", root="."),
+        "read_file_deep": native("read_file", root=".", deny=["**/a/**/a/*.b", "a/**", "[!x]*"]),
+        "read_result": native("read_result"),
+        "output_file": sh("exec true", effect="read", parameters=text, output={"file": "out/{{ a }}"}),
+        "printed_file": sh("exec cat", effect="read", parameters=text, stdin="{{ a }}", output={"file": "{{ stdout }}"}),
+        "argument": {"kind": "command", "description": "A value on the command line.", "effect": "read", "parameters": text,
+                     "command": shell + ["{{ a }}"]},
+        "input": {"kind": "command", "description": "A value on standard input.", "effect": "read", "parameters": text,
+                  "command": shell, "stdin": "{{ a }}"},
+        "path": web(url=nowhere + "/{{ a }}/x"), "query": web(url=nowhere + "/?a={{ a }}"),
+        "host": web(url="http://{{ a }}/", allow_hosts=["a.example"], allow_private=False),
+        "header": web(headers={"x-a": "{{ a }}"}), "form": web(method="POST", form={"a": "{{ a }}"}),
+        "denied": sh("exec true", effect="read", parameters=text, deny_when=[
+            {"when": "args.a|lower|trim == 'x' or 'b' in args.a or args.a|upper|length == 3", "say": "No."}]),
+        "format": sh("exec true", effect="read", input_schema={"type": "object", "required": ["a"], "properties": {"a": {
+            "type": "string", "pattern": "^(a|/|\\.)+(%2e)*$", "format": "uri-reference"}}}),
+    }}
+
+
+def texts(size):
+    """Requests with a long text of each shape, for each tool of `text_manifest`. The names of arguments are those of the built-ins."""
+    keys = {"add_image": "source", "add_image_url": "source", "calculator": "expression", "current_time": "timezone", "http_get": "url",
+            "http_get_listed": "url", "read_cache": "key", "read_file": "path", "read_file_deep": "path", "read_result": "invocation_id"}
+    before = {"http_get": "http://a.example/", "http_get_listed": "http://", "add_image_url": "https://a.example/?", "read_cache": "tool:"}
+    for shape, unit in SHAPES.items():
+        text = unit * (size // len(unit.encode()))
+        for tool in text_manifest()["tools"]:
+            value = before.get(tool, "") + text
+            arguments = {keys.get(tool, "a"): value}
+            if tool == "ask_question":
+                arguments = {"question": "x", "context": "y", "coworker": value}
+            if tool == "delegate_work":
+                arguments = {"task": "x", "context": "y", "coworker": value}
+            body = json.dumps({"arguments": arguments}, ensure_ascii=False)
+            yield f"{tool} {shape}", ("POST", f"/tools/{tool}/invoke", JSON, body)
+
+
 def nested(size, opening, closing, inside="1"):
     times = size // (len(opening) + len(closing))
     return opening * times + inside + closing * times

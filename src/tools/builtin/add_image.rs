@@ -19,7 +19,7 @@ use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
-use crate::tools::folder::Folder;
+use crate::tools::folder::{self, Folder};
 use crate::tools::http::response::{ResponseReader, url_without_secrets};
 use crate::tools::{
     ConfigFault, HttpClients, Placeholder, Runner, Tool, ValueFault, Values, media,
@@ -157,7 +157,10 @@ impl AddImage {
                 Some(_) => "`source` must be an http or https URL, a data: URI, or the bare path of a file.".into(),
                 None => "`source` must be an http or https URL or a data: URI.".into(),
             }),
-            (_, Some(folder)) => Ok(PictureSource::File(folder, text)),
+            (_, Some(folder)) => match folder::path_fault("source", text) {
+                Some(fault) => Err(fault),
+                None => Ok(PictureSource::File(folder, text)),
+            },
             (_, None) => Err("`source` must be an http or https URL or a data: URI: this tool reads no files.".into()),
         }
     }

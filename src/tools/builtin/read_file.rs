@@ -16,7 +16,7 @@ use crate::call::{
 use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
 use crate::tools::folder::{self, Folder};
-use crate::tools::{ConfigFault, Runner, Tool, media};
+use crate::tools::{ConfigFault, Placeholder, Runner, Tool, ValueFault, Values, media};
 
 /// The highest `max_bytes`.
 const MAX_MAX_BYTES: u64 = 4 << 20;
@@ -99,11 +99,7 @@ impl Runner for ReadFile {
     ) -> Result<ToolResult, ToolError> {
         let number = |name| arguments.get(name).and_then(Value::as_u64);
         let page = FilePage {
-            path: arguments
-                .get("path")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            path: path_argument(&arguments).to_owned(),
             start: number("start_line").unwrap_or(1).max(1),
             count: number("line_count").unwrap_or(u64::MAX),
             max_bytes: self.max_bytes,
@@ -115,6 +111,18 @@ impl Runner for ReadFile {
     fn max_output(&self) -> Option<usize> {
         Some(self.max_bytes).filter(|max_bytes| *max_bytes > DEFAULT_MAX_BYTES)
     }
+
+    fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
+        folder::path_fault("path", path_argument(values.arguments))
+            .map(|message| Placeholder::Argument("path".into()).fault("path", message))
+            .into_iter()
+            .collect()
+    }
+}
+
+fn path_argument(arguments: &JsonObject) -> &str {
+    let path = arguments.get("path").and_then(Value::as_str);
+    path.unwrap_or_default()
 }
 
 /// The requested part of a file.
@@ -498,6 +506,23 @@ mod tests {
                 "{path}: {error}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn path_is_bounded() {
+        let fixture = fixture("1KiB");
+        let faults = |bytes: usize| {
+            let arguments = json!({"path": "a".repeat(bytes)});
+            let values = Values::from_arguments(arguments.as_object().unwrap());
+            let faults = fixture.tool.runner.value_faults(values);
+            faults.first().map(|fault| fault.message().to_owned())
+        };
+        assert_eq!(faults(4096), None);
+        let message = "`path` is too long: a path has at most 4096 bytes.";
+        assert_eq!(faults(4097).as_deref(), Some(message));
+        // A caller of the runner without the check gets the same.
+        let (result, _) = fixture.read(json!({"path": "a/".repeat(3000)})).await;
+        assert_eq!(result, Err(message.to_owned()));
     }
 
     #[tokio::test]

@@ -11,6 +11,9 @@ use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::HttpClient;
 use crate::tools::http::parse_listed_host;
 
+/// The most bytes of a URL: what the HTTP client can send (`http::Uri`).
+const MAX_URL_BYTES: usize = 65_534;
+
 /// The client and the permitted hosts, from `with.allow_hosts` and `with.allow_private`.
 pub(super) struct WebAccess {
     client: HttpClient,
@@ -45,6 +48,10 @@ impl WebAccess {
 
     /// Parses the argument `name` as a URL. The error is a sentence.
     pub(super) fn parse_url(&self, name: &str, text: &str) -> Result<Url, String> {
+        let too_long = || format!("`{name}` is too long: a URL has at most {MAX_URL_BYTES} bytes.");
+        if text.len() > MAX_URL_BYTES {
+            return Err(too_long());
+        }
         // `url` ignores or replaces these characters, and would then request another URL than the
         // author meant.
         let is_invalid_char = |c: char| c == '\\' || c.is_whitespace() || c.is_control();
@@ -60,6 +67,10 @@ impl WebAccess {
                 ));
             }
         };
+        // The URL is longer than the text if characters are percent-encoded.
+        if url.as_str().len() > MAX_URL_BYTES {
+            return Err(too_long());
+        }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(format!(
                 "`{name}` must not contain a user name or password."

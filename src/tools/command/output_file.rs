@@ -12,7 +12,7 @@ use crate::call::units::Count;
 use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
 use crate::tools::blocking::run_on_blocking_thread;
 use crate::tools::denied_files::DeniedFiles;
-use crate::tools::folder::{self, Folder};
+use crate::tools::folder::{self, Folder, MAX_PATH_BYTES};
 use crate::tools::template::{Part, Template};
 use crate::tools::{BuildContext, ConfigFault, Placeholder, ValueFault, Values, media};
 
@@ -20,8 +20,6 @@ use crate::tools::{BuildContext, ConfigFault, Placeholder, ValueFault, Values, m
 const STDOUT: &str = "stdout";
 /// The key of the path.
 const KEY: [&str; 2] = ["output", "file"];
-/// The most bytes of a path (`PATH_MAX`).
-const MAX_PATH_BYTES: usize = 4096;
 
 /// Finds and reads the file of a call.
 pub(super) struct OutputFile {
@@ -72,23 +70,27 @@ impl OutputFile {
         }
     }
 
-    /// Faults of values that would lead out of the part of the path that the manifest gives.
+    /// Faults of values that are too long, or that would lead out of the part of the path that the
+    /// manifest gives.
     pub(super) fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        let is_outside = |placeholder: &&Placeholder| {
-            let text = values.get(placeholder).map(plain_text).unwrap_or_default();
-            text.starts_with('/') || text.split(['/', '\\']).any(|segment| segment == "..")
-        };
-        let placeholders = self
-            .path
-            .placeholders()
-            .filter(|placeholder| !is_stdout(placeholder));
         let fault = |placeholder: &Placeholder| {
-            let message = format!(
-                "`{placeholder}` stands in the path of a file and must not lead out of its folder."
-            );
-            placeholder.fault("path", message)
+            let text = values.get(placeholder).map(plain_text).unwrap_or_default();
+            let is_outside =
+                || text.starts_with('/') || text.split(['/', '\\']).any(|segment| segment == "..");
+            let message = folder::path_fault(&placeholder.to_string(), &text).or_else(|| {
+                is_outside().then(|| {
+                    format!(
+                        "`{placeholder}` stands in the path of a file and must not lead out of its folder."
+                    )
+                })
+            });
+            message.map(|message| placeholder.fault("path", message))
         };
-        placeholders.filter(is_outside).map(fault).collect()
+        self.path
+            .placeholders()
+            .filter(|placeholder| !is_stdout(placeholder))
+            .filter_map(fault)
+            .collect()
     }
 
     /// The file as a result. A path without a readable file is an error result.
