@@ -236,6 +236,23 @@ def test_orphaned_children_do_not_delay_the_answer(start, mark):
     wait_until_gone(mark)  # an ended call owns no process
 
 
+def test_daemon_ends_with_its_call(start, mark):
+    """A program that leaves the group and closes its pipes has ended soon after its call, with its environment or without."""
+    tools = {}
+    for name, env in (("kept", ""), ("cleared", "env -i ")):
+        for seconds in (0, 1.5):
+            # The first pause: the service limits a program a moment after its start, and a cleared environment leaves only that sign.
+            script = f"sleep 0.1; setsid {env}/bin/sleep 300 0.{mark} >/dev/null 2>&1 </dev/null & sleep 0.3; sleep {seconds}; echo done"
+            tools[f"{name}_{int(seconds)}"] = sh(script, effect="read")
+    twice = ("import os\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.closerange(0, 3)\n"
+             f"  os.execv('/bin/sleep', ['/bin/sleep', '300', '0.{mark}'])")
+    tools["twice"] = py(twice, effect="read")
+    crib = start({"tools": tools})
+    for name in tools:
+        ok(crib.invoke(name))
+    wait_until_gone(mark)
+
+
 def test_hung_tool_does_not_block_others(start, mark):
     """While every slot of one tool hangs, another answers at once."""
     crib = start({"tools": {

@@ -8,8 +8,8 @@
 //!
 //! The limit is `RLIMIT_RTTIME`, for real-time computing. Its value is a number that is unique to
 //! the program, and so high that it limits nothing. A process escapes only if it left the group,
-//! outlived its parent, cleared its environment and changed that limit. Only a PID namespace would
-//! catch it.
+//! outlived its parent, cleared its environment and changed that limit, or was started before the
+//! limit was set, a moment after the start of the program. Only a PID namespace would catch it.
 //!
 //! We do not become a subreaper (`PR_SET_CHILD_SUBREAPER`). It is a setting of the whole process,
 //! which belongs to the embedding program. Unknown orphans would be re-parented to us, and reaping
@@ -40,6 +40,12 @@ const MAX_DROP_WAIT: Duration = Duration::from_secs(2);
 const MAX_DESCENDANTS: usize = 1024;
 /// A process younger than this, in seconds, may still be in the `execve` of its program.
 const EXECVE_GRACE_SECONDS: u64 = 2;
+/// The id that the kernel has assigned last (`proc_sys_kernel(5)`).
+const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+/// Most ids that [`ProcessMarker::may_be_in_use`] looks at, and the longest life of a program for which
+/// they suffice: within this time, ids do not begin anew.
+const MAX_LOOK: i32 = 256;
+const MAX_LOOK_SECONDS: u64 = 1;
 /// The pause after a round that has killed something.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause while killed processes have not ended yet.
@@ -81,6 +87,27 @@ impl ProcessMarker {
     /// so it limits nothing.
     pub(super) fn limit_value(&self) -> u64 {
         self.limit_value
+    }
+
+    /// Whether a process may have the marker, after the end of the program with this id. The kernel
+    /// assigns ids in ascending order, so a descendant has an id between that of the program and the
+    /// last one. After a long time the ids may have begun anew, so that only a search of all processes
+    /// can tell.
+    pub(super) fn may_be_in_use(&self, program: Pid) -> bool {
+        let age = boot_ticks().saturating_sub(self.created_at);
+        if age > MAX_LOOK_SECONDS * clock_ticks_per_second() {
+            return true;
+        }
+        let last = fs::read_to_string(LAST_PID).ok();
+        let last = last.and_then(|last| last.trim().parse::<i32>().ok());
+        let first = program.as_raw_nonzero().get();
+        let Some(last) = last.filter(|last| (0..MAX_LOOK).contains(&(last - first))) else {
+            return true;
+        };
+        (first + 1..=last)
+            .filter_map(Pid::from_raw)
+            .filter_map(|pid| Some((pid, ProcessStat::read(pid)?)))
+            .any(|(pid, process)| self.match_process(pid, &process) != MarkerMatch::No)
     }
 
     fn match_process(&self, pid: Pid, process: &ProcessStat) -> MarkerMatch {

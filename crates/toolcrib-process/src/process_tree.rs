@@ -16,14 +16,13 @@ use crate::orphan_reaper::{
     OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members,
 };
 
-/// A running program. Dropping it ends the program and everything that it started, unless it was
-/// released.
+/// A running program. Dropping it ends the program and everything that it started.
 pub struct ProcessTree {
     /// `None` after the program has ended and its status has been read.
     child: Option<Child>,
     /// The id of the program and of its process group.
     leader: Pid,
-    /// `None` if processes that left the group may go on.
+    /// `None` if no process has left the group.
     marker: Option<ProcessMarker>,
     /// Whether dead members of the group may have become our children, so that we must reap them.
     group_unreaped: bool,
@@ -87,10 +86,11 @@ impl ProcessTree {
         Ok(status)
     }
 
-    /// Lets processes that left the group go on. Call this when the program has ended and its pipes
-    /// are closed.
-    pub fn release(mut self) {
-        self.marker = None;
+    /// Ends the tree of a program that has ended and whose pipes are closed. Mostly no process is left,
+    /// and a short look shows that. Otherwise the drop searches the whole machine.
+    pub fn finish(mut self) {
+        let marker = self.marker.take();
+        self.marker = marker.filter(|marker| marker.may_be_in_use(self.leader));
     }
 }
 

@@ -101,9 +101,8 @@ pub(super) async fn run_program(
             }
         };
         // The pipes of an ended program close at once, unless a process that it left behind holds
-        // them open. If they are not closed after the grace period, `pipes_closed` is false. Then
-        // the tree is not released, and its drop kills the process that was left behind. If they
-        // close in time, processes that left the group and do not use the pipes may go on.
+        // them open. If they are not closed after the grace period, `pipes_closed` is false. Then the
+        // drop of the tree searches for that process and kills it.
         match status {
             Some(_) if !all_read => (
                 status,
@@ -121,7 +120,7 @@ pub(super) async fn run_program(
         ))
     })?;
     if pipes_closed {
-        tree.release();
+        tree.finish();
     }
     let output_held_open = status.is_some() && !pipes_closed && stdout.is_complete();
     Ok(RunOutcome {
