@@ -175,7 +175,10 @@ impl ResultCache {
         };
         let _alone = self.0.purge_lock.write().await;
         self.forget(tool);
-        let purged = self.0.shared.purge_ledger(tool).await?;
+        let purged = self.0.shared.purge_ledger(tool).await;
+        // A result that was read from the ledger meanwhile is not kept.
+        self.0.purges.fetch_add(1, Ordering::AcqRel);
+        let purged = purged?;
         if let (Some(redis), Some(number)) = (redis, number) {
             redis.note_applied(tool, number);
         }
@@ -254,7 +257,7 @@ impl ResultCache {
             return None;
         }
         let now = self.0.clock.now();
-        let _shared = self.0.purge_lock.read().await;
+        let purges = self.purge_count();
         let (stored, origin) = match self.0.shared.find(key, tool, now).await? {
             Found::InLedger(stored) => {
                 let origin = Some(stored.origin);
@@ -262,7 +265,7 @@ impl ResultCache {
             }
             Found::InRedis(stored) => (stored, reader),
         };
-        self.keep(key, stored, origin, now).await
+        self.keep(key, stored, origin, now, purges).await
     }
 
     /// Reads the ledger only, and keeps the result in memory.
@@ -271,19 +274,26 @@ impl ResultCache {
             return None;
         }
         let now = self.0.clock.now();
-        let _shared = self.0.purge_lock.read().await;
+        let purges = self.purge_count();
         let stored = self.0.shared.find_in_ledger(key, now).await?;
         let origin = Some(stored.origin);
-        self.keep(key, stored, origin, now).await
+        self.keep(key, stored, origin, now, purges).await
     }
 
+    /// Keeps a result that was read. A purge since `purges` were counted may concern it. The lock is not
+    /// held during the reading: a purge that waited for a slow read would hold up all calls.
     async fn keep(
         &self,
         key: &Key,
         stored: StoredResult,
         origin: Option<InvocationId>,
         now: Timestamp,
+        purges: u64,
     ) -> Option<Hit> {
+        let _shared = self.0.purge_lock.read().await;
+        if self.purge_count() != purges {
+            return None;
+        }
         let result: ToolResult = serde_json::from_str(&stored.result).ok()?;
         let hit = Hit {
             bytes: entry_weight(stored.result.len()),

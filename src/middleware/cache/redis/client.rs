@@ -242,6 +242,7 @@ impl RedisResults {
         for field in self.0.purges.unsent() {
             self.send_purge(&field).await?;
         }
+        self.0.purges.begin_reading();
         let numbers = self.send(&purges_request(), PURGE_LIMIT).await?;
         Ok(self.0.purges.replace(numbers))
     }
@@ -284,6 +285,7 @@ impl RedisResults {
             self.0.purges.note_sent(&field, number);
             self.count("purge", "done");
         }
+        self.0.purges.begin_reading();
         let numbers = purges_request().query_async(&mut connection).await?;
         Ok((connection, numbers))
     }

@@ -32,6 +32,8 @@ struct Purges {
     applied: Option<HashMap<String, u64>>,
     /// Purges that Redis does not know yet.
     unsent: BTreeSet<String>,
+    /// Purges that this service has sent since a reading began. The answer may be older.
+    sent_meanwhile: HashMap<String, u64>,
 }
 
 impl KnownPurges {
@@ -47,6 +49,7 @@ impl KnownPurges {
         let mut purges = self.0.lock();
         purges.unsent.remove(field);
         purges.numbers.insert(field.to_owned(), number);
+        purges.sent_meanwhile.insert(field.to_owned(), number);
     }
 
     /// Notes a purge that Redis does not know yet.
@@ -66,10 +69,19 @@ impl KnownPurges {
         self.0.lock().unsent.iter().cloned().collect()
     }
 
+    /// Notes that the numbers of Redis are being read.
+    pub(super) fn begin_reading(&self) {
+        self.0.lock().sent_meanwhile.clear();
+    }
+
     /// Replaces the numbers by those of Redis. Returns the fields for which this service must delete
     /// its own results.
-    pub(super) fn replace(&self, numbers: HashMap<String, u64>) -> Vec<String> {
+    pub(super) fn replace(&self, mut numbers: HashMap<String, u64>) -> Vec<String> {
         let mut purges = self.0.lock();
+        for (field, sent) in purges.sent_meanwhile.drain() {
+            let number = numbers.entry(field).or_default();
+            *number = sent.max(*number);
+        }
         let applied = purges.applied.replace(numbers.clone());
         purges.numbers = numbers;
         let Some(applied) = applied else {
@@ -92,6 +104,19 @@ mod tests {
             .iter()
             .map(|(field, number)| ((*field).to_owned(), *number));
         fields.collect()
+    }
+
+    #[test]
+    fn purge_during_a_reading_stays_known() {
+        let known = KnownPurges::default();
+        known.begin_reading();
+        known.note_sent("t", 7);
+        assert_eq!(known.replace(numbers(&[("t", 5), ("u", 6)])), [""; 0]);
+        assert_eq!((known.newest("t"), known.newest("u")), (7, 6));
+        // A server that was emptied counts anew.
+        known.begin_reading();
+        known.replace(numbers(&[]));
+        assert_eq!(known.newest("t"), 0);
     }
 
     #[test]
