@@ -72,7 +72,7 @@ impl PostgresLedger {
             place: servers.place().into(),
             reason: fault::reason(&error),
         };
-        let lease = Arc::new(Lease::new(Instant::now()));
+        let lease = Arc::new(Lease::new());
         let process = Uuid::now_v7();
         let mut replica = Replica::new(servers.clone(), pool.clone(), process, lease.clone());
         // What happens from here on is followed; what happened before is read at the start.
@@ -135,7 +135,7 @@ impl PostgresLedger {
             durability: settings.durability,
             when_down: settings.when_down,
             writer: Writer::new_closed(),
-            lease: Arc::new(Lease::new(Instant::now())),
+            lease: Arc::new(Lease::new()),
             units: SetAside::default(),
             keys,
             changes: Changes {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 
 /// A replica without a commit for this long has ended for the others, even if its lock is held: its
 /// machine may be frozen or cut off.
@@ -23,24 +24,40 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The lease of this process.
 pub(super) struct Lease(Mutex<Times>);
 
+/// A time since the boot of the machine. Its clock runs on while the machine is suspended, as do the
+/// clocks of the other replicas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BootTime(Duration);
+
+impl BootTime {
+    pub(super) fn now() -> Self {
+        let now = clock_gettime(ClockId::Boottime);
+        Self(Duration::try_from(now).unwrap_or_default())
+    }
+
+    fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
 struct Times {
     /// When the last successful commit began.
-    renewed: Instant,
+    renewed: BootTime,
     /// When the process got its current id. Calls that began before may be settled.
     since: Instant,
 }
 
 impl Lease {
-    /// A lease from this time on.
-    pub(super) fn new(from: Instant) -> Self {
+    /// A lease from now on.
+    pub(super) fn new() -> Self {
         Self(Mutex::new(Times {
-            renewed: from,
-            since: from,
+            renewed: BootTime::now(),
+            since: Instant::now(),
         }))
     }
 
     /// Notes that a commit that began at this time has succeeded.
-    pub(super) fn renew(&self, began: Instant) {
+    pub(super) fn renew(&self, began: BootTime) {
         self.0.lock().renewed = began;
     }
 
@@ -50,8 +67,7 @@ impl Lease {
     }
 
     /// Whether no other replica can have settled a call that began at this time. The process cannot
-    /// know whether it still has its lock, so the grace counts. The clock runs on while the process is
-    /// stopped, but not while its machine is suspended.
+    /// know whether it still has its lock, so the grace counts.
     pub(super) fn covers(&self, began: Instant) -> bool {
         let times = self.0.lock();
         began >= times.since && times.renewed.elapsed() < GRACE - MARGIN
@@ -64,19 +80,22 @@ mod tests {
 
     #[test]
     fn lease_ends_without_commits() {
+        let lease = Lease::new();
         let now = Instant::now();
-        let lease = Lease::new(now.checked_sub(GRACE).unwrap());
+        assert!(lease.covers(now));
+        let earlier = BootTime(BootTime::now().0.saturating_sub(GRACE));
+        lease.renew(earlier);
         assert!(!lease.covers(now));
-        lease.renew(now);
+        lease.renew(BootTime::now());
         assert!(lease.covers(now));
     }
 
     #[test]
     fn calls_under_an_earlier_id_are_not_covered() {
+        let lease = Lease::new();
         let began = Instant::now();
-        let lease = Lease::new(began);
         lease.restart();
-        lease.renew(Instant::now());
+        lease.renew(BootTime::now());
         assert!(!lease.covers(began));
         assert!(lease.covers(Instant::now()));
     }

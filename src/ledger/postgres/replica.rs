@@ -12,7 +12,8 @@ use super::batch::Batch;
 use super::blocks::BlockChanges;
 use super::commit::{self, CommitNumber, Decisions};
 use super::fault;
-use super::lease::Lease;
+use super::lease::{BootTime, Lease};
+use super::read::from_uuid;
 use super::servers::Servers;
 use crate::call::KEY_RETENTION;
 use crate::ledger::pending_durations::PendingDurations;
@@ -114,7 +115,7 @@ impl Replica {
 
     /// Registers with a new connection.
     pub(super) async fn register(&mut self) -> Result<(), sqlx::Error> {
-        let began = Instant::now();
+        let began = BootTime::now();
         let mut connection = self.connect().await?;
         let boot = self.boot();
         let host = rustix::system::uname();
@@ -158,7 +159,7 @@ impl Replica {
 
     /// Connects under the current id, or notes that another replica has settled this one.
     async fn attach(&mut self) -> Result<(), sqlx::Error> {
-        let began = Instant::now();
+        let began = BootTime::now();
         let mut connection = self.connect().await?;
         let boot = self.boot();
         let attaching = async {
@@ -195,7 +196,7 @@ impl Replica {
     async fn use_connection(
         &mut self,
         connection: PgConnection,
-        began: Instant,
+        began: BootTime,
         attachment: i64,
         last_batch: i64,
     ) -> Result<(), sqlx::Error> {
@@ -241,7 +242,7 @@ impl Replica {
         blocks: &BlockChanges,
         durations: Option<&PendingDurations>,
     ) -> Result<Decisions, sqlx::Error> {
-        let began = Instant::now();
+        let began = BootTime::now();
         let number = CommitNumber {
             boot: self.boot(),
             attachment: self.attachment,
