@@ -18,6 +18,7 @@ use super::memory::{MemoryBudget, Reservation};
 use super::problem::ApiError;
 use super::request_error::RequestError;
 use super::state::AppState;
+use crate::call::JsonObject;
 use crate::call::json::parse_strict;
 use crate::call::media_type::{is_json_essence, media_type_essence};
 
@@ -72,9 +73,16 @@ impl<T: DeserializeOwned> FromRequest<AppState> for FormBody<T> {
             return Err(ApiError::UnsupportedMediaType);
         }
         let body = read_body(&headers, body, LONGEST_FORM).await?;
-        let fields = form_urlencoded::parse(&body)
-            .map(|(name, value)| (name.into_owned(), Value::String(value.into_owned())));
-        serde_json::from_value(Value::Object(fields.collect()))
+        let mut fields = JsonObject::new();
+        for (name, value) in form_urlencoded::parse(&body) {
+            let name = name.into_owned();
+            if fields.contains_key(&name) {
+                let message = format!("the form has the field `{name}` twice");
+                return Err(ApiError::Malformed(message));
+            }
+            fields.insert(name, value.into_owned().into());
+        }
+        serde_json::from_value(Value::Object(fields))
             .map(Self)
             .map_err(|error| ApiError::Malformed(format!("the form cannot be read: {error}")))
     }

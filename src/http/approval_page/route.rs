@@ -62,11 +62,15 @@ async fn decide(
     State(registry): State<Arc<Registry>>,
     PathPart(id): PathPart,
     QueryParams(link): QueryParams<Link>,
-    FormBody(form): FormBody<Form>,
+    form: Result<FormBody<Form>, ApiError>,
 ) -> Response {
     let (row, by) = match find(&registry, &id, &link).await {
         Ok(found) => found,
         Err(error) => return respond_error(error, None),
+    };
+    let form = match form {
+        Ok(FormBody(form)) => form,
+        Err(error) => return respond_error(error, Some(Page::of(&registry, &row))),
     };
     let note = Some(form.note.trim().to_owned()).filter(|note| !note.is_empty());
     let decision = Decision {
