@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::client::{ServerArgs, encode_segment};
 use super::durations::format_age;
+use super::operate::CallList;
 use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
@@ -39,7 +40,7 @@ pub(super) struct ListArgs {
 /// Arguments of `approvals approve`.
 #[derive(clap::Args)]
 pub(super) struct ApproveArgs {
-    /// The id of the call.
+    /// The id of the call, or its last 12 characters.
     id: String,
     /// The reason, for the record.
     #[arg(long)]
@@ -56,7 +57,7 @@ pub(super) struct ApproveArgs {
 /// Arguments of `approvals deny`.
 #[derive(clap::Args)]
 pub(super) struct DenyArgs {
-    /// The id of the call.
+    /// The id of the call, or its last 12 characters.
     id: String,
     /// The reason, for the record and for the model.
     #[arg(long)]
@@ -165,7 +166,14 @@ async fn decide(
         body.insert("note".into(), note.into());
     }
     let client = server.client_or_local(environment)?;
-    let path = format!("/invocations/{}/{verdict}", encode_segment(id));
+    let waiting = CallList {
+        paths: &["/approvals?state=waiting"],
+        key: "approvals",
+        what: "waiting call",
+        command: "toolcrib approvals list",
+    };
+    let id = waiting.find(&client, id, output).await?;
+    let path = format!("/invocations/{}/{verdict}", encode_segment(&id));
     let answer = client.invoke_tool(&path, &json!(body), None).await?;
     let is_for_people = output.is_for_people();
     print_answer(answer, is_for_people, |answer| match is_for_people {

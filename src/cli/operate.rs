@@ -51,10 +51,13 @@ pub(super) struct PurgeArgs {
 /// Cancels a running call.
 pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Result<(), Failure> {
     let client = args.server.client_or_local(environment)?;
-    let id = match args.id.parse::<InvocationId>() {
-        Ok(id) => id.to_string(),
-        Err(_) => find_running(&client, &args.id, &args.output).await?,
+    let running = CallList {
+        paths: &["/invocations?state=running", "/invocations?state=reserved"],
+        key: "invocations",
+        what: "running call",
+        command: "toolcrib invocations --state running",
     };
+    let id = running.find(&client, &args.id, &args.output).await?;
     let answer = client
         .send(
             Method::DELETE,
@@ -77,36 +80,56 @@ pub(super) async fn cancel(args: CancelArgs, environment: &Environment) -> Resul
     })
 }
 
-/// The running call whose id ends with `end`.
-async fn find_running(client: &Client, end: &str, output: &OutputArgs) -> Result<String, Failure> {
-    // A shorter end, or an empty one, may be that of a call which the user does not mean.
-    if end.len() < SHORT_ID {
-        return Err(Failure::Usage(format!(
-            "`{end}` is too short: give the whole id, or its last {SHORT_ID} characters"
-        )));
-    }
-    let mut found = Vec::new();
-    for state in ["running", "reserved"] {
-        let (status, answer) = client
-            .get(&format!("/invocations?state={state}&limit={MAX_LISTED}"))
-            .await?;
-        print_answer((status, answer.clone()), output.is_for_people(), |_| ())?;
-        let ids = answer["invocations"].as_array().into_iter().flatten();
-        let ids = ids
-            .filter_map(|row| row["invocation_id"].as_str())
-            .filter(|id| id.ends_with(end));
-        found.extend(ids.map(str::to_owned));
-    }
-    found.dedup();
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => Err(Failure::Failed(format!(
-            "toolcrib: no running call has an id that ends with `{end}`; toolcrib invocations --state running lists them"
-        ))),
-        many => Err(Failure::Failed(format!(
-            "toolcrib: {many} running calls have ids that end with `{end}`: {}",
-            found.join(", ")
-        ))),
+/// Lists in which a command looks for a call.
+pub(super) struct CallList {
+    pub(super) paths: &'static [&'static str],
+    /// The key of the calls in the answers.
+    pub(super) key: &'static str,
+    /// What the calls are, for messages.
+    pub(super) what: &'static str,
+    /// The command that shows them.
+    pub(super) command: &'static str,
+}
+
+impl CallList {
+    /// The id of a call, which is given in full or by its end.
+    pub(super) async fn find(
+        &self,
+        client: &Client,
+        end: &str,
+        output: &OutputArgs,
+    ) -> Result<String, Failure> {
+        if let Ok(id) = end.parse::<InvocationId>() {
+            return Ok(id.to_string());
+        }
+        // A shorter end, or an empty one, may be that of a call which the user does not mean.
+        if end.len() < SHORT_ID {
+            return Err(Failure::Usage(format!(
+                "`{end}` is too short: give the whole id, or its last {SHORT_ID} characters"
+            )));
+        }
+        let mut found = Vec::new();
+        for path in self.paths {
+            let (status, answer) = client.get(&format!("{path}&limit={MAX_LISTED}")).await?;
+            print_answer((status, answer.clone()), output.is_for_people(), |_| ())?;
+            let ids = answer[self.key].as_array().into_iter().flatten();
+            let ids = ids
+                .filter_map(|row| row["invocation_id"].as_str())
+                .filter(|id| id.ends_with(end));
+            found.extend(ids.map(str::to_owned));
+        }
+        found.dedup();
+        let Self { what, command, .. } = self;
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            0 => Err(Failure::Failed(format!(
+                "toolcrib: no {what} has an id that ends with `{end}`; {command} lists them"
+            ))),
+            many => Err(Failure::Failed(format!(
+                "toolcrib: {many} {what}s have ids that end with `{end}`: {}",
+                found.join(", ")
+            ))),
+        }
     }
 }
 
