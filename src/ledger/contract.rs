@@ -966,6 +966,7 @@ async fn ended_calls_are_found_by_their_end(ledger: &dyn Ledger) {
     };
     assert_eq!(find(after).await, [wordy.id, short.id]);
     if ledger.replica().is_some() {
+        late_starts: true,
         let of_others = EndedQuery {
             not_of_replica: ledger.replica(),
             ..all
@@ -1002,6 +1003,27 @@ async fn calls_are_counted_by_time(ledger: &dyn Ledger) {
         caller: None,
         limit: 10,
     };
+    // A call that waited for a person has an old id. Others with such ids are not found.
+    let waited = ApprovalRow {
+        expires_at: Timestamp::now(),
+        ..approval("t", "a", None)
+    };
+    let late = Arc::new(Row {
+        id: waited.invocation,
+        ..(*call_of("t", "a", None, State::Succeeded, 1000)).clone()
+    });
+    ledger.request_approval(waited).await.unwrap();
+    ledger.record(late.clone()).await.unwrap();
+    let after_all = EndedQuery {
+        from: InvocationId::new(),
+        ..all.clone()
+    };
+    assert_eq!(find(after_all.clone()).await, [late.id]);
+    let no_late = EndedQuery {
+        late_starts: false,
+        ..after_all
+    };
+    assert_eq!(find(no_late).await, []);
     let count = async |query: BucketQuery| ledger.usage_buckets(&query).await.unwrap();
     let counted = count(all.clone()).await;
     let [ta, tb, ub] = counted.as_slice() else {

@@ -108,9 +108,15 @@ impl IdRange {
         Self {
             first: InvocationId::lower_bound(first.unwrap_or(Timestamp::MIN)),
             end: InvocationId::lower_bound(end.unwrap_or(Timestamp::MAX)),
-            expires_from: times.start - LATE_START.as_millis() as i64,
+            expires_from: late_expiry(times.start),
         }
     }
+}
+
+/// Calls that waited for a person and started at this time or later have approvals that expire at this
+/// time or later. Both are Unix milliseconds.
+pub(super) fn late_expiry(started: i64) -> i64 {
+    started - LATE_START.as_millis() as i64
 }
 
 /// The hours that may be counted. `oldest_call` has the smallest id of all.

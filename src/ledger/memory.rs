@@ -327,7 +327,9 @@ impl Ledger for MemoryLedger {
                     .as_deref()
                     .is_none_or(|name| name == &*row.caller)
         };
-        let newest = tables.rows.range(query.from..).rev().map(|(_, row)| row);
+        let is_late = |id| query.late_starts && tables.approvals.contains_key(id);
+        let newest = tables.rows.values().rev();
+        let newest = newest.filter(|row| row.id >= query.from || is_late(&row.id));
         let short = |row: &Row| Row {
             arguments: match row.arguments.len() <= query.max_arguments as usize {
                 true => row.arguments.clone(),

@@ -344,6 +344,8 @@ pub struct EndedQuery {
     pub caller: Option<String>,
     /// Calls with this id or a larger one.
     pub from: InvocationId,
+    /// Also calls with a smaller id that waited for a person: they start long after they got their id.
+    pub late_starts: bool,
     /// Calls that ended at this time or later. Calls without a known end match.
     pub ended_since: Timestamp,
     /// No calls of this replica.

@@ -192,6 +192,38 @@ async fn resumed_stream_has_the_calls_that_ended_meanwhile() {
     );
 }
 
+/// The call has an id that is older than all that the client's last event names.
+#[tokio::test]
+async fn resumed_stream_has_a_call_that_waited_for_a_person() {
+    let pay = Tool::new("pay", "Pays.").call(|_, _| async { Ok("paid") });
+    let manifest = "tools:\n  pay: {kind: native, approval: {wait: 20ms}}\n";
+    let app = TestApp::with_manifest(manifest, [pay, greet()]).await;
+    let waiting = app.invoke("pay", json!({})).await.1["invocation_id"].clone();
+    let mut events = Events::open(&app, None, None).await;
+    let greeted = app.invoke("greet", json!({})).await.1;
+    events.expect("invocation.started").await;
+    events.expect("invocation.ended").await;
+    let (_, ended_since) = events.id.split_once('.').unwrap();
+    let from = greeted["invocation_id"].as_str().unwrap();
+    let last_event_id = format!("{from}.{ended_since}");
+    drop(events);
+    let call = format!("/invocations/{}", waiting.as_str().unwrap());
+    let (status, _) = app.post(&format!("{call}/approve"), json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    while app.get(&call).await.1["state"] != "succeeded" {
+        tokio::task::yield_now().await;
+    }
+    let mut resumed = Events::open(&app, None, Some(&last_event_id)).await;
+    app.invoke("greet", json!({"now": true})).await;
+    let mut ended = Vec::new();
+    while let Some((name, data)) = resumed.next().await
+        && name == "invocation.ended"
+    {
+        ended.push(data["invocation_id"].clone());
+    }
+    assert!(ended.contains(&waiting), "{ended:?}");
+}
+
 #[tokio::test]
 async fn resumed_stream_tells_when_more_was_missed() {
     let app = TestApp::new([greet()]).await;

@@ -20,7 +20,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CALLS: u32 = 1000;
 /// Every read finds calls that started this long ago.
 const SHORT_CALLS: SignedDuration = SignedDuration::from_secs(30);
-/// One in `LONG_EVERY` reads finds calls that started this long ago. Such reads cost more.
+/// One in `LONG_EVERY` reads finds calls that started this long ago, and calls that waited for a person.
+/// Such reads cost more.
 const LONG_CALLS: SignedDuration = SignedDuration::from_hours(1);
 /// How many reads there are for each read of long calls.
 const LONG_EVERY: u32 = 15;
@@ -86,23 +87,26 @@ impl Poll {
                 true => (LONG_CALLS, LONG_MARGIN),
                 false => (SHORT_CALLS, MARGIN),
             };
-            if let Err(error) = self.read(started, ended).await {
+            if let Err(error) = self.read(started, ended, is_long).await {
                 tracing::debug!(%error, "calls of other replicas cannot be read for the events");
             }
         }
     }
 
-    /// Publishes the calls that ended within `ended`, of those that started within `started`.
+    /// Publishes the calls that ended within `ended`, of those that started within `started`. With
+    /// `late_starts`, also calls that waited for a person.
     async fn read(
         &mut self,
         started: SignedDuration,
         ended: SignedDuration,
+        late_starts: bool,
     ) -> Result<(), crate::ledger::Error> {
         let now = self.shared.clock.now();
         let earlier = |by: SignedDuration| now.checked_sub(by).unwrap_or(now);
         let query = EndedQuery {
             caller: None,
             from: InvocationId::lower_bound(earlier(started)),
+            late_starts,
             ended_since: earlier(ended).max(self.began),
             not_of_replica: self.shared.ledger.replica(),
             max_arguments: u32::try_from(MAX_ARGUMENTS).unwrap_or(u32::MAX),

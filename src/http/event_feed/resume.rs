@@ -50,6 +50,7 @@ impl Resumed {
         let query = EndedQuery {
             caller: (!caller.admin).then(|| caller.name.to_string()),
             from,
+            late_starts: true,
             ended_since,
             not_of_replica: None,
             max_arguments: u32::try_from(MAX_ARGUMENTS).unwrap_or(u32::MAX),
@@ -58,7 +59,6 @@ impl Resumed {
         let mut rows = shared.in_flight_calls.list();
         rows.retain(|row| {
             !matches!(row.state, State::Running | State::Reserved | State::Waiting)
-                && row.id >= query.from
                 && row.ended_at().is_none_or(|at| at >= query.ended_since)
                 && (caller.admin || row.caller == caller.name)
         });

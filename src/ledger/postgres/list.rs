@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::{PgPool, Postgres, QueryBuilder};
 use uuid::Uuid;
 
+use super::super::count_by_time::late_expiry;
 use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::commit::{storable, to_uuid};
 use super::read::{Result, decode_row, first_columns};
@@ -109,13 +110,38 @@ pub(super) fn push_filters(query: &mut QueryBuilder<Postgres>, filter: &Query) {
 
 /// Calls that ended lately, of all replicas or of the others.
 pub(super) async fn list_ended(pool: &PgPool, filter: &EndedQuery) -> Result<Vec<Row>> {
+    let from = to_uuid(&filter.from);
+    let mut rows = ended_calls(pool, filter, |query| {
+        query.push(" and id >= ").push_bind(from);
+    })
+    .await?;
+    if filter.late_starts {
+        let late = ended_calls(pool, filter, |query| {
+            query
+                .push(" and id in (select id from approval where id < ")
+                .push_bind(from)
+                .push(" and expires_at >= ")
+                .push_bind(late_expiry(filter.ended_since.as_millisecond()))
+                .push(")");
+        });
+        rows.extend(late.await?);
+        rows.truncate(filter.limit as usize);
+    }
+    Ok(rows)
+}
+
+/// The calls among those with some ids.
+async fn ended_calls(
+    pool: &PgPool,
+    filter: &EndedQuery,
+    push_ids: impl FnOnce(&mut QueryBuilder<Postgres>),
+) -> Result<Vec<Row>> {
     let mut query = QueryBuilder::<Postgres>::new(LIST[0]);
     query
         .push_bind(i64::from(filter.max_arguments))
         .push(LIST[1]);
-    query
-        .push(" and state != 'reserved' and id >= ")
-        .push_bind(to_uuid(&filter.from));
+    query.push(" and state != 'reserved'");
+    push_ids(&mut query);
     query
         .push(" and (duration_us is null or started_at + duration_us / 1000 >= ")
         .push_bind(filter.ended_since.as_millisecond())

@@ -9,6 +9,7 @@
 
 use sqlx::{QueryBuilder, Sqlite, SqlitePool};
 
+use super::super::count_by_time::late_expiry;
 use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::read::{Result, decode_row};
 use crate::call::InvocationId;
@@ -79,10 +80,36 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
 
 /// Calls that ended lately: a range of ids, of which the index has the newest first.
 pub(super) async fn list_ended(pool: &SqlitePool, filter: &EndedQuery) -> Result<Vec<Row>> {
+    let from = filter.from.as_bytes().to_vec();
+    let mut rows = ended_calls(pool, filter, |query| {
+        query.push("id >= ").push_bind(from.clone());
+    })
+    .await?;
+    if filter.late_starts {
+        let late = ended_calls(pool, filter, |query| {
+            query
+                .push("id in (select id from approval where id < ")
+                .push_bind(from.clone())
+                .push(" and expires_at >= ")
+                .push_bind(late_expiry(filter.ended_since.as_millisecond()))
+                .push(")");
+        });
+        rows.extend(late.await?);
+        rows.truncate(filter.limit as usize);
+    }
+    Ok(rows)
+}
+
+/// The calls among those with some ids.
+async fn ended_calls(
+    pool: &SqlitePool,
+    filter: &EndedQuery,
+    push_ids: impl FnOnce(&mut QueryBuilder<Sqlite>),
+) -> Result<Vec<Row>> {
     let mut query = QueryBuilder::<Sqlite>::new(LIST_SQL[0]);
     query.push_bind(i64::from(filter.max_arguments));
-    query.push(LIST_SQL[1]).push("id >= ");
-    query.push_bind(filter.from.as_bytes().to_vec());
+    query.push(LIST_SQL[1]);
+    push_ids(&mut query);
     query.push(
         " and state != 'reserved' and (duration_us is null or started_at + duration_us / 1000 >= ",
     );
