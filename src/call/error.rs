@@ -208,6 +208,8 @@ pub enum CallError {
         reason: String,
         /// Whether the tool ran, and only its record is missing yet.
         started: bool,
+        /// Whether the call has a row, now or once the ledger can write again.
+        has_row: bool,
     },
     /// The runner of the tool is unavailable.
     #[error("the tool is unavailable: {message}")]
@@ -422,6 +424,15 @@ impl CallError {
         )
     }
 
+    /// Whether an approved call that ends so starts later: the service or its ledger could not start
+    /// it, and the tool has not run.
+    pub fn may_start_later(&self) -> bool {
+        matches!(
+            self,
+            Self::Draining | Self::LedgerUnavailable { started: false, .. }
+        )
+    }
+
     /// The call that the error is about, if that is another call than the failed one.
     pub fn related_invocation(&self) -> Option<InvocationId> {
         match self {
@@ -437,7 +448,7 @@ impl CallError {
     pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
         let has_no_row = matches!(
             self,
-            Self::Draining | Self::LedgerUnavailable { started: false, .. }
+            Self::Draining | Self::LedgerUnavailable { has_row: false, .. }
         );
         (!has_no_row).then(|| self.related_invocation().unwrap_or(id))
     }

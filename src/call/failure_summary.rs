@@ -93,6 +93,7 @@ impl CallError {
             Self::InvalidContext(_) => {
                 "a field of the request's context is invalid for this tool".into()
             }
+            Self::ApprovalExpired { reason, .. } => reason.clone(),
             Self::LedgerUnavailable { started: true, .. } => {
                 "the tool ran, but the ledger does not have its end".into()
             }
@@ -111,7 +112,6 @@ impl CallError {
             | Self::DefinitionChanged { .. }
             | Self::WaitsForApproval { .. }
             | Self::ApprovalDenied { .. }
-            | Self::ApprovalExpired { .. }
             | Self::StoredFailure { .. }
             | Self::LedgerUnavailable { .. }
             | Self::ToolUnavailable { .. }
@@ -134,7 +134,7 @@ fn summary_of_kind(kind: ErrorKind) -> &'static str {
         ErrorKind::IdempotencyInProgress => "the call with this Idempotency-Key still runs",
         ErrorKind::IdempotencyMismatch => "this Idempotency-Key belongs to another call",
         ErrorKind::ApprovalDenied => "a person has denied the call",
-        ErrorKind::ApprovalExpired => "no person has approved the call",
+        ErrorKind::ApprovalExpired => "the call has no valid approval",
         ErrorKind::RepeatedCall => "the call repeats the previous call of its run",
         ErrorKind::UsageLimitReached => "a usage limit is reached",
         ErrorKind::Overloaded => "too many calls ran or waited",
@@ -202,10 +202,12 @@ mod tests {
             CallError::LedgerUnavailable {
                 reason: text(),
                 started: false,
+                has_row: true,
             },
             CallError::LedgerUnavailable {
                 reason: text(),
                 started: true,
+                has_row: true,
             },
             CallError::ToolUnavailable {
                 message: text(),

@@ -251,6 +251,12 @@ impl Invocation {
         }
     }
 
+    /// Whether a person has approved the call.
+    pub fn is_approved(&self) -> bool {
+        let stage = self.approval.as_deref();
+        matches!(stage, Some(ApprovalStage::Approved(_)))
+    }
+
     /// The tool's side of the sink for progress; `None` if no client listens. `redact` makes the
     /// function that removes secrets.
     pub fn progress_reporter(&self, redact: impl FnOnce() -> RedactFn) -> Option<Reporter> {

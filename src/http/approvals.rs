@@ -132,9 +132,9 @@ impl FromRequest<AppState> for OptionalJson {
         // `curl -X POST` sends neither a body nor its type.
         let has_type = request.headers().contains_key(CONTENT_TYPE);
         let length = request.headers().get(CONTENT_LENGTH);
-        let is_announced = request.headers().contains_key(TRANSFER_ENCODING)
-            || length.is_some_and(|length| length != "0");
-        if request.body().is_end_stream() || !(has_type || is_announced) {
+        let is_empty = length.is_some_and(|length| length == "0");
+        let is_announced = request.headers().contains_key(TRANSFER_ENCODING) || length.is_some();
+        if is_empty || request.body().is_end_stream() || !(has_type || is_announced) {
             return Ok(Self(json!({})));
         }
         let StrictJson(body, _) = StrictJson::from_request(request, state).await?;

@@ -191,6 +191,7 @@ pub(super) async fn readyz(
             .map(|reason| CallError::LedgerUnavailable {
                 reason,
                 started: false,
+                has_row: false,
             })
     };
     if let Some(error) = fault {

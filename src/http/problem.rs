@@ -186,7 +186,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::IdempotencyInProgress => "The call with this key still runs",
         ErrorKind::IdempotencyMismatch => "The key belongs to another call",
         ErrorKind::ApprovalDenied => "A person has denied the call",
-        ErrorKind::ApprovalExpired => "No person has approved the call",
+        ErrorKind::ApprovalExpired => "The call has no valid approval",
         ErrorKind::RepeatedCall => "The call repeats the previous call",
         ErrorKind::OutcomeUnknown => "It is unknown whether the call had an effect",
         ErrorKind::UsageLimitReached => "A usage limit is reached",
@@ -374,6 +374,7 @@ impl From<ApiError> for Problem {
                 let error = CallError::LedgerUnavailable {
                     reason: error.to_string(),
                     started: false,
+                    has_row: true,
                 };
                 Self::from_failure(Failure::from(&error), None)
             }

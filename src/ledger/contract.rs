@@ -231,6 +231,43 @@ async fn limits_are_exact_to_the_unit(ledger: &dyn Ledger) {
     assert!(reserve(2, later).await.is_err());
 }
 
+async fn known_call_is_not_reserved_again(ledger: &dyn Ledger) {
+    let charge = || charge(10, Per::Day);
+    let ended = row("t", "a", now());
+    let refused = Row {
+        state: State::Refused,
+        duration_us: Some(1),
+        ..ended.clone()
+    };
+    ledger.record(Arc::new(refused)).await.unwrap();
+    let reserved = row("t", "a", now());
+    ledger
+        .reserve(reserved.clone(), vec![charge()])
+        .await
+        .unwrap();
+    // The others of a batch start.
+    let other = row("t", "a", now());
+    let (again, twice, first) = tokio::join!(
+        ledger.reserve(ended.clone(), vec![charge()]),
+        ledger.reserve(reserved.clone(), vec![charge()]),
+        ledger.reserve(other.clone(), vec![charge()]),
+    );
+    assert!(matches!(again, Err(ReserveError::Ledger(_))), "{again:?}");
+    assert!(matches!(twice, Err(ReserveError::Ledger(_))), "{twice:?}");
+    assert_eq!(first.unwrap().charged[0].used, 2);
+    let states = [
+        (ended.id, State::Refused),
+        (reserved.id, State::Reserved),
+        (other.id, State::Reserved),
+    ];
+    for (id, state) in states {
+        assert_eq!(ledger.get(id).await.unwrap().unwrap().row.state, state);
+    }
+    assert_eq!(used_units(ledger, charge(), now()).await, 2);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert!(ledger.check_health().is_ok());
+}
+
 async fn refund_returns_one_unit_of_its_window(ledger: &dyn Ledger) {
     let mut reserved = Vec::new();
     for _ in 0..3 {
@@ -929,6 +966,7 @@ async fn ended_calls_are_found_by_their_end(ledger: &dyn Ledger) {
     let all = EndedQuery {
         caller: None,
         from: long.id,
+        late_starts: true,
         ended_since: Timestamp::now() - 1.minute(),
         not_of_replica: None,
         max_arguments: 100,
@@ -965,8 +1003,28 @@ async fn ended_calls_are_found_by_their_end(ledger: &dyn Ledger) {
         ..all.clone()
     };
     assert_eq!(find(after).await, [wordy.id, short.id]);
+    // A call that waited for a person has an old id. Others with such ids are not found.
+    let waited = ApprovalRow {
+        expires_at: Timestamp::now(),
+        ..approval("t", "a", None)
+    };
+    let late = Arc::new(Row {
+        id: waited.invocation,
+        ..(*call_of("t", "a", None, State::Succeeded, 1000)).clone()
+    });
+    ledger.request_approval(waited).await.unwrap();
+    ledger.record(late.clone()).await.unwrap();
+    let after_all = EndedQuery {
+        from: InvocationId::new(),
+        ..all.clone()
+    };
+    assert_eq!(find(after_all.clone()).await, [late.id]);
+    let no_late = EndedQuery {
+        late_starts: false,
+        ..after_all
+    };
+    assert_eq!(find(no_late).await, []);
     if ledger.replica().is_some() {
-        late_starts: true,
         let of_others = EndedQuery {
             not_of_replica: ledger.replica(),
             ..all
@@ -1003,27 +1061,6 @@ async fn calls_are_counted_by_time(ledger: &dyn Ledger) {
         caller: None,
         limit: 10,
     };
-    // A call that waited for a person has an old id. Others with such ids are not found.
-    let waited = ApprovalRow {
-        expires_at: Timestamp::now(),
-        ..approval("t", "a", None)
-    };
-    let late = Arc::new(Row {
-        id: waited.invocation,
-        ..(*call_of("t", "a", None, State::Succeeded, 1000)).clone()
-    });
-    ledger.request_approval(waited).await.unwrap();
-    ledger.record(late.clone()).await.unwrap();
-    let after_all = EndedQuery {
-        from: InvocationId::new(),
-        ..all.clone()
-    };
-    assert_eq!(find(after_all.clone()).await, [late.id]);
-    let no_late = EndedQuery {
-        late_starts: false,
-        ..after_all
-    };
-    assert_eq!(find(no_late).await, []);
     let count = async |query: BucketQuery| ledger.usage_buckets(&query).await.unwrap();
     let counted = count(all.clone()).await;
     let [ta, tb, ub] = counted.as_slice() else {
@@ -1494,7 +1531,7 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
 macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, exported_calls_are_whole_and_oldest_first, imported_calls_count_once, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
-            refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
+            known_call_is_not_reserved_again, refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,
             trim_deletes_unprotected_calls_oldest_first,

@@ -191,6 +191,10 @@ pub trait Ledger: Send + Sync + 'static {
     /// accepted even if the ledger cannot write. The error is the reason.
     fn accepts_calls(&self) -> Result<(), String>;
 
+    /// Undoes the reservation of a call whose tool has not started: row, units and key. It may return
+    /// before the commit. An engine whose leases never end does not need it.
+    async fn undo_reservation(&self, _: InvocationId) {}
+
     /// Whether this process may run a reserved call that began at this time. It may not if another
     /// replica has, or may have, settled the call. The error is the reason.
     fn check_lease(&self, _: Instant) -> Result<(), String> {

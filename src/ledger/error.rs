@@ -88,3 +88,10 @@ pub enum Error {
     #[error("closed")]
     Closed,
 }
+
+impl Error {
+    /// A reservation whose call has a row already.
+    pub(super) fn known_call() -> Self {
+        Self::Failed("the call has a row already".into())
+    }
+}

@@ -37,7 +37,19 @@ struct Tables {
     approvals: BTreeMap<InvocationId, ApprovalRow>,
     approval_messages: BTreeMap<InvocationId, Arc<str>>,
     drift: u64,
+    fault: ReservationFault,
     closed: bool,
+}
+
+/// What goes wrong with reservations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ReservationFault {
+    #[default]
+    None,
+    /// They fail.
+    Refused,
+    /// They are committed, and then the lease has ended.
+    LeaseEnds,
 }
 
 impl Tables {
@@ -130,6 +142,11 @@ impl MemoryLedger {
         self.tables().drift = units;
     }
 
+    /// Sets what goes wrong with reservations.
+    pub(crate) fn set_fault(&self, fault: ReservationFault) {
+        self.tables().fault = fault;
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.0.lock()
     }
@@ -209,12 +226,18 @@ fn quota_key(charge: &Charge) -> QuotaKey {
 impl Ledger for MemoryLedger {
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let mut tables = self.open_tables()?;
+        if tables.fault == ReservationFault::Refused {
+            return Err(Error::Failed("no reservation now".into()).into());
+        }
         if let Some(holder) = row
             .idempotency_key
             .as_ref()
             .and_then(|key| tables.key_holder(&row.caller, &row.tool, key, row.started_at))
         {
             return Err(ReserveError::KeyClaimed(holder.id));
+        }
+        if tables.rows.contains_key(&row.id) {
+            return Err(Error::known_call().into());
         }
         let charged = tables.charge(row.started_at, &charges)?;
         tables.count_start(&row);
@@ -267,6 +290,20 @@ impl Ledger for MemoryLedger {
             tables.rows.insert(row.id, Row::clone(&row));
         }
         Ok(())
+    }
+
+    async fn undo_reservation(&self, id: InvocationId) {
+        let mut tables = self.tables();
+        if let Some(row) = tables.rows.remove(&id) {
+            tables.total_mut(&row).0.calls -= 1;
+        }
+    }
+
+    fn check_lease(&self, _: std::time::Instant) -> Result<(), String> {
+        match self.tables().fault {
+            ReservationFault::LeaseEnds => Err("the lease has ended".into()),
+            _ => Ok(()),
+        }
     }
 
     fn is_strict(&self) -> bool {

@@ -83,6 +83,7 @@ impl Asked<'_> {
             let error = CallError::LedgerUnavailable {
                 reason: "the waiting call cannot be read".into(),
                 started: false,
+                has_row: true,
             };
             return Ok(Round::Ends(id, Err(error)));
         };
@@ -118,6 +119,7 @@ impl Asked<'_> {
             Err(DecideError::Ledger(error)) => Err(CallError::LedgerUnavailable {
                 reason: error.to_string(),
                 started: false,
+                has_row: true,
             }),
         };
         Ok(Round::Ends(id, outcome))

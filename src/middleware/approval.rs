@@ -93,6 +93,7 @@ impl Approval {
         let (own, all) = counted.map_err(|error| CallError::LedgerUnavailable {
             reason: error.to_string(),
             started: false,
+            has_row: true,
         })?;
         let of_caller = own >= MAX_WAITING_OF_CALLER;
         if !of_caller && all < MAX_WAITING {
@@ -166,23 +167,23 @@ impl Approval {
             done: false,
             notified: false,
         };
+        // Nothing stays in memory if the call is cancelled while it is stored.
+        let kept = waiting.forget_on_drop(id);
         if self.is_memory_only {
-            let mut kept = Box::new(invocation.clone());
-            kept.input.arguments = Arc::new(raw.clone());
-            let kept = KeptCall {
-                invocation: kept,
+            let mut stored = Box::new(invocation.clone());
+            stored.input.arguments = Arc::new(raw.clone());
+            let stored = KeptCall {
+                invocation: stored,
                 shown,
                 shown_context: context,
                 hash,
             };
-            waiting.keep(id, kept)?;
+            waiting.keep(id, stored)?;
         }
         let stored = self.parts.ledger.request_approval(row).await;
-        if !matches!(stored, Ok(None)) {
-            waiting.forget(id);
-        }
         match stored {
             Ok(None) => {
+                kept.keep();
                 tracing::info!(%id, tool = %self.tool, "the call waits for approval");
                 let feed = self.parts.in_flight_calls.events();
                 publish_approval(feed, &*self.parts.ledger, id).await;
@@ -192,6 +193,7 @@ impl Approval {
             Err(error) => Err(CallError::LedgerUnavailable {
                 reason: error.to_string(),
                 started: false,
+                has_row: true,
             }),
         }
     }
@@ -216,6 +218,7 @@ impl Approval {
         let held = held.map_err(|error| CallError::LedgerUnavailable {
             reason: error.to_string(),
             started: false,
+            has_row: true,
         })?;
         let is_own = |row: &&ApprovalRow| row.caller == invocation.caller.name;
         let other: Option<InvocationId> = held.iter().find(is_own).map(|row| row.invocation);

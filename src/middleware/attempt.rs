@@ -57,6 +57,7 @@ impl Interceptor for Attempt {
             return Err(CallError::LedgerUnavailable {
                 reason,
                 started: invocation.attempt > 1,
+                has_row: true,
             });
         }
         let started = Instant::now();

@@ -22,7 +22,7 @@ use crate::call::{
     InvocationId, Meta, waiting_result,
 };
 use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalState, End, State};
-use crate::tracking::waiting_calls::{ActiveGuard, Decided, WaitingCalls};
+use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 
 /// How often a waiting request looks for a decision of another process.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl Waiting {
         let again = invocation.clone();
         // The request waits from here on, so no decision is missed.
         let mut waiter = self.parts.waiting_calls.wait_for(invocation.id);
-        // A caller may also leave while the call is stored.
+        // A caller may also leave while the call is stored. An approved call does not notice.
         let mut withdrawal = Withdrawal {
             call: (again.idempotency_key.is_none() && !again.delivery.responds_async)
                 .then(|| (self.clone(), inner.clone(), again.clone())),
@@ -122,6 +122,9 @@ impl Waiting {
             Err(CallError::WaitsForApproval { .. }) => {}
             outcome => {
                 withdrawal.call = None;
+                if matches!(outcome, Err(CallError::Cancelled { started: false })) {
+                    self.end_cancelled(again.id).await;
+                }
                 return outcome;
             }
         }
@@ -145,9 +148,13 @@ impl Waiting {
         withdrawal.call = None;
         match decided {
             Some(Decided { stage, active }) => {
-                let outcome = self.run_again(inner, again, stage).await;
-                drop(active);
-                outcome
+                // A task of its own: the decided call goes on if its client disconnects.
+                let run = tokio::spawn(async move {
+                    let outcome = self.run_again(inner, again, stage).await;
+                    drop(active);
+                    outcome
+                });
+                run.await.unwrap_or(Err(CallError::Internal))
             }
             None => self.answer_from_ledger(&again).await,
         }
@@ -199,24 +206,26 @@ impl Waiting {
                 };
                 match self.parts.ledger.change_approval(start).await {
                     Ok(true) => ApprovalState::Started,
-                    Ok(false) => {
-                        let reason = "the approval was used already".into();
-                        let tool = self.tool.clone();
-                        return Err(CallError::ApprovalExpired { tool, reason });
-                    }
+                    Ok(false) => return self.answer_from_ledger(&invocation).await,
                     // The call stays approved, and starts when the ledger can write.
                     Err(_) => return Ok(waiting),
                 }
             }
         };
-        let mut kept = ForgetOnDrop(Some((self.parts.waiting_calls.clone(), id)));
+        let kept = self.parts.waiting_calls.forget_on_drop(id);
         let outcome = inner.call(invocation).await;
-        if let Err(CallError::LedgerUnavailable { started: false, .. } | CallError::Draining) =
-            outcome
-        {
-            // The tool has not run, and the call has no row. The call starts later.
-            kept.0 = None;
-            return Ok(waiting);
+        match outcome {
+            // The tool has not run, and the call has no row. The sweep handles it later.
+            Err(CallError::WaitsForApproval { .. }) => {
+                kept.keep();
+                return Ok(waiting);
+            }
+            // The row is not committed yet. The sweep closes the approval when it is.
+            Err(CallError::LedgerUnavailable { .. }) => {
+                kept.keep();
+                return outcome;
+            }
+            _ => {}
         }
         let done = ApprovalChange {
             done: true,
@@ -299,6 +308,21 @@ impl Waiting {
         Ok(waiting_answer(call))
     }
 
+    /// Ends the approval of a call that was cancelled while it was stored.
+    async fn end_cancelled(&self, id: InvocationId) {
+        let waiting = &self.parts.waiting_calls;
+        let process = waiting.process(&*self.parts.ledger);
+        let (from, to) = (ApprovalState::Waiting, ApprovalState::Withdrawn);
+        let withdraw = ApprovalChange {
+            done: true,
+            ..ApprovalChange::new(id, from, to, process)
+        };
+        waiting.forget(id);
+        if let Err(error) = self.parts.ledger.change_approval(withdraw).await {
+            tracing::warn!(%id, %error, "an approval stays open, although its call is cancelled");
+        }
+    }
+
     fn waiting_event(&self, call: &Invocation) -> serde_json::Value {
         serde_json::json!({
             "invocation_id": call.id,
@@ -343,17 +367,6 @@ impl Waiting {
             let _ = self.run_again(inner, call, stage).await;
         }
         drop(active);
-    }
-}
-
-/// Removes the arguments of a call from memory when the call has ended, or its caller has left.
-struct ForgetOnDrop(Option<(WaitingCalls, InvocationId)>);
-
-impl Drop for ForgetOnDrop {
-    fn drop(&mut self) {
-        if let Some((table, id)) = &self.0 {
-            table.forget(*id);
-        }
     }
 }
 

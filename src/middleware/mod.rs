@@ -20,6 +20,7 @@ pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
 mod detach_on_drop;
+mod end_state;
 pub mod interceptor;
 mod ledger_wait;
 mod media;

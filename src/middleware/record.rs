@@ -1,6 +1,7 @@
 //! Writes one row in the ledger for each call, however the call ends. A replay has no row of its
-//! own. A call that is refused because the service is draining or the ledger is unavailable has no
-//! row. Refused calls may share one.
+//! own. A call that is refused here, because the service is draining or the ledger accepts no calls,
+//! has no row. Refused calls may share one. A decided call that could not start or end has no row either:
+//! it starts or ends later.
 //!
 //! This layer is above all layers that may refuse a call, so refusals get rows too. If the caller
 //! disconnects, the future of the handler is dropped. The call then continues in a task of its own.
@@ -19,6 +20,7 @@ use tower::{Layer, Service};
 
 use super::Outcome;
 use super::detach_on_drop::DetachOnDrop;
+use super::end_state::{claims_key, final_state};
 use super::observers::Observers;
 use super::replay::ReplayCache;
 use crate::call::{
@@ -127,9 +129,10 @@ where
             if let Some(spans) = &shared.observers.spans {
                 spans.start(&mut invocation.correlation);
             }
-            shared.ledger.accepts_calls().map_err(|reason| {
-                shared.observe_refusal(&invocation, ledger_unavailable(reason))
-            })?;
+            shared
+                .ledger
+                .accepts_calls()
+                .map_err(|reason| shared.refuse(&invocation, ledger_unavailable(reason)))?;
             if let Some(deadline) = shared.deadline {
                 let end = invocation.timing.started + deadline;
                 invocation.timing.shorten_deadline(end);
@@ -139,8 +142,7 @@ where
             let guard = shared
                 .in_flight_calls
                 .start_call(&invocation, shared.effect);
-            let guard =
-                guard.ok_or_else(|| shared.observe_refusal(&invocation, CallError::Draining))?;
+            let guard = guard.ok_or_else(|| shared.refuse(&invocation, CallError::Draining))?;
             let stops = shared.on_disconnect == OnDisconnect::Cancel;
             let signals = invocation.signals.clone();
             DetachOnDrop {
@@ -239,8 +241,18 @@ impl RecordState {
             Some(ApprovalStage::Refused(error)) => Err(error.clone()),
             _ => run_to_end(inner, running).await,
         };
+        if let Err(error) = &outcome
+            && invocation.is_approved()
+            && error.may_start_later()
+        {
+            let is_reserved = mem::take(&mut *invocation.report.charge.lock()).reserved;
+            if is_reserved {
+                self.ledger.undo_reservation(id).await;
+            }
+            outcome = Err(waits_on(&invocation, error));
+        }
         if let Err(CallError::WaitsForApproval { tool }) = outcome {
-            // The row is written after the decision.
+            // The row is written after the decision, or when the approved call starts.
             return Err(CallError::WaitsForApproval { tool });
         }
         // The layers below are dropped or have returned, so no other code changes the report from
@@ -521,7 +533,25 @@ fn to_json_text(value: &impl serde::Serialize) -> Option<Arc<str>> {
     serde_json::to_string(value).ok().map(Into::into)
 }
 
+/// The error of a decided call that gets no row now: it starts or ends later.
+fn waits_on(invocation: &Invocation, error: &CallError) -> CallError {
+    tracing::debug!(id = %invocation.id, %error, "a decided call starts or ends later");
+    CallError::WaitsForApproval {
+        tool: invocation.tool.to_string(),
+    }
+}
+
 impl RecordState {
+    /// Refuses a call without a row.
+    fn refuse(&self, invocation: &Invocation, error: CallError) -> CallError {
+        match invocation.approval.as_deref() {
+            Some(ApprovalStage::Approved(_) | ApprovalStage::Refused(_)) => {
+                waits_on(invocation, &error)
+            }
+            _ => self.observe_refusal(invocation, error),
+        }
+    }
+
     /// Reports a call that gets no row to the log and the metrics.
     fn observe_refusal(&self, invocation: &Invocation, error: CallError) -> CallError {
         let duration_us = i64::try_from(invocation.timing.started.elapsed().as_micros()).ok();
@@ -541,23 +571,13 @@ impl RecordState {
     }
 }
 
-/// Whether a call with at least one attempt keeps its idempotency key at its end. A cancelled call
-/// that may be repeated does not keep it: the next call with the key then runs, instead of getting
-/// the cancellation again.
-fn claims_key(state: State, effect: Effect) -> bool {
-    match state {
-        State::Refused | State::Waiting | State::Reserved | State::Running => false,
-        State::Cancelled => !effect.may_repeat(),
-        State::Succeeded | State::Failed | State::TimedOut | State::Unknown => true,
-    }
-}
-
 /// The error for a call whose end could not be written. The ledger keeps the row and retries; the
 /// caller must not retry.
 fn settlement_error(error: &crate::ledger::Error, started: bool) -> CallError {
     CallError::LedgerUnavailable {
         reason: error.to_string(),
         started,
+        has_row: true,
     }
 }
 
@@ -565,29 +585,6 @@ fn ledger_unavailable(reason: String) -> CallError {
     CallError::LedgerUnavailable {
         reason,
         started: false,
-    }
-}
-
-/// The state of the call at its end. A write that had an attempt may have had an effect if it was
-/// then cancelled, timed out, or lost its process. Its state is `Unknown`.
-fn final_state(outcome: &Outcome, effect: Effect, attempts: u32) -> State {
-    let in_doubt = effect == Effect::Write && attempts > 0;
-    match outcome {
-        Ok(result) if result.is_error => State::Failed,
-        Ok(_) => State::Succeeded,
-        Err(error) if error.is_refusal() => State::Refused,
-        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) if in_doubt => {
-            State::Unknown
-        }
-        Err(CallError::DeadlineExceeded { .. } | CallError::AttemptTimedOut { .. }) => {
-            State::TimedOut
-        }
-        Err(CallError::Cancelled { .. } | CallError::ToolUnavailable { started: true, .. })
-            if in_doubt =>
-        {
-            State::Unknown
-        }
-        Err(CallError::Cancelled { .. }) => State::Cancelled,
-        Err(_) => State::Failed,
+        has_row: false,
     }
 }

@@ -97,6 +97,7 @@ impl Interceptor for Replay {
             error => CallError::LedgerUnavailable {
                 reason: error.to_string(),
                 started: false,
+                has_row: true,
             },
         })?;
         match first_call {

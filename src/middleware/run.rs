@@ -149,7 +149,8 @@ impl Inner {
             Ok(Some(first)) => Err(CallError::BadOutput(format!(
                 "the output violates the output schema: {first}"
             ))),
-            Err(ValidationError::ShuttingDown) => Err(CallError::Draining),
+            // The tool has run.
+            Err(ValidationError::ShuttingDown) => Err(CallError::Cancelled { started: true }),
             Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
                 Err(CallError::AttemptTimedOut {
                     after: self.timeout,

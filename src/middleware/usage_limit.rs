@@ -16,8 +16,8 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use super::ledger_wait::wait_until;
 use crate::call::{
-    ApprovalStage, CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit,
-    LimitScope, Per, ToolName,
+    CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
+    ToolName,
 };
 use crate::ledger::{Ledger, ReserveError, Row, State};
 
@@ -137,7 +137,7 @@ impl Interceptor for UsageLimit {
             || invocation.idempotency_key.is_some()
             || invocation.delivery.responds_async
             // The row proves that an approval was used.
-            || matches!(invocation.approval.as_deref(), Some(ApprovalStage::Approved(_)));
+            || invocation.is_approved();
         if needs_row || !charges.is_empty() {
             self.reserve(&invocation, charges, needs_row).await?;
         }
@@ -195,6 +195,7 @@ impl UsageLimit {
             Err(ReserveError::Ledger(error)) => Err(CallError::LedgerUnavailable {
                 reason: error.to_string(),
                 started: false,
+                has_row: true,
             }),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::Registry;
 use super::waiting_row::waiting_row;
@@ -28,6 +28,8 @@ use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// After this many looks, the sweep looks for calls whose process has ended.
 const LOST_CALLS_TICKS: u64 = 30;
+/// How often a decision looks for the outcome of another one about the same call.
+const DECISION_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of approvals that one sweep reads at once, and on which it acts.
 const SWEEP_SIZE: u32 = 200;
 /// Maximum number of such pages that one sweep reads: more calls never wait.
@@ -150,9 +152,7 @@ impl Registry {
         }
         let stage = self.stage_for(&row, &decision).await?;
         let to = state_of(&stage);
-        let active = waiting
-            .activate(id)
-            .ok_or(DecideError::Decided(ApprovalState::Approved))?;
+        let active = self.activate(id).await?;
         // Arguments of a call that is not stored must not be stored either.
         let changed = match &stage {
             ApprovalStage::Approved(approved) if row.call.is_some() => {
@@ -182,6 +182,23 @@ impl Registry {
         }
         self.publish(id).await;
         Ok((row, Decided { stage, active }))
+    }
+
+    /// Marks a waiting call as one on which this process acts. Another task may just decide about the
+    /// call, withdraw it or let it expire: then the outcome counts.
+    async fn activate(&self, id: InvocationId) -> Result<ActiveGuard, DecideError> {
+        let shared = self.shared();
+        loop {
+            if let Some(active) = shared.waiting_calls.activate(id) {
+                return Ok(active);
+            }
+            sleep(DECISION_INTERVAL).await;
+            match shared.ledger.find_approval(id).await?.map(|row| row.state) {
+                None => return Err(DecideError::NotFound),
+                Some(ApprovalState::Waiting) => {}
+                Some(state) => return Err(DecideError::Decided(state)),
+            }
+        }
     }
 
     async fn publish(&self, id: InvocationId) {
@@ -309,7 +326,18 @@ impl Registry {
     ) -> Result<(), ledger::Error> {
         let ledger = &self.shared().ledger;
         let id = row.invocation;
-        let has_row = ledger.get(id).await?.is_some();
+        if ledger.check_health().is_err() {
+            return Ok(());
+        }
+        let found = ledger.get(id).await?;
+        if found
+            .as_ref()
+            .is_some_and(|call| call.row.state == State::Reserved)
+        {
+            // The call runs, or its reservation is undone or settled soon.
+            return Ok(());
+        }
+        let has_row = found.is_some();
         // An approval that was used without a row did not start the tool, because the row precedes
         // the tool. So it can be used again.
         let to = match row.state {

@@ -75,6 +75,12 @@ pub struct ActiveGuard {
     table: WaitingCalls,
 }
 
+/// Forgets a call that waited in memory, when it is dropped.
+pub struct ForgetOnDrop {
+    id: InvocationId,
+    table: Option<WaitingCalls>,
+}
+
 /// A request that waits for the decision about its call, until it is dropped.
 pub struct Waiter {
     id: InvocationId,
@@ -147,6 +153,12 @@ impl WaitingCalls {
         self.0.tables.lock().kept.get(&id).cloned()
     }
 
+    /// Forgets a call that waited in memory as soon as the guard is dropped.
+    pub fn forget_on_drop(&self, id: InvocationId) -> ForgetOnDrop {
+        let table = Some(self.clone());
+        ForgetOnDrop { id, table }
+    }
+
     /// Forgets a call that waited in memory.
     pub fn forget(&self, id: InvocationId) {
         self.0.tables.lock().kept.remove(&id);
@@ -195,6 +207,21 @@ impl WaitingCalls {
 impl Drop for ActiveGuard {
     fn drop(&mut self) {
         self.table.0.tables.lock().active.remove(&self.id);
+    }
+}
+
+impl ForgetOnDrop {
+    /// The call waits on.
+    pub fn keep(mut self) {
+        self.table = None;
+    }
+}
+
+impl Drop for ForgetOnDrop {
+    fn drop(&mut self) {
+        if let Some(table) = &self.table {
+            table.forget(self.id);
+        }
     }
 }
 

@@ -249,7 +249,9 @@ async fn approval_is_void_if_the_tool_has_changed() {
         runs: service.runs,
     };
     service.decide(CAROL, &call, "approve", json!({})).await;
-    assert_eq!(service.ended(&call).await["kind"], "approval_expired");
+    let row = service.ended(&call).await;
+    assert_eq!(row["kind"], "approval_expired");
+    assert_eq!(row["detail"], "the tool has changed since the approval");
 }
 
 #[tokio::test]

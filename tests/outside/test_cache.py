@@ -28,6 +28,21 @@ def test_miss_then_hit(start, upstream):
     assert invoke_cached(crib, {}, "plain") == ("off", 3), "no cache unless the manifest says so"
 
 
+def test_approved_call_runs(start, upstream):
+    """A stored result that another caller may read answers no call that a person has approved."""
+    crib = start({"callers": CALLERS, "tools": {"x": cached_tool(upstream, cache={"ttl": "1h", "scope": "shared"}, approval={
+        "when": "caller == 'bob'", "wait": "50ms"})}}, env=KEYS)
+    assert invoke_cached(crib, key=KEYS["ANN"]) == ("miss", 1)
+    assert invoke_cached(crib, key=KEYS["ANN"]) == ("hit", 1)
+    waiting = crib.invoke("x", {}, key=KEYS["BOB"])
+    assert waiting.status == 202, waiting
+    call = f"/invocations/{waiting.json['invocation_id']}"
+    assert crib.post(f"{call}/approve", key=KEYS["ROOT"]).status == 200
+    row = poll(lambda: (shown := crib.get(call, key=KEYS["BOB"]).json)["state"] == "succeeded" and shown, what="the call has run")
+    assert (row["cache"], row["result"]["structured_content"]["number"]) == ("refresh", 2)
+    assert invoke_cached(crib, key=KEYS["ANN"]) == ("hit", 2)
+
+
 def test_hit_is_call_with_own_row(start, upstream):
     """Its own invocation id, its own tool_use_id, its own row."""
     crib = start({"tools": {"x": cached_tool(upstream)}})

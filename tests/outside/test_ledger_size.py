@@ -1,6 +1,7 @@
 """How large the ledger's file may become: refused calls cost little, and `ledger.max_bytes` holds."""
 
 import sqlite3
+import time
 
 from harness import ok, poll, problem
 from recipes import params, sh
@@ -77,6 +78,30 @@ def test_file_stays_below_its_bound(start):
     with sqlite3.connect(f"file:{crib.ledger}?mode=ro", uri=True) as db:
         assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
     db.close()
+
+
+def test_approved_call_waits_for_room(start):
+    """A call that is approved while the file is full has no row and does not run. It starts once, when there is room."""
+    manifest = {"ledger": {"max_bytes": "16MiB", "when_down": "serve_reads"}, "tools": {
+        "pay": sh("true", effect="write", parameters=params(text="string")),
+        "wire": sh("echo wired >> effects", effect="write", approval={"wait": "100ms"})}}
+    crib = start(manifest)
+    waiting = crib.invoke("wire", {"n": 1})
+    assert waiting.status == 202, waiting
+    call, session = waiting.json["invocation_id"], crib.session()
+    poll(lambda: session.invoke("pay", {"text": "x" * 200_000}).status == 503, 60, "the file is full")
+    session.close()
+    assert crib.post(f"/invocations/{call}/approve").status == 200, "without a body"
+    # Longer than the service takes to look at decided calls.
+    time.sleep(3)
+    shown = crib.get(f"/invocations/{call}").json
+    assert (shown["state"], shown["approval"]["state"]) == ("waiting", "approved"), shown
+    crib.stop()
+    assert not (crib.folder / "effects").exists()
+    larger = start({**manifest, "ledger": {"max_bytes": "64MiB"}}, folder=crib.folder, ledger=crib.ledger)
+    poll(lambda: larger.get(f"/invocations/{call}").json["state"] == "succeeded", 20, "the call has run")
+    time.sleep(2)
+    assert (crib.folder / "effects").read_text() == "wired\n"
 
 
 def test_durable_calls_fill_the_ledger_file(start):

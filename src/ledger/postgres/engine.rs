@@ -441,6 +441,11 @@ impl Ledger for PostgresLedger {
         self.writer.health()
     }
 
+    async fn undo_reservation(&self, id: InvocationId) {
+        // Without a writer, the service is at its end, which settles the call.
+        let _ = self.writer.send(Operation::Undo(id)).await;
+    }
+
     fn check_lease(&self, began: Instant) -> Result<(), String> {
         if self.lease.covers(began) {
             return Ok(());

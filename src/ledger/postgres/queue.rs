@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::super::writer_queue::{OnCommit, Reply, WriterOperation, WriterQueue};
 use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
 use super::batch::{End, StartingCall, UnitRequest};
+use crate::call::InvocationId;
 
 /// The handle of the writer's task.
 pub(super) type Writer = WriterQueue<Operation>;
@@ -44,6 +45,7 @@ pub(super) enum Operation {
         request: UnitRequest,
         reply: ReserveReply,
     },
+    Undo(InvocationId),
     Record {
         row: Arc<Row>,
         on_commit: OnCommit,
@@ -66,7 +68,8 @@ impl WriterOperation for Operation {
     fn is_awaited(&self) -> bool {
         !matches!(
             self,
-            Self::Attempt(_)
+            Self::Undo(_)
+                | Self::Attempt(_)
                 | Self::Store(_)
                 | Self::Record {
                     on_commit: OnCommit::Drop(_),

@@ -15,7 +15,7 @@ use super::fault;
 use super::lease::{BootTime, Lease};
 use super::read::from_uuid;
 use super::servers::Servers;
-use crate::call::KEY_RETENTION;
+use crate::call::{InvocationId, KEY_RETENTION};
 use crate::ledger::pending_durations::PendingDurations;
 
 /// How long a commit may take. Its callers wait, and then get an error.
@@ -266,6 +266,17 @@ impl Replica {
             Err(_) => {}
         }
         committed
+    }
+
+    /// Those of these calls that have a row.
+    pub(super) async fn known_calls(
+        &self,
+        ids: impl Iterator<Item = InvocationId>,
+    ) -> Result<Vec<InvocationId>, sqlx::Error> {
+        let ids: Vec<Uuid> = ids.map(|id| commit::to_uuid(&id)).collect();
+        let find = sqlx::query_scalar("select id from invocation where id = any ($1)").bind(ids);
+        let known: Vec<Uuid> = bounded(find.fetch_all(&self.pool)).await?;
+        Ok(known.into_iter().map(from_uuid).collect())
     }
 
     /// Ends this replica. Calls that are still reserved become `unknown`.

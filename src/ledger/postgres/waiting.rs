@@ -70,6 +70,20 @@ impl Waiting {
         retain_awaited(&mut batch.unit_requests, &mut self.unit_requests);
     }
 
+    /// Takes out the starting calls that have a row already.
+    pub(super) fn refuse_known(&mut self, batch: &mut Batch, known: &[InvocationId]) {
+        let replies = std::mem::take(&mut self.reservations);
+        let calls = std::mem::take(&mut batch.reservations);
+        for (call, reply) in calls.into_iter().zip(replies) {
+            if known.contains(&call.row.id) {
+                let _ = reply.send(Err(Error::known_call().into()));
+            } else {
+                batch.reservations.push(call);
+                self.reservations.push(reply);
+            }
+        }
+    }
+
     /// Gives calls the free units that have come meanwhile.
     pub(super) fn take_units(&mut self, units: &SetAside, batch: &mut Batch) {
         let all = batch

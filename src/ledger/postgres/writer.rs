@@ -185,6 +185,7 @@ impl WriterTask {
                 batch.unit_requests.push(request);
                 waiting.unit_requests.push(reply);
             }
+            Operation::Undo(id) => batch.voids.push(id),
             Operation::Record { row, on_commit } => {
                 waiting.bytes += row.memory_bytes();
                 let id = row.id;
@@ -261,7 +262,7 @@ impl WriterTask {
         batch.remove_duplicates();
         let committed = if is_sent {
             batch.voids.append(&mut self.unwanted);
-            self.commit(&batch).await
+            self.commit(&mut batch, &mut waiting).await
         } else {
             Err(self.last_failure())
         };
@@ -356,7 +357,11 @@ impl WriterTask {
     }
 
     /// Commits a batch. A failed batch is still with the caller, unless its outcome is open.
-    async fn commit(&mut self, batch: &Batch) -> Result<Decisions, Error> {
+    async fn commit(
+        &mut self,
+        batch: &mut Batch,
+        waiting: &mut Waiting,
+    ) -> Result<Decisions, Error> {
         let mut repetitions = 0;
         let began = Instant::now();
         if !self.replica.has_lease() {
@@ -389,6 +394,12 @@ impl WriterTask {
                 Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
                     repetitions += 1;
                 }
+                Err(error)
+                    if fault::is_row_error(&error)
+                        && self.refuse_known_calls(batch, waiting).await =>
+                {
+                    blocks = self.units.plan(batch);
+                }
                 Err(error) if fault::is_replica_ended(&error) => {
                     // Nothing of this batch is committed, so it can be repeated under a new id.
                     self.replica.disconnect();
@@ -401,6 +412,15 @@ impl WriterTask {
                 Err(error) => return Err(self.fail(&error)),
             }
         }
+    }
+
+    /// Takes the reservations whose calls have a row out of a batch that could not be committed.
+    /// Returns whether there were some.
+    async fn refuse_known_calls(&self, batch: &mut Batch, waiting: &mut Waiting) -> bool {
+        let ids = batch.reservations.iter().map(|call| call.row.id);
+        let known = self.replica.known_calls(ids).await.unwrap_or_default();
+        waiting.refuse_known(batch, &known);
+        !known.is_empty()
     }
 
     /// Notes a failure.
@@ -478,7 +498,9 @@ impl WriterTask {
         self.report_backlog();
         self.units.recall_idle(false);
         if self.backlog.is_empty() && self.replica.take_lock().await.is_ok() {
-            let _ = self.commit(&Batch::default()).await;
+            let _ = self
+                .commit(&mut Batch::default(), &mut Waiting::default())
+                .await;
             // The answer may ask for free units.
             self.commit_batch(Batch::default(), Waiting::default())
                 .await;

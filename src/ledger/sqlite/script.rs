@@ -18,16 +18,17 @@ use super::checksum;
 use crate::call::InvocationId;
 
 /// Writes the rows of started and of ended calls. An existing row is updated only if it is still
-/// reserved, so a call ends once. An empty set of counters refunds the row's units.
+/// reserved, so a call ends once. A call that starts must have no row: the null fails the commit, and
+/// the writer refuses that call. An empty set of counters refunds the row's units.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
      duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
      select * from (values ",
-    ") where column1 is not null on conflict (id) do update set state = excluded.state, kind = excluded.kind, \
+    ") where column1 is not null on conflict (id) do update set state = iif(excluded.state = 'reserved', null, excluded.state), kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
      arguments = excluded.arguments, result = excluded.result, origin = excluded.origin, meta = excluded.meta, \
      fingerprint = excluded.fingerprint, key_until = excluded.key_until, sum = excluded.sum, detail = excluded.detail, charged = iif(excluded.charged = '', null, charged) \
-     where invocation.state = 'reserved' and excluded.state != 'reserved'",
+     where invocation.state = 'reserved' or excluded.state = 'reserved'",
 ];
 /// Maximum number of rows of one statement. A statement has at most 32,766 values
 /// (`SQLITE_MAX_VARIABLE_NUMBER`).

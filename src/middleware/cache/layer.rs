@@ -47,6 +47,11 @@ impl Interceptor for Cached {
                 invocation.report.cache.lock().status = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
+            // No stored result answers a call that a person has approved.
+            CacheMode::Use if invocation.is_approved() => {
+                let key = self.cache_key(&invocation);
+                self.run_and_replace(inner, invocation, key).await
+            }
             CacheMode::Refresh => {
                 let key = self.cache_key(&invocation);
                 self.run_and_replace(inner, invocation, key).await
