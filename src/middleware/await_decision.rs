@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, interval_at, sleep};
+use tokio::time::{Instant, sleep};
 use tower::{Layer, Service};
 
 use super::approval::ApprovalParts;
@@ -26,6 +26,8 @@ use crate::tracking::waiting_calls::{ActiveGuard, Decided};
 
 /// How often a waiting request looks for a decision of another process.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Of many waiting requests, one looks this often, so that they do not load the ledger.
+const SHARED_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// How often a request looks for the end of a call that another process runs.
 const END_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -250,13 +252,18 @@ impl Waiting {
     /// Returns when the request has waited long enough, or when another process has decided.
     async fn look_for_decision(&self, call: &Invocation) -> Seen {
         let wait = self.decision_wait(call);
-        let mut looks = interval_at(Instant::now() + LOOK_INTERVAL, LOOK_INTERVAL);
+        let mut looks_at = Instant::now();
         let look = async {
             loop {
-                looks.tick().await;
+                sleep(LOOK_INTERVAL).await;
                 if self.parts.in_flight_calls.is_closed() {
                     return Seen::TimeIsOver;
                 }
+                if Instant::now() < looks_at {
+                    continue;
+                }
+                let requests = self.parts.waiting_calls.count_requests();
+                looks_at = Instant::now() + SHARED_LOOK_INTERVAL * requests;
                 let found = self.parts.ledger.find_approval(call.id).await;
                 let process = self.parts.waiting_calls.process(&*self.parts.ledger);
                 if let Ok(Some(row)) = found

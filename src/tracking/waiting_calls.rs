@@ -125,6 +125,11 @@ impl WaitingCalls {
         }
     }
 
+    /// How many requests wait for a decision.
+    pub fn count_requests(&self) -> u32 {
+        u32::try_from(self.0.tables.lock().waiters.len()).unwrap_or(u32::MAX)
+    }
+
     /// Keeps a call in memory until its decision.
     ///
     /// # Errors
