@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         }
     };
     runtime.spawn(release_freed_memory());
-    let code = runtime.block_on(cli::run(std::env::args_os(), environment));
+    let code = cli::run(&runtime, std::env::args_os().collect(), environment);
     // A blocking function that does not end must not keep the process from ending.
     runtime.shutdown_background();
     code

@@ -43,6 +43,7 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 use self::failure::{EXIT_USAGE, Failure};
@@ -61,11 +62,15 @@ pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
 
 /// Runs the program with these variables and arguments. The first argument is the program's own
 /// name.
-pub async fn run(
-    arguments: impl IntoIterator<Item = OsString>,
-    environment: Environment,
-) -> ExitCode {
-    let cli = match option_variables::parse(arguments.into_iter().collect(), &environment) {
+///
+/// Not an `async fn`: the crate that polls a future compiles it, and everything below it. `main.rs`
+/// would compile most of the program on its own, after this crate.
+pub fn run(runtime: &Runtime, arguments: Vec<OsString>, environment: Environment) -> ExitCode {
+    runtime.block_on(run_program(arguments, environment))
+}
+
+async fn run_program(arguments: Vec<OsString>, environment: Environment) -> ExitCode {
+    let cli = match option_variables::parse(arguments, &environment) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
