@@ -18,16 +18,17 @@ ENV RUSTFLAGS="-Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relo
 # The dependencies and all crates below crates/ are a layer of their own: compiled with an empty program, again only when one of them changes.
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY crates crates
+COPY benches/bare benches/bare
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
-    && cargo build --release --locked --target "$(rustc --print host-tuple)" --bin toolcrib
+    && cargo build --profile dist --locked --target "$(rustc --print host-tuple)" --bin toolcrib
 COPY console/dist console/dist
 COPY migrations migrations
 COPY src src
 # Cargo goes by file times, and these may be older than the empty program's.
 RUN touch src/lib.rs src/main.rs \
-    && cargo build --release --locked --target "$(rustc --print host-tuple)" --bin toolcrib \
+    && cargo build --profile dist --locked --target "$(rustc --print host-tuple)" --bin toolcrib \
     && mkdir -p /image/data \
-    && cp "target/$(rustc --print host-tuple)/release/toolcrib" /image/toolcrib \
+    && cp "target/$(rustc --print host-tuple)/dist/toolcrib" /image/toolcrib \
     && cp -L /etc/ssl/certs/ca-certificates.crt /image/ca-certificates.crt
 
 # ---- with Python -------------------------------------------------------------------------------------------------------

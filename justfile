@@ -2,17 +2,15 @@
 
 # The quick loop: types, formatting, lints, and the unit tests that start no other program, with fewer random cases.
 check:
-    cargo fmt --all --check
-    cargo clippy --quiet --workspace --all-targets -- -D warnings
-    PROPTEST_CASES=32 cargo test --quiet --workspace --lib -- --skip tools::command:: --skip tools::mcp:: --skip tools::python:: --skip tools::sql::
+    ./tests/run --quick
 
-# Every test. ARGS go to tests/run, such as `just test --quick`.
+# Every test. ARGS go to tests/run, such as `just test outside docs`.
 test *ARGS:
     ./tests/run {{ARGS}}
 
 # Kills, full disks and the like, done to the release binary. `just faults --long` takes hours.
 faults *ARGS:
-    ./tests/run --faults {{ARGS}}
+    ./tests/run faults {{ARGS}}
 
 # Benchmarks, as ratios to a bare handler in the same run. `just bench --help` lists them.
 bench *ARGS:

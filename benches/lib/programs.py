@@ -15,15 +15,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")  # an absolute one wins over ROOT
 
 
-def build(name, *features):
-    print_status(f"building {name} (release)")
-    command = ["cargo", "build", "--quiet", "--release", "--bin", name, *features]
+def build(name, profile="dist"):
+    """The program in the profile that ships, or in another one."""
+    print_status(f"building {name} ({profile})")
+    # The workspace: the package `bare` alone would have dependencies with other features.
+    command = ["cargo", "build", "--quiet", "--profile", profile, "--workspace", "--bin", name]
     if os.environ.get("CI"):
         command.append("--locked")
     if subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
         fail(f"{' '.join(command)} failed")
-    # tests/run builds for a named target, which has a folder of its own.
-    return TARGET / os.environ.get("CARGO_BUILD_TARGET", "") / "release" / name
+    return TARGET / os.environ.get("CARGO_BUILD_TARGET", "") / profile / name
 
 
 def is_installed(wanted, folder, commands, options):

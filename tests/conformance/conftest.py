@@ -1,6 +1,6 @@
 """The official conformance suite of MCP, and the official clients, against the binary.
 
-    tests/run --conformance                            # installs what it needs under target/conformance
+    tests/run conformance                            # installs what it needs under target/conformance
 
 by hand: target/venv-conformance/bin/python -m pytest tests/conformance, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
 target/release/toolcrib. Without node_modules in target/conformance only Python's tests run.

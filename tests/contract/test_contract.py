@@ -1,6 +1,6 @@
 """The committed OpenAPI document against a running service, by schemathesis: statuses, media types, shapes, bounds.
 
-    tests/run --contract
+    tests/run contract
 
 by hand: python -m pytest tests/contract, with schemathesis beside that Python and TOOLCRIB_BIN=/path/to/toolcrib for
 another binary than target/release/toolcrib. The number of examples bounds the time: some 20 seconds for each of the three runs

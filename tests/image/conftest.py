@@ -1,4 +1,4 @@
-"""The image, built from the Dockerfile and started by podman. `tests/run --image` runs this. TOOLCRIB_BIN is a static binary: compiling
+"""The image, built from the Dockerfile and started by podman. `tests/run image` runs this. TOOLCRIB_BIN is a static binary: compiling
 it once more inside the builder would take minutes, so that stage is replaced by a folder. Without podman or a base image the tests are
 skipped with the reason."""
 

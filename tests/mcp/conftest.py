@@ -1,6 +1,6 @@
 """Toolcrib as a client of MCP servers: real ones from npm and PyPI, and ones that do everything wrong.
 
-    tests/run --mcp                                    # installs the servers under target/mcp
+    tests/run mcp                                    # installs the servers under target/mcp
 
 by hand: target/venv-mcp/bin/python -m pytest tests/mcp, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
 target/release/toolcrib. What is not installed is skipped, and said. servers/ has the servers of our own: `wire.py` is a plain one without
