@@ -19,23 +19,42 @@ use super::problem::ApiError;
 use super::request_error::RequestError;
 use super::state::AppState;
 use crate::call::JsonObject;
-use crate::call::json::parse_strict;
+use crate::call::json::{parse_foreign, parse_strict};
 use crate::call::media_type::{is_json_essence, media_type_essence};
 
 /// A JSON body without duplicate keys, and the reservation for its memory.
-pub(super) struct StrictJson(pub(super) Value, pub(super) Reservation);
+pub(super) struct StrictJson(
+    pub(super) Value,
+    #[expect(dead_code, reason = "it is held as long as the value")] pub(super) Reservation,
+);
 
 impl FromRequest<AppState> for StrictJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let (value, reserved) = parse_strict_json(
-            read_json_body(&parts.headers, body, state.max_body).await?,
-            &state.memory,
-        )
-        .await?;
+        let body = read_json_body(&parts.headers, body, state.max_body).await?;
+        let (value, reserved) = parse_json(body, &state.memory, parse_strict).await?;
         Ok(Self(value, reserved))
+    }
+}
+
+/// A call as JSON without duplicate keys, the reservation for its memory, and warnings about what
+/// was changed in it.
+pub(super) struct CallJson(
+    pub(super) Value,
+    pub(super) Reservation,
+    pub(super) Vec<String>,
+);
+
+impl FromRequest<AppState> for CallJson {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        let body = read_json_body(&parts.headers, body, state.max_body).await?;
+        let ((value, changes), reserved) = parse_json(body, &state.memory, parse_foreign).await?;
+        Ok(Self(value, reserved, changes.warnings("the request")))
     }
 }
 
@@ -53,7 +72,7 @@ impl FromRequest<AppState> for DefinitionJson {
         let (parts, body) = request.into_parts();
         let body =
             read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
-        let (value, reserved) = parse_strict_json(body, &state.memory).await?;
+        let (value, reserved) = parse_json(body, &state.memory, parse_strict).await?;
         Ok(Self(value, reserved))
     }
 }
@@ -109,23 +128,20 @@ impl FromRequest<AppState> for ModelMessage {
         if !is_json_body(&media_type) {
             return Err(ApiError::UnsupportedMediaType);
         }
-        let (json, reserved) = parse_strict_json(
-            read_body(&headers, body, state.max_body).await?,
-            &state.memory,
-        )
-        .await?;
-        Ok(Self(MessageBody::Json(json), reserved))
+        let body = read_body(&headers, body, state.max_body).await?;
+        let ((json, changes), reserved) = parse_json(body, &state.memory, parse_foreign).await?;
+        Ok(Self(MessageBody::Json(json, changes), reserved))
     }
 }
 
-async fn parse_strict_json(
+async fn parse_json<T: Send + 'static>(
     body: Bytes,
     memory: &MemoryBudget,
-) -> Result<(Value, Reservation), ApiError> {
+    parse: fn(&[u8]) -> Result<T, serde_json::Error>,
+) -> Result<(T, Reservation), ApiError> {
     let reserved = memory.reserve_json(&body, 1).await?;
     let parse = move || {
-        parse_strict(&body)
-            .map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
+        parse(&body).map_err(|error| ApiError::Malformed(format!("the body is not JSON: {error}")))
     };
     Ok((reserved.parse_with(parse).await?, reserved))
 }

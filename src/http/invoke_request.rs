@@ -14,6 +14,8 @@ pub(super) struct InvokeRequest {
     pub arguments: JsonObject,
     /// The other fields.
     pub options: CallOptions,
+    /// What was changed in a text that holds the arguments, as warnings.
+    pub repairs: Vec<String>,
 }
 
 impl InvokeRequest {
@@ -30,10 +32,10 @@ impl InvokeRequest {
             )));
         };
         let mut options = CallOptions::default();
-        let mut arguments = None;
+        let (mut arguments, mut repairs) = (None, Vec::new());
         for (field, value) in body {
             match field.as_str() {
-                "arguments" => arguments = Some(parse_arguments(value)?),
+                "arguments" => arguments = Some(parse_arguments(value, &mut repairs)?),
                 known if CallOptions::FIELDS.contains(&known) => {
                     options.read_field(known, known, value).map_err(malformed)?;
                 }
@@ -57,19 +59,26 @@ impl InvokeRequest {
                 "`arguments` is missing: send {\"arguments\": {…}}, or {\"arguments\": {}} if there are none".into(),
             )
         })?;
-        Ok(Self { arguments, options })
+        Ok(Self {
+            arguments,
+            options,
+            repairs,
+        })
     }
 }
 
-fn parse_arguments(value: Value) -> Result<JsonObject, ApiError> {
+fn parse_arguments(value: Value, repairs: &mut Vec<String>) -> Result<JsonObject, ApiError> {
     match value {
         Value::Object(arguments) => Ok(arguments),
         // OpenAI-style callers have the arguments as JSON text. Some models send an empty text for
         // no arguments.
         Value::String(text) if text.trim().is_empty() => Ok(JsonObject::new()),
-        Value::String(text) => match strict::parse_strict(text.as_bytes()) {
-            Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(other) => Err(ApiError::Malformed(format!(
+        Value::String(text) => match strict::parse_foreign(text.as_bytes()) {
+            Ok((Value::Object(arguments), changes)) => {
+                repairs.extend(changes.warnings("the text of `arguments`"));
+                Ok(arguments)
+            }
+            Ok((other, _)) => Err(ApiError::Malformed(format!(
                 "`arguments` is a text that holds a JSON {}, not an object",
                 strict::type_name(&other)
             ))),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 
 use super::auth::Authenticated;
-use super::body::{PathPart, StrictJson};
+use super::body::{CallJson, PathPart};
 use super::problem::{ApiError, Problem};
 use super::state::AppState;
 use super::tools::{api_error_for_call, resolve_allowed, resolve_tool};
@@ -145,13 +145,14 @@ async fn invoke_tool(
     let run_id = run_id::run_id_from_headers(headers)?;
     let trace = request_id::trace_from_headers(headers);
     // Its memory stays reserved until the call has ended.
-    let StrictJson(body, _reserved) = StrictJson::from_request(request, &state).await?;
+    let CallJson(body, _reserved, repairs) = CallJson::from_request(request, &state).await?;
     let Value::Object(arguments) = body else {
         let detail = "the body is not an object: send the arguments by name";
         return Err(ApiError::Malformed(detail.into()).into());
     };
     let now = registry.shared().clock.now();
     let mut call = NewCall {
+        repairs,
         idempotency_key: key,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace,

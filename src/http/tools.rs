@@ -14,7 +14,7 @@ use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
 use super::auth::{Admin, Authenticated};
-use super::body::{PathPart, StrictJson};
+use super::body::{CallJson, PathPart};
 use super::etag::TaggedBody;
 use super::invoke_request::InvokeRequest;
 use super::problem::{ApiError, Problem};
@@ -283,7 +283,7 @@ pub(super) async fn invoke_tool(
     PathPart(name): PathPart,
     request_id: Option<Extension<RequestId>>,
     headers: HeaderMap,
-    StrictJson(body, reserved): StrictJson,
+    CallJson(body, reserved, mut repairs): CallJson,
 ) -> Result<Response, ApiError> {
     let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
     let key = idempotency::key_from_headers(&headers)?;
@@ -292,8 +292,10 @@ pub(super) async fn invoke_tool(
         .parse_with(|| InvokeRequest::from_json(body))
         .await?;
     request.options.run_id = request.options.run_id.or(run_id.map(Into::into));
+    repairs.extend(request.repairs);
     let now = registry.shared().clock.now();
     let invocation = entry.new_invocation(NewCall {
+        repairs,
         options: request.options,
         idempotency_key: key,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
@@ -361,7 +363,7 @@ pub(super) fn api_error_for_call(error: &CallError, entry: &Entry, id: Invocatio
 pub(super) async fn validate_arguments(
     Authenticated { caller, catalog }: Authenticated,
     PathPart(name): PathPart,
-    StrictJson(body, reserved): StrictJson,
+    CallJson(body, reserved, _): CallJson,
 ) -> Result<Json<Validated>, ApiError> {
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     let request = reserved

@@ -15,6 +15,7 @@ use super::fault::SchemaFault;
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
 use super::references::{find_endless_reference, find_outside_reference};
+use super::whole_numbers;
 use super::write_only::WriteOnly;
 use crate::call::{Coercion, JsonObject, Violation, json};
 
@@ -139,6 +140,9 @@ impl Schema {
         }
         let mut value = Value::Object(std::mem::take(arguments));
         let coercions = self.fit_value(&mut value, strict, meter);
+        if coercions.is_ok() {
+            whole_numbers::write_integers(&self.schema, &mut value);
+        }
         if let Value::Object(object) = value {
             *arguments = object;
         }

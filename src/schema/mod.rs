@@ -21,6 +21,7 @@ mod references;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod whole_numbers;
 mod write_only;
 
 pub use answers::check_answer;

@@ -35,8 +35,7 @@ def send(crib, body, tool="calculator", **more):
 
 @pytest.mark.parametrize("body", [
     "", "not json", "{", '{"arguments": {"expression": "1"}', "{'arguments': {}}", '{"arguments": {}} trailing',
-    '{"arguments": {"expression": NaN}}', b"\xff\xfe", b'{"arguments": {"expression": "\xff"}}',
-    '{"arguments": {"expression": "\\ud800"}}'], ids=lambda body: repr(body)[:30])
+    '{"arguments": {"expression": NaN}}', b"\xff\xfe", b'{"arguments": {"expression": "\xff"}}'], ids=lambda body: repr(body)[:30])
 def test_malformed_json_is_refused(crib, body):
     error = problem(send(crib, body), 400, "invalid_request")
     assert error["source"] == "service" and error["retryable"] is False

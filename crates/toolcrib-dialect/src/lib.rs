@@ -15,6 +15,7 @@ mod guess;
 pub mod json_repair;
 mod late;
 mod mcp;
+mod mended_json;
 mod message;
 mod message_texts;
 mod native;
@@ -34,7 +35,8 @@ pub use content::{
 pub use found_calls::{call_id, tool_name};
 pub use json_repair::{Repaired, UnreadableArguments, read_arguments};
 pub use late::write_late_results;
+pub use mended_json::{Changes, Mended};
 pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
 pub use read::{ReadError, read_message};
 pub use reply::write_replies;
-pub use strict_json::{JsonObject, parse_strict, type_name};
+pub use strict_json::{JsonObject, parse_foreign, parse_strict, type_name};

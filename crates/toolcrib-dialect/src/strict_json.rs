@@ -5,64 +5,42 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::mended_json::{Changes, Mended};
+
 /// A JSON object.
 pub type JsonObject = Map<String, Value>;
 
 /// Reads one JSON text, and refuses duplicate keys at any depth.
 ///
 /// Two parsers of `{"a":1,"a":2}` may see different values, so a check of one value says nothing
-/// about the other. Nesting is bounded by serde_json (128 levels).
+/// about the other. Nesting is bounded by serde_json (128 levels). A byte order mark at the start
+/// is skipped (RFC 8259, 8.1).
 ///
 /// # Errors
-/// A sentence that says what is wrong, with line and column.
+/// A sentence that says what is wrong, with line and column. A number that would be changed is
+/// refused, too.
 pub fn parse_strict(text: &[u8]) -> Result<Value, serde_json::Error> {
-    if let Some(number) = oversized_integer(text) {
-        let shown = String::from_utf8_lossy(&number[..number.len().min(40)]);
-        let message = format!(
-            "the integer {shown} does not fit 64 bits and would be changed; send it as a text"
-        );
-        return Err(serde::de::Error::custom(message));
+    parse_mended(Mended::of_own(text))
+}
+
+/// As [`parse_strict`], for a text of another program: halves of surrogate pairs become U+FFFD.
+///
+/// # Errors
+/// As [`parse_strict`].
+pub fn parse_foreign(text: &[u8]) -> Result<(Value, Changes), serde_json::Error> {
+    let mended = Mended::of_request(text);
+    let changes = mended.changes;
+    Ok((parse_mended(mended)?, changes))
+}
+
+fn parse_mended(mended: Mended<'_>) -> Result<Value, serde_json::Error> {
+    if let Some(refusal) = mended.refusal {
+        return Err(serde::de::Error::custom(refusal));
     }
-    let mut reader = serde_json::Deserializer::from_slice(text);
+    let mut reader = serde_json::Deserializer::from_slice(&mended.text);
     let Strict(value) = Strict::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
-}
-
-/// The first integer that does not fit 64 bits. A parser would convert it to a double. Then two
-/// different numbers could become equal, and the tool would get a third one.
-fn oversized_integer(text: &[u8]) -> Option<&[u8]> {
-    let (mut at, mut in_text) = (0, false);
-    while let Some(&byte) = text.get(at) {
-        match byte {
-            b'\\' if in_text => at += 1,
-            b'"' => in_text = !in_text,
-            b'-' | b'0'..=b'9' if !in_text => {
-                let rest = &text[at..];
-                let part =
-                    |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
-                let number = &rest[..rest.iter().position(|b| !part(b)).unwrap_or(rest.len())];
-                let number_text = std::str::from_utf8(number).unwrap_or_default();
-                let is_integer = number_text
-                    .bytes()
-                    .enumerate()
-                    .all(|(i, b)| b.is_ascii_digit() || (i == 0 && b == b'-'));
-                // Up to eighteen characters always fit 64 bits, so shorter numbers are not parsed.
-                if number.len() > 18
-                    && is_integer
-                    && number_text.parse::<i64>().is_err()
-                    && number_text.parse::<u64>().is_err()
-                {
-                    return Some(number);
-                }
-                at += number.len();
-                continue;
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    None
 }
 
 /// The JSON type of a value, as JSON Schema names it.
@@ -171,6 +149,29 @@ mod tests {
     }
 
     #[test]
+    fn decimals_that_would_change_are_rejected() {
+        for bad in [
+            "12345678901234567.89",
+            "0.12345678901234567890123",
+            "1e400",
+            "18446744073709551617.0",
+        ] {
+            let error = parse_strict(bad.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("at most 17 digits"), "{bad}: {error}");
+        }
+        let exact = parse_strict(b"9007199254740993.0").unwrap();
+        assert_eq!(exact, Value::from(9007199254740993_u64));
+    }
+
+    #[test]
+    fn byte_order_mark_is_skipped() {
+        assert_eq!(
+            parse_strict("\u{feff}[1]".as_bytes()).unwrap(),
+            serde_json::json!([1])
+        );
+    }
+
+    #[test]
     fn integers_beyond_64_bits_are_rejected() {
         for bad in [
             "18446744073709551616",
@@ -189,7 +190,7 @@ mod tests {
             "18446744073709551615",
             "-9223372036854775808",
             "1e30",
-            "0.12345678901234567890123",
+            "0.12345678901234567",
             r#""99999999999999999999""#,
         ] {
             assert!(parse_strict(good.as_bytes()).is_ok(), "{good}");

@@ -9,7 +9,7 @@ use super::message_body::MessageBody;
 use super::request::{CallsQuery, CallsRequest};
 use super::resume;
 use super::turn::Turn;
-use crate::call::{Caller, IdempotencyKey, json::parse_strict};
+use crate::call::{Caller, IdempotencyKey, json::parse_foreign};
 use crate::http::problem::{ApiError, Problem};
 use crate::registry::Registry;
 
@@ -25,8 +25,8 @@ pub async fn calls_in_process(
     run_id: Option<String>,
     key: Option<IdempotencyKey>,
 ) -> (Value, bool) {
-    let body = match parse_strict(message.as_bytes()) {
-        Ok(json) => MessageBody::Json(json),
+    let body = match parse_foreign(message.as_bytes()) {
+        Ok((json, changes)) => MessageBody::Json(json, changes),
         // Strict parsing also refuses valid JSON, such as duplicate keys. That is not a model's
         // text.
         Err(error) if serde_json::from_str::<IgnoredAny>(message).is_ok() => {

@@ -7,6 +7,7 @@ use utoipa::IntoParams;
 
 use super::message_body::MessageBody;
 use crate::access::deny_list::DenyList;
+use crate::call::json::Changes;
 use crate::call::request_fields::CallOptions;
 use crate::call::{CacheMode, Caller, InvocationId, JsonObject};
 use crate::catalog::Catalog;
@@ -75,6 +76,8 @@ pub(super) struct CallsRequest {
     pub(super) holds: bool,
     /// Ids of calls whose results are requested. Then there is no message.
     pub(super) resume: Vec<InvocationId>,
+    /// What was changed in the JSON of the request.
+    changes: Changes,
 }
 
 /// Most names that a request denies, and the longest name, in bytes. Bounded because each one is
@@ -130,22 +133,28 @@ impl CallsRequest {
                 text.parse::<u64>().map_or(Value::String(text), Value::from),
             )?;
         }
-        match body {
-            MessageBody::Text(text) => request.message = Value::String(text),
-            MessageBody::Json(Value::Object(fields)) if is_envelope(&fields) => {
+        let json = match body {
+            MessageBody::Text(text) => Value::String(text),
+            MessageBody::Json(json, changes) => {
+                request.changes = changes;
+                json
+            }
+        };
+        match json {
+            Value::Object(fields) if is_envelope(&fields) => {
                 for (field, value) in fields {
                     request.set_option(&field, value)?;
                 }
             }
-            MessageBody::Json(Value::Object(fields)) if fields.contains_key("resume") => {
+            Value::Object(fields) if fields.contains_key("resume") => {
                 request.read_resume(fields)?;
             }
-            MessageBody::Json(Value::Object(fields)) if fields.contains_key("deny") => {
+            Value::Object(fields) if fields.contains_key("deny") => {
                 let detail = "deny is beside a field that no envelope has, so it would have no effect: send \
                              {\"message\": …, \"deny\": […]}, or send deny in the query";
                 return Err(ApiError::Malformed(detail.into()));
             }
-            MessageBody::Json(message) => request.message = message,
+            message => request.message = message,
         }
         Ok(request)
     }
@@ -187,9 +196,11 @@ impl CallsRequest {
                 })?;
         match message.calls.len() {
             0..=MAX_CALLS => {
+                let denials = self.unmatched_denials(catalog, caller);
+                message.warnings.extend(denials);
                 message
                     .warnings
-                    .extend(self.unmatched_denials(catalog, caller));
+                    .extend(self.changes.warnings("the request"));
                 Ok(message)
             }
             count => Err(ApiError::Malformed(format!(
@@ -319,7 +330,7 @@ mod tests {
     use crate::call::ToolName;
 
     fn parse_request(query: CallsQuery, body: Value) -> Result<CallsRequest, String> {
-        CallsRequest::from_parts(query, MessageBody::Json(body))
+        CallsRequest::from_parts(query, MessageBody::Json(body, Changes::default()))
             .map_err(|error| format!("{error:?}"))
     }
 

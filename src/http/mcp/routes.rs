@@ -1,5 +1,6 @@
 //! The handlers of `/mcp`: the work before rmcp gets a request, and on the answer after that.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use super::{
     LISTEN_METHOD, McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless,
 };
 use crate::call::Caller;
+use crate::call::json::Mended;
 use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
 use crate::http::memory::Reservation;
@@ -122,11 +124,15 @@ pub(super) async fn answer_post(
     let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
     // Twice, because rmcp parses the body again.
     let reserved = state.memory.reserve_json(&body, 2).await?;
-    let text = body.clone();
-    let message = match reserved
-        .parse_with(move || Ok(Message::parse(&text)))
-        .await?
-    {
+    let parse = move || {
+        let mended = match Mended::of_document(&body).text {
+            Cow::Borrowed(text) => body.slice_ref(text),
+            Cow::Owned(text) => text.into(),
+        };
+        Ok((Message::parse(&mended), mended))
+    };
+    let (parsed, body) = reserved.parse_with(parse).await?;
+    let message = match parsed {
         Ok(message) => message,
         Err(error) => return Ok(error.into_response()),
     };
@@ -463,6 +469,7 @@ fn stream_until(
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::future::Future;
     use std::task::{Context, Waker};
 

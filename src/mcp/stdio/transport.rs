@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::lines::{InputLine, LineReader};
 use super::pending::Pending;
-use crate::call::json::parse_strict;
+use crate::call::json::parse_foreign;
 use crate::mcp::VERSIONS;
 use crate::tools::mcp::json_rpc::IdScanner;
 
@@ -177,7 +177,7 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
             }
             InputLine::End => return Ok(None),
         };
-        let value = parse_strict(line).map_err(|error| {
+        let (value, _) = parse_foreign(line).map_err(|error| {
             let mut scan = IdScanner::default();
             scan.feed(line);
             refusal_line(

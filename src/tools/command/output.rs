@@ -6,7 +6,8 @@ use super::output_file::OutputFile;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::{Count, OmissionNote};
 use crate::call::{
-    CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_strict,
+    CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit,
+    json::{Mended, parse_strict},
 };
 
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
@@ -101,22 +102,31 @@ fn complete_output_result(
         OutputFormat::Json if bytes.trim_ascii().is_empty() => Err(ToolError::BadOutput(
             "the program printed nothing, but `output: json` requires JSON".into(),
         )),
-        OutputFormat::Json => parse_strict(bytes).map(ToolResult::json).map_err(|error| {
+        OutputFormat::Json => parse_json(bytes, context).map_err(|error| {
             ToolError::BadOutput(format!("the program's output is not JSON: {error}"))
         }),
-        OutputFormat::Auto => Ok(
-            parse_structured(bytes).unwrap_or_else(|| text_result(trim_newline(bytes), context))
-        ),
+        OutputFormat::Auto => Ok(parse_structured(bytes, context)
+            .unwrap_or_else(|| text_result(trim_newline(bytes), context))),
         OutputFormat::Text | OutputFormat::File(_) => Ok(text_result(trim_newline(bytes), context)),
     }
 }
 
 /// The result for output that is a JSON object, array or string. Other JSON values, such as
 /// numbers, read the same as text.
-fn parse_structured(bytes: &[u8]) -> Option<ToolResult> {
-    matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
-        .then(|| parse_strict(bytes).map(ToolResult::json).ok())
+fn parse_structured(bytes: &[u8], context: &ToolContext) -> Option<ToolResult> {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
+        .then(|| parse_json(bytes, context).ok())
         .flatten()
+}
+
+fn parse_json(bytes: &[u8], context: &ToolContext) -> Result<ToolResult, serde_json::Error> {
+    let mended = Mended::of_result(bytes);
+    let value = parse_strict(&mended.text)?;
+    for warning in mended.changes.warnings("the output") {
+        context.warn(warning);
+    }
+    Ok(ToolResult::json(value))
 }
 
 fn trim_newline(bytes: &[u8]) -> &[u8] {

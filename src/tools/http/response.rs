@@ -6,20 +6,20 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderName, LOCATION, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use url::Url;
 
-use super::client::{host_and_port, request_error};
+use super::client::host_and_port;
 use super::config::ResponseConfig;
 use super::fault_collector::FaultCollector;
-use crate::call::json::plain_text;
+use super::received::{CappedBody, content_type};
+use crate::call::json::{Mended, plain_text};
 use crate::call::media_type::{is_json_essence, media_type_essence};
 use crate::call::units::Size;
 use crate::call::{
-    CutEnds, Incomplete, SurroundedPart, ToolContext, ToolError, ToolResult, Unit, UpstreamCause,
-    UpstreamReason,
+    Incomplete, ToolContext, ToolError, ToolResult, Unit, UpstreamCause, UpstreamReason,
 };
 use crate::tools::media;
 
@@ -53,14 +53,6 @@ enum BodyKind {
     Unknown,
     /// Any other media type.
     Other(String),
-}
-
-/// The bytes of a response, up to the cap.
-struct CappedBody {
-    bytes: Vec<u8>,
-    /// The bytes beyond the cap that arrived in the same chunk. `None` if the body does not exceed
-    /// the cap.
-    excess: Option<Vec<u8>>,
 }
 
 impl ResponseReader {
@@ -143,15 +135,17 @@ impl ResponseReader {
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(ToolResult::default());
         }
+        let content_type = content_type(&response);
         let kind = match &self.pick {
             Some(_) => BodyKind::Json,
-            None => BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)),
+            None => BodyKind::from_content_type(content_type.as_deref()),
         };
         let url = response.url().clone();
         let body = self
             .read_body(response, &host, kind == BodyKind::Text)
             .await?;
-        if body.bytes.is_empty() {
+        let is_blank = body.bytes.trim_ascii().is_empty();
+        if body.bytes.is_empty() || is_blank && matches!(kind, BodyKind::Json | BodyKind::Unknown) {
             return Ok(ToolResult::default());
         }
         let file = |mime_type: &str, bytes| ToolResult {
@@ -164,7 +158,8 @@ impl ResponseReader {
         };
         match kind {
             BodyKind::Text => {
-                let text = ToolResult::text(body_text(&body, context));
+                let body = body.into_utf8(content_type.as_deref(), &host, self.cap, context);
+                let text = ToolResult::text(body.text(context));
                 if body.excess.is_none() {
                     return Ok(text);
                 }
@@ -176,14 +171,17 @@ impl ResponseReader {
                 Ok(text.with_incomplete(Incomplete::new(Unit::Characters, self.cap_key)))
             }
             BodyKind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
-            BodyKind::Json => match serde_json::from_slice(&body.bytes) {
-                Ok(value) => self.json_result(value, &host),
-                Err(error) => Err(ToolError::BadOutput(format!(
-                    "`{host}` answered JSON that does not parse: {error}"
-                ))),
-            },
+            BodyKind::Json => {
+                let text = body.into_json_text(content_type.as_deref(), &host, self.cap, context);
+                let value = parse_json(&text, context).map_err(|error| {
+                    ToolError::BadOutput(format!(
+                        "`{host}` answered JSON that does not parse: {error}"
+                    ))
+                })?;
+                self.json_result(value, &host)
+            }
             BodyKind::Unknown | BodyKind::Other(_) => {
-                match (serde_json::from_slice(&body.bytes), kind) {
+                match (parse_json(&body.bytes, context), kind) {
                     (Ok(value), _) => self.json_result(value, &host),
                     (_, BodyKind::Other(mime_type)) if mime_type != OCTET_STREAM => {
                         Ok(file(&mime_type, body.bytes))
@@ -231,9 +229,7 @@ impl ResponseReader {
         if response.content_length().unwrap_or(0) > self.cap as u64 && !may_be_cut {
             return too_long();
         }
-        let body = CappedBody::read(response, self.cap)
-            .await
-            .map_err(|error| request_error(host, error))?;
+        let body = CappedBody::read(response, self.cap).await?;
         if body.excess.is_some() && !may_be_cut {
             too_long()
         } else {
@@ -289,51 +285,14 @@ impl BodyKind {
     }
 }
 
-impl CappedBody {
-    /// Reads at most `cap` bytes. The response is dropped at the end, which closes the connection
-    /// if the body was not read completely.
-    async fn read(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
-        let mut bytes = Vec::new();
-        while let Some(mut chunk) = response.chunk().await? {
-            let room = cap - bytes.len();
-            if chunk.len() > room {
-                bytes.extend_from_slice(&chunk.split_to(room));
-                return Ok(Self {
-                    bytes,
-                    excess: Some(chunk.into()),
-                });
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(Self {
-            bytes,
-            excess: None,
-        })
+/// The value of a JSON text, with warnings about what was changed in it.
+fn parse_json(text: &[u8], context: &ToolContext) -> Result<Value, serde_json::Error> {
+    let mended = Mended::of_result(text);
+    let value = serde_json::from_slice(&mended.text)?;
+    for warning in mended.changes.warnings("the answer") {
+        context.warn(warning);
     }
-}
-
-/// The bytes as text. If the body was cut, the redactor also sees the bytes after the cut, so that
-/// it finds a secret that crosses the cut. It sees only the bytes that arrived in the same chunk:
-/// more bytes would have to be waited for.
-fn body_text(
-    CappedBody {
-        bytes,
-        excess: rest,
-    }: &CappedBody,
-    context: &ToolContext,
-) -> String {
-    match rest {
-        Some(rest) => {
-            let after = &rest[..rest.len().min(context.max_secret_len())];
-            context.excerpt_between(SurroundedPart {
-                before: &[],
-                part: bytes,
-                after,
-                cut_ends: CutEnds::END,
-            })
-        }
-        None => String::from_utf8_lossy(bytes).into_owned(),
-    }
+    Ok(value)
 }
 
 /// The URL of a file, without the parts that may hold a secret.
@@ -359,18 +318,7 @@ pub(crate) async fn check_status(
 ) -> Result<Response, ToolError> {
     let status = response.status();
     match status.as_u16() {
-        204 => Ok(response),
-        200..=299 => {
-            match header_text(&response, CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-                None => Ok(response),
-                Some(coding) => {
-                    let message = format!(
-                        "`{host}` answered in content-encoding {coding}, which was not requested"
-                    );
-                    Err(ToolError::BadOutput(message))
-                }
-            }
-        }
+        200..=299 => Ok(response),
         300..=399 => Err(redirect_error(&response, host)),
         429 | 502..=504 => {
             let message = format!("`{host}` answered HTTP {status}");
@@ -392,7 +340,7 @@ pub(crate) async fn check_status(
                 cause,
             })
         }
-        400..=499 => Err(client_error(response, status, host, context).await),
+        400..=499 => Err(client_error(response, host, context).await),
         _ => {
             let error = ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"));
             Err(error.with_cause(UpstreamReason::Status(status.as_u16()), host))
@@ -402,21 +350,19 @@ pub(crate) async fn check_status(
 
 /// The error for a status 4xx. The server understood the request and refused it, so its text is for
 /// the model.
-async fn client_error(
-    response: Response,
-    status: StatusCode,
-    host: &str,
-    context: Option<&ToolContext>,
-) -> ToolError {
+async fn client_error(response: Response, host: &str, context: Option<&ToolContext>) -> ToolError {
+    let (status, content_type) = (response.status(), content_type(&response));
     let reason = status.canonical_reason().unwrap_or("no reason given");
     let text = match (
-        BodyKind::from_content_type(header_text(&response, CONTENT_TYPE)),
+        BodyKind::from_content_type(content_type.as_deref()),
         context,
     ) {
         (BodyKind::Json | BodyKind::Text | BodyKind::Unknown, Some(context)) => {
             match CappedBody::read(response, MAX_ERROR_BODY_BYTES).await {
-                Ok(body) => body_text(&body, context),
-                Err(error) => request_error(host, error).to_string(),
+                Ok(body) => body
+                    .into_utf8(content_type.as_deref(), host, MAX_ERROR_BODY_BYTES, context)
+                    .text(context),
+                Err(error) => error.to_string(),
             }
         }
         (BodyKind::Media(_) | BodyKind::Other(_), _) | (_, None) => String::new(),

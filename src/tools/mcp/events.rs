@@ -1,5 +1,7 @@
 //! A stream of server-sent events with a bound on the size of each event.
 
+use std::borrow::Cow;
+
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Response;
@@ -9,7 +11,9 @@ use rmcp_sse_stream::{Sse, SseStream};
 use serde_json::{Value, json};
 
 use super::fault::InvalidMessage;
-use super::message::{MAX_MESSAGE_BYTES, SentRequest, id_of_broken_response, mark_task_tools};
+use super::message::{
+    MAX_MESSAGE_BYTES, SentRequest, id_of_broken_response, mark_task_tools, mend_message,
+};
 use super::partial_list;
 
 /// Why a stream ended early.
@@ -68,6 +72,10 @@ pub(super) fn read_events(
     let events = SseStream::from_bytes_stream(chunks.into_stream());
     let events = events.map(move |event| match (event, &request.id) {
         (Ok(mut event), id) => {
+            event.data = event.data.map(|data| match mend_message(data.as_bytes()) {
+                Cow::Borrowed(kept) if kept.len() == data.len() => data,
+                mended => String::from_utf8_lossy(&mended).into_owned(),
+            });
             if request.is_list {
                 event.data = event.data.map(remove_result_type);
             }

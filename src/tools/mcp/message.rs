@@ -1,5 +1,7 @@
 //! Reads messages of a server: leniently, and only up to a bound.
 
+use std::borrow::Cow;
+
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId,
     ServerJsonRpcMessage, ServerResult,
@@ -8,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::partial_list;
+use crate::call::json::{Changes, Mended};
 use crate::tools::mcp::json_rpc::IdScanner;
 
 /// Longest message, in bytes. It bounds results of any kind.
@@ -15,6 +18,32 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Key in `_meta` of a tool that runs only as a task.
 pub(super) const TASK_ONLY_KEY: &str = "toolcrib/asTask";
+
+/// Key in `_meta` of a tool's result. Its value says what was changed in the message.
+pub(super) const CHANGES_KEY: &str = "toolcrib/changes";
+
+/// The message in a form that the SDK reads without a change. In the result of a tool, numbers that
+/// would be changed become texts. In other messages they stay, because the bounds of a schema are
+/// numbers.
+pub(super) fn mend_message(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let mended = Mended::of_result(bytes);
+    if mended.changes == Changes::default() {
+        return mended.text;
+    }
+    let noted = serde_json::from_slice(&mended.text)
+        .ok()
+        .and_then(|mut message: Value| {
+            let result = message.get_mut("result")?.as_object_mut()?;
+            if !result.contains_key("content") && !result.contains_key("structuredContent") {
+                return None;
+            }
+            let meta = result.entry("_meta").or_insert_with(|| json!({}));
+            meta.as_object_mut()?
+                .insert(CHANGES_KEY.into(), json!(mended.changes));
+            Some(message.to_string().into_bytes())
+        });
+    noted.map_or_else(|| Mended::of_document(bytes).text, Cow::Owned)
+}
 
 /// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in
 /// turn. If no type fits, it would keep only the fact that there was a result. Then the result is
@@ -24,6 +53,7 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     struct ResultMember {
         result: Value,
     }
+    let bytes = &*mend_message(bytes);
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
         let (id, mut result) = partial_list::read_tool_list(bytes)?;
         mark_task_tools(&mut result);

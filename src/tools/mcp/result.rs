@@ -1,9 +1,12 @@
 //! Makes a tool's result of a server's response.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::fault;
+use super::message::CHANGES_KEY;
+use crate::call::json::Changes;
 use crate::call::{Content, RESULT_AS_ANSWER_KEY, Resource, ToolContext, ToolError, ToolResult};
 
 /// The result that a response of the server `name` stands for.
@@ -13,7 +16,7 @@ pub(super) fn read_response(
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     match response {
-        ServerResult::CallToolResult(result) => convert_result(name, result),
+        ServerResult::CallToolResult(result) => convert_result(name, result, context),
         ServerResult::InputRequiredResult(_) => Ok(ToolResult::error(
             "The tool asks for more input from the user, which is not supported here.",
         )),
@@ -31,7 +34,11 @@ pub(super) fn read_response(
     }
 }
 
-fn convert_result(name: &str, result: CallToolResult) -> Result<ToolResult, ToolError> {
+fn convert_result(
+    name: &str,
+    result: CallToolResult,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolError> {
     let mut content = Vec::with_capacity(result.content.len());
     for block in result.content {
         content.push(
@@ -45,6 +52,12 @@ fn convert_result(name: &str, result: CallToolResult) -> Result<ToolResult, Tool
         .meta
         .as_ref()
         .and_then(|meta| meta.get(RESULT_AS_ANSWER_KEY)?.as_bool());
+    let changes = result.meta.as_ref().and_then(|meta| meta.get(CHANGES_KEY));
+    if let Some(Ok(changes)) = changes.map(Changes::deserialize) {
+        for warning in changes.warnings("the answer") {
+            context.warn(warning);
+        }
+    }
     let is_error = result.is_error.unwrap_or(false);
     Ok(ToolResult {
         content,

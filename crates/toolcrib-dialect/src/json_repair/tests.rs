@@ -150,7 +150,6 @@ fn ambiguous_json_is_refused_with_its_position() {
         (r#""filter": {"a": 1}"#, "line 1, column 9"),
         (r#"{"path": "C:\dir"}"#, "line 1, column 13"),
         (r#"{"regex": '\d+'}"#, "line 1, column 12"),
-        (r#"{"a": "\ud83d"}"#, "line 1, column 8"),
         ("{'a': 'don't'}", "line 1, column 12"),
         ("{‘a’: ‘don’t’}", "line 1, column 12"),
         (r#"{"a": """b"""}"#, "line 1, column 9"),

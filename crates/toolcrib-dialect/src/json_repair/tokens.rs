@@ -194,6 +194,9 @@ impl<'a> Tokens<'a> {
                 if self.text[at..].starts_with("\\'") {
                     self.repairs.insert(Repair::Escapes);
                 }
+                if character == char::REPLACEMENT_CHARACTER {
+                    self.repairs.insert(Repair::Surrogates);
+                }
                 let text = owned.get_or_insert_default();
                 text.push_str(&self.text[plain..at]);
                 text.push(character);
@@ -308,7 +311,7 @@ fn read_escape(text: &str) -> Result<(char, usize), FaultKind> {
     Ok((simple, 2))
 }
 
-/// Reads `\uXXXX`, or two of them if the first is a surrogate.
+/// Reads `\uXXXX`, or two of them if they are a surrogate pair. Half of a pair is U+FFFD.
 fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let hex = text.get(from..from + 6)?.strip_prefix("\\u")?;
@@ -320,8 +323,8 @@ fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
     if let Some(single) = char::from_u32(first.into()) {
         return Some((single, 6));
     }
-    let pair = char::decode_utf16([first, unit(6)?]).next()?.ok()?;
-    Some((pair, 12))
+    let pair = unit(6).and_then(|second| char::decode_utf16([first, second]).next()?.ok());
+    Some(pair.map_or((char::REPLACEMENT_CHARACTER, 6), |pair| (pair, 12)))
 }
 
 /// Whether the word can be a key without quotes.
