@@ -63,6 +63,25 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         "tool_use" => {
             let (id, name) = (take_field(fields, &["id"]), take_field(fields, &["name"]));
             found.add_call_with_id(id, name, take_field(fields, &["input"]));
+            let toolset = fields.remove_entry("toolset_name");
+            found.set_reply_fields(
+                toolset
+                    .filter(|(_, name)| name.is_string())
+                    .into_iter()
+                    .collect(),
+            );
+            return true;
+        }
+        // A call of a managed agent. Its event has the result in another form.
+        "agent.custom_tool_use" => {
+            let id = take_field(fields, &["id"]);
+            let reply = json!({"type": "user.custom_tool_result", "custom_tool_use_id": id, "tool_use_id": null});
+            found.add_call_with_id(
+                id,
+                take_field(fields, &["name"]),
+                take_field(fields, &["input"]),
+            );
+            found.set_reply_fields(reply.as_object().cloned().unwrap_or_default());
             return true;
         }
         kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_tool_result") => {}
@@ -72,6 +91,7 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
 }
 
 /// Makes one message with all results: the API requires them in the message right after the calls.
+/// Results of a managed agent are events of their own.
 pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>) -> Vec<Value> {
     let results: Vec<Value> = answered
         .map(|answered_call| {
@@ -93,10 +113,16 @@ pub(super) fn write_results<'a>(answered: impl Iterator<Item = AnsweredCall<'a>>
             if reply.is_error {
                 result["is_error"] = true.into();
             }
-            result
+            answered_call.with_fields(result)
         })
         .collect();
-    vec![json!({"role": "user", "content": results})]
+    let (results, mut messages): (Vec<Value>, Vec<Value>) = results
+        .into_iter()
+        .partition(|result| result["type"] == "tool_result");
+    if !results.is_empty() {
+        messages.push(json!({"role": "user", "content": results}));
+    }
+    messages
 }
 
 /// Converts a block for the API. The API refuses blank texts, and accepts only text in the result

@@ -21,6 +21,20 @@ pub(super) fn empty_result_text(is_error: bool) -> &'static str {
     }
 }
 
+/// A text for an API without a field for errors: it begins with "Error", if the call failed.
+pub(super) fn mark_error(text: String, is_error: bool) -> String {
+    let is_marked = || {
+        let start = text.trim_start().as_bytes().get(..5);
+        text == EMPTY_ERROR_MESSAGE
+            || start.is_some_and(|start| start.eq_ignore_ascii_case(b"error"))
+    };
+    if is_error && !is_marked() {
+        format!("Error: {text}")
+    } else {
+        text
+    }
+}
+
 /// Image types that every provider accepts. Exception: Gemini does not accept GIF.
 pub(super) const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 

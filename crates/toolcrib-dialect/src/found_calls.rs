@@ -35,15 +35,51 @@ impl FoundCalls {
     ) {
         let id = id.filter(|id| id.is_string() || id.is_number());
         self.calls.push(match name {
-            Some(Value::String(name)) if !name.trim().is_empty() => Ok(ToolCall {
-                id,
-                name,
-                arguments: arguments.map_or(RawArguments::Missing, RawArguments::from),
-                cut_off: false,
-                doubtful: false,
-            }),
+            Some(Value::String(name)) if !name.trim().is_empty() => {
+                let plain = without_marks(&name);
+                if plain.len() < name.len() {
+                    self.warnings
+                        .push(format!("the name `{name}` was read as `{plain}`"));
+                }
+                let arguments = arguments.map_or(RawArguments::Missing, RawArguments::from);
+                let call = ToolCall::new(plain.to_owned(), arguments);
+                Ok(ToolCall { id, ..call })
+            }
             other => Err(nameless_call(id, other.as_ref())),
         });
+    }
+
+    /// Sets fields of the reply to the last call.
+    pub(super) fn set_reply_fields(&mut self, fields: JsonObject) {
+        match self.calls.last_mut() {
+            Some(Ok(call)) => call.reply_fields = fields,
+            Some(Err(malformed)) => malformed.reply_fields = fields,
+            None => {}
+        }
+    }
+
+    /// Sets the input of the last call, which is one of a custom tool.
+    pub(super) fn set_input(&mut self, input: Option<Value>) {
+        if let (Some(Value::String(input)), Some(call)) = (input, self.last_call()) {
+            call.arguments = RawArguments::Input(input);
+        }
+    }
+
+    /// Adds a call of something that this service does not have. A provider refuses the next
+    /// request if a call has no result, so it is answered.
+    pub(super) fn add_foreign_call(&mut self, id: Option<Value>, fault: String) {
+        let correction = format!("This was not run: {fault}. Call one of your functions instead.");
+        self.warnings
+            .push(format!("{fault}; it was answered with an error"));
+        self.add_call_with_id(id, None, None);
+        if let Some(Err(malformed)) = self.calls.last_mut() {
+            (malformed.fault, malformed.correction) = (fault, correction);
+        }
+    }
+
+    /// The last call, if it can be read.
+    pub(super) fn last_call(&mut self) -> Option<&mut ToolCall> {
+        self.calls.last_mut()?.as_mut().ok()
     }
 
     /// Adds a call of an API that accepts results only with an id. A missing id is made from the
@@ -178,6 +214,27 @@ pub fn tool_name(call: &Result<ToolCall, MalformedCall>) -> Option<&str> {
     }
 }
 
+/// Fields of the reply that a call determines.
+pub(super) fn reply_fields(call: &Result<ToolCall, MalformedCall>) -> &JsonObject {
+    match call {
+        Ok(call) => &call.reply_fields,
+        Err(malformed) => &malformed.reply_fields,
+    }
+}
+
+/// The name without the marks of the Harmony format, which some servers leave in it
+/// (`search<|channel|>commentary`).
+pub(super) fn without_marks(name: &str) -> &str {
+    let is_mark = |rest: &str| {
+        let word = rest.split_once("|>").map_or("", |(word, _)| word);
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase())
+    };
+    match name.split_once("<|") {
+        Some((plain, rest)) if !plain.trim().is_empty() && is_mark(rest) => plain.trim(),
+        _ => name,
+    }
+}
+
 /// Takes the first of the fields that is present and not null.
 pub(super) fn take_field(fields: &mut JsonObject, names: &[&str]) -> Option<Value> {
     names.iter().find_map(|name| {
@@ -205,9 +262,6 @@ fn nameless_call(id: Option<Value>, name: Option<&Value>) -> MalformedCall {
     let correction = "Your tool call does not name a tool. Call again, with the exact name of one of your tools.";
     MalformedCall {
         id,
-        name: None,
-        fault: what,
-        correction: correction.to_owned(),
-        is_other_method: false,
+        ..MalformedCall::new(what, correction.to_owned())
     }
 }

@@ -150,16 +150,13 @@ fn malformed_call(message: Option<Value>) -> MalformedCall {
         .and_then(Value::as_str)
         .map(|message| format!(" ({message})"))
         .unwrap_or_default();
-    MalformedCall {
-        id: None,
-        name: None,
-        fault: format!("Gemini could not read the function call that the model wrote{message}"),
-        correction: format!(
+    MalformedCall::new(
+        format!("Gemini could not read the function call that the model wrote{message}"),
+        format!(
             "Your function call could not be read{message}. Call again: name one function exactly, give its arguments as \
              one JSON object, and write no code."
         ),
-        is_other_method: false,
-    }
+    )
 }
 
 /// Makes one content object with all responses. The API requires one function response for each

@@ -78,6 +78,9 @@ fn dialect_of_object(fields: &JsonObject) -> Option<Dialect> {
     if array("output") {
         return Some(Dialect::OpenaiResponses);
     }
+    if array("steps") {
+        return Some(Dialect::GeminiInteractions);
+    }
     if object("toolUse")
         || has("stopReason")
         || fields
@@ -132,6 +135,16 @@ fn dialect_of_type(kind: &str, fields: &JsonObject) -> Option<Dialect> {
         "text" | "thinking" | "redacted_thinking" | "container_upload" => Some(Dialect::Anthropic),
         kind if kind.ends_with("tool_use") || kind.ends_with("tool_result") => {
             Some(Dialect::Anthropic)
+        }
+        "thought" | "model_output" | "function_result" => Some(Dialect::GeminiInteractions),
+        // Items of Responses have their arguments as a text, apart from those that search for tools.
+        kind if kind.ends_with("_call")
+            && has_field_of(fields, "arguments", Value::is_object)
+            && !["call_id", "execution"]
+                .iter()
+                .any(|name| fields.contains_key(*name)) =>
+        {
+            (kind != "tool_call").then_some(Dialect::GeminiInteractions)
         }
         "reasoning" | "compaction" | "mcp_list_tools" | "mcp_approval_request" => {
             Some(Dialect::OpenaiResponses)
@@ -241,7 +254,9 @@ fn has_field_of(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool)
 mod tests {
     use serde_json::json;
 
-    use super::Dialect::{Anthropic, Bedrock, Gemini, Mcp, Native, Openai, OpenaiResponses, Text};
+    use super::Dialect::{
+        Anthropic, Bedrock, Gemini, GeminiInteractions, Mcp, Native, Openai, OpenaiResponses, Text,
+    };
     use super::*;
 
     #[test]
@@ -272,6 +287,21 @@ mod tests {
             (json!({"finishReason": "STOP"}), Gemini),
             (json!({"functionCall": null}), Gemini),
             (json!({"function_call": null}), Gemini),
+            (json!({"steps": []}), GeminiInteractions),
+            (
+                json!({"type": "function_call", "id": "1", "arguments": {}}),
+                GeminiInteractions,
+            ),
+            (
+                json!({"type": "function_call", "call_id": "1", "arguments": {}}),
+                OpenaiResponses,
+            ),
+            (
+                json!([{"type": "google_search_call", "id": "1", "arguments": {}}]),
+                GeminiInteractions,
+            ),
+            (json!({"type": "thought"}), GeminiInteractions),
+            (json!({"type": "agent.custom_tool_use"}), Anthropic),
             (json!({"output": []}), OpenaiResponses),
             (json!({"output": {"message": {}}}), Bedrock),
             (json!({"toolUse": {}}), Bedrock),

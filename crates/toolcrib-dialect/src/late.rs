@@ -25,6 +25,9 @@ pub fn write_late_results<'a>(
         }
         Dialect::Anthropic => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
         Dialect::Gemini => json!({"role": "user", "parts": [{"text": text}]}),
+        Dialect::GeminiInteractions => {
+            json!({"type": "user_input", "content": [{"type": "text", "text": text}]})
+        }
         Dialect::Bedrock => json!({"role": "user", "content": [{"text": text}]}),
         // The form of a message in a prompt.
         Dialect::Mcp => json!({"role": "user", "content": {"type": "text", "text": text}}),
@@ -48,7 +51,8 @@ mod tests {
         };
         for dialect in Dialect::ALL {
             let message = write_late_results(*dialect, [("First:", reply), ("Second:", reply)]);
-            assert_eq!(message["role"], "user");
+            let (role, kind) = (&message["role"], &message["type"]);
+            assert!(role == "user" || kind == "user_input", "{message}");
             let text = r"First:\npaid\n\nSecond:\npaid";
             assert!(message.to_string().contains(text), "{dialect:?}: {message}");
         }

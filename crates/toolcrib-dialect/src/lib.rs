@@ -12,6 +12,7 @@ mod content;
 mod found_calls;
 mod gemini;
 mod guess;
+mod interactions;
 pub mod json_repair;
 mod late;
 mod mcp;

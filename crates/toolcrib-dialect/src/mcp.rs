@@ -53,10 +53,8 @@ fn read_request(fields: &mut JsonObject, found: &mut FoundCalls) {
             let correction = format!("{what}.");
             found.add_malformed(MalformedCall {
                 id,
-                name: None,
-                fault: what,
-                correction,
                 is_other_method: true,
+                ..MalformedCall::new(what, correction)
             });
         }
         Some(method) => found.warn_ignored(&format!("the notification `{method}`")),

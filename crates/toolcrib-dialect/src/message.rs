@@ -32,6 +32,8 @@ pub enum Dialect {
     Anthropic,
     /// Gemini `generateContent`: `functionCall` parts.
     Gemini,
+    /// Gemini Interactions: `function_call` steps.
+    GeminiInteractions,
     /// Bedrock Converse: `toolUse` blocks.
     Bedrock,
     /// MCP: `tools/call` requests.
@@ -70,6 +72,24 @@ pub enum TextSyntax {
     Marked,
     /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen).
     Tagged,
+    /// `<function=NAME><parameter=KEY>VALUE</parameter></function>` (Qwen3-Coder).
+    Functions,
+    /// `<invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>` (MiniMax).
+    Invoke,
+    /// `[TOOL_CALLS]` and a list of JSON, or a name and JSON (Mistral).
+    Mistral,
+    /// `<|python_tag|>` and JSON or a call in Python (Llama).
+    PythonTag,
+    /// `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek).
+    Deepseek,
+    /// `<|tool_call_begin|>NAME<|tool_call_argument_begin|>{…}<|tool_call_end|>` (Kimi).
+    Kimi,
+    /// `<|channel|>commentary to=functions.NAME<|message|>{…}<|call|>` (gpt-oss).
+    Harmony,
+    /// Calls in Python in a fence of `tool_code` (Gemini).
+    ToolCode,
+    /// A list of calls in Python, which is the whole text (Llama).
+    Pythonic,
     /// `Action: …` and `Action Input: {…}` on lines of their own (ReAct).
     React,
     /// `{"tool_name": …, "arguments": {…}}` in a fenced block.
@@ -108,6 +128,27 @@ pub struct ToolCall {
     /// An earlier call could not be read to its end. So this call may be part of a text in that
     /// one.
     pub doubtful: bool,
+    /// The group of tools in which the model looks for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Fields of the reply that differ from those of other calls.
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub reply_fields: JsonObject,
+}
+
+impl ToolCall {
+    /// A call with a name and arguments only.
+    pub fn new(name: String, arguments: RawArguments) -> Self {
+        Self {
+            id: None,
+            name,
+            arguments,
+            cut_off: false,
+            doubtful: false,
+            namespace: None,
+            reply_fields: JsonObject::new(),
+        }
+    }
 }
 
 /// Arguments as the model wrote them.
@@ -117,6 +158,8 @@ pub enum RawArguments {
     Object(JsonObject),
     /// A text that should contain JSON.
     Text(String),
+    /// The input of a custom tool: a free text, which is the one text parameter of the tool.
+    Input(String),
     /// The call has no arguments.
     Missing,
     /// JSON of another type.
@@ -136,6 +179,23 @@ pub struct MalformedCall {
     pub correction: String,
     /// The message requests something other than a tool call.
     pub is_other_method: bool,
+    /// Fields of the reply that differ from those of other calls.
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub reply_fields: JsonObject,
+}
+
+impl MalformedCall {
+    /// A call with neither id nor name. `correction` is in whole sentences.
+    pub fn new(fault: String, correction: String) -> Self {
+        Self {
+            id: None,
+            name: None,
+            fault,
+            correction,
+            is_other_method: false,
+            reply_fields: JsonObject::new(),
+        }
+    }
 }
 
 /// The reply to one call.
@@ -163,4 +223,17 @@ pub(crate) struct AnsweredCall<'a> {
     pub(crate) name: Option<&'a str>,
     /// The reply to the call.
     pub(crate) reply: &'a ToolReply<'a>,
+    /// Fields of the reply that the call determines.
+    pub(crate) fields: &'a JsonObject,
+}
+
+impl AnsweredCall<'_> {
+    /// The message with the fields that the call determines. A field that is null is left out.
+    pub(crate) fn with_fields(&self, mut message: Value) -> Value {
+        if let Value::Object(members) = &mut message {
+            members.extend(self.fields.clone());
+            members.retain(|name, value| !value.is_null() || !self.fields.contains_key(name));
+        }
+        message
+    }
 }

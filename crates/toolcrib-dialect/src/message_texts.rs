@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 /// The keys under which texts are found. Only the first choice or candidate counts.
-const TEXT_KEYS: [&str; 7] = [
+const TEXT_KEYS: [&str; 8] = [
     "choices",
+    "steps",
     "candidates",
     "output",
     "message",
@@ -65,7 +66,7 @@ pub(super) fn may_contain_calls(message: &Value) -> bool {
     };
     texts
         .iter()
-        .any(|text| text.contains("[TOOL_CALL]") || is_react(text))
+        .any(|text| crate::text::find_begin_mark(text).is_some() || is_react(text))
 }
 
 fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
@@ -77,8 +78,9 @@ fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
                 .get("type")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            let is_thought =
-                kind == "reasoning" || fields.get("thought").and_then(Value::as_bool) == Some(true);
+            let is_thought = kind == "reasoning"
+                || kind == "thought"
+                || fields.get("thought").and_then(Value::as_bool) == Some(true);
             if is_thought || kind.ends_with("_result") || kind.ends_with("_output") {
                 return;
             }

@@ -124,11 +124,20 @@ fn read_call(call: &mut Value, found: &mut FoundCalls) {
         return;
     };
     let id = take_field(fields, &["id"]);
+    if let Some(Value::Object(custom)) = fields.get_mut("custom") {
+        let (name, input) = (
+            take_field(custom, &["name"]),
+            take_field(custom, &["input"]),
+        );
+        found.add_call_with_id(id, name, None);
+        found.set_input(input);
+        return;
+    }
     if let Some(kind) = text_field(fields, "type")
         .filter(|kind| *kind != "function" && !fields.contains_key("function"))
     {
-        let id = id.as_ref().and_then(Value::as_str).unwrap_or("without id");
-        found.warn_ignored(&format!("the `{kind}` call {id}"));
+        let fault = format!("a call of the type `{kind}` calls no function of this service");
+        found.add_foreign_call(id, fault);
         return;
     }
     let function = match fields.get_mut("function") {
@@ -182,7 +191,7 @@ fn text_and_media(answered: AnsweredCall<'_>, media: &mut Vec<Value>) -> String 
     if text.trim().is_empty() {
         blocks::empty_result_text(answered.reply.is_error).to_owned()
     } else {
-        text
+        blocks::mark_error(text, answered.reply.is_error)
     }
 }
 

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::found_calls::FoundCalls;
 use super::guess::{describe_non_message, guess_dialect};
 use super::message::{Dialect, Message};
-use super::{anthropic, bedrock, gemini, mcp, message_texts, native, openai, responses, text};
+use super::{
+    anthropic, bedrock, gemini, interactions, mcp, message_texts, native, openai, responses, text,
+};
 
 /// Why a body is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +85,7 @@ fn find_calls(dialect: Dialect, body: &mut Value) -> Option<FoundCalls> {
         Dialect::OpenaiResponses => responses::find_calls(body, &mut found),
         Dialect::Anthropic => anthropic::find_calls(body, &mut found),
         Dialect::Gemini => gemini::find_calls(body, &mut found),
+        Dialect::GeminiInteractions => interactions::find_calls(body, &mut found),
         Dialect::Bedrock => bedrock::find_calls(body, &mut found),
         Dialect::Mcp => mcp::find_calls(body, &mut found),
         Dialect::Native | Dialect::Text => native::find_calls(body, &mut found),
@@ -120,6 +123,9 @@ fn expected_form(dialect: Dialect) -> &'static str {
         }
         Dialect::Gemini => {
             "a response with `candidates`, a candidate, a content with `parts`, an array of parts, or one `functionCall`"
+        }
+        Dialect::GeminiInteractions => {
+            "an interaction with `steps`, an array of steps, or one `function_call` step"
         }
         Dialect::Bedrock => {
             "a response with `output.message`, a message with `content`, an array of blocks, or one `toolUse` block"

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::found_calls::{call_id, tool_name};
+use super::found_calls::{call_id, reply_fields, tool_name};
 use super::message::{AnsweredCall, Dialect, Message, ToolReply};
-use super::{anthropic, bedrock, gemini, mcp, native, openai, responses, text};
+use super::{anthropic, bedrock, gemini, interactions, mcp, native, openai, responses, text};
 
 /// Writes the messages to append to the conversation, in the message's dialect. `replies` has one
 /// entry for each call, in order.
@@ -23,12 +23,14 @@ pub fn write_replies(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value>
             id: call_id(call),
             name: tool_name(call),
             reply,
+            fields: reply_fields(call),
         });
     match message.dialect {
         Dialect::Openai => openai::write_messages(answered_calls),
         Dialect::OpenaiResponses => answered_calls.map(responses::write_output).collect(),
         Dialect::Anthropic => anthropic::write_results(answered_calls),
         Dialect::Gemini => gemini::write_responses(answered_calls),
+        Dialect::GeminiInteractions => answered_calls.map(interactions::write_result).collect(),
         Dialect::Bedrock => bedrock::write_results(answered_calls),
         Dialect::Mcp => message
             .calls

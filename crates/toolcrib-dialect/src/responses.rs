@@ -75,14 +75,55 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
                 take_field(fields, &["name"]),
                 take_field(fields, &["arguments"]),
             );
+            // A result would carry an invented id, so a call of another API must not run.
+            if !fields.contains_key("call_id") && arguments.as_ref().is_some_and(Value::is_object) {
+                let fault = "a `function_call` with an object as `arguments` and without `call_id` is not of the \
+                             Responses API; `dialect=gemini-interactions` reads those of Gemini";
+                found.add_foreign_call(take_field(fields, &["id"]), fault.to_owned());
+                return true;
+            }
             // `id` identifies the item. Results refer to `call_id`.
             found.add_call_with_id(take_field(fields, &["call_id"]), name, arguments);
+            let mut repeated = JsonObject::new();
+            for key in ["caller", "namespace"] {
+                repeated.extend(
+                    fields
+                        .remove_entry(key)
+                        .filter(|(_, value)| !value.is_null()),
+                );
+            }
+            if let Some(call) = found.last_call() {
+                call.namespace = text_field(&repeated, "namespace").map(str::to_owned);
+            }
+            found.set_reply_fields(repeated);
             if is_cut {
                 found.mark_cut_off();
             }
             return true;
         }
+        "custom_tool_call" => {
+            let (name, input) = (
+                take_field(fields, &["name"]),
+                take_field(fields, &["input"]),
+            );
+            found.add_call_with_id(take_field(fields, &["call_id"]), name, None);
+            found.set_input(input);
+            if let Some(call) = found.last_call() {
+                call.namespace = text_field(fields, "namespace").map(str::to_owned);
+            }
+            let mut reply = output_fields("custom_tool_call_output", fields);
+            reply.remove("status");
+            found.set_reply_fields(reply);
+            return true;
+        }
         kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_output") => {}
+        // What runs on the provider's side needs no result.
+        "tool_search_call" if text_field(fields, "execution") != Some("client") => {}
+        "shell_call" if fields.get("environment").is_some_and(is_hosted) => {}
+        "tool_search_call" | "shell_call" | "apply_patch_call" | "local_shell_call" => {
+            add_foreign_item(fields, found);
+            return true;
+        }
         kind => {
             let id = text_field(fields, "call_id")
                 .or_else(|| text_field(fields, "id"))
@@ -91,6 +132,51 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         }
     }
     false
+}
+
+/// Whether a shell runs on the provider's side.
+fn is_hosted(environment: &Value) -> bool {
+    environment.get("type").is_some_and(|kind| kind != "local")
+}
+
+/// Fields of an output of this type: what it repeats of the call.
+fn output_fields(kind: &str, call: &mut JsonObject) -> JsonObject {
+    let mut fields = JsonObject::new();
+    fields.insert("type".into(), kind.into());
+    fields.extend(
+        call.remove_entry("caller")
+            .filter(|(_, value)| !value.is_null()),
+    );
+    fields
+}
+
+/// Adds a call of a tool of the API itself that the client would have to run. The output has the
+/// form that the API expects.
+fn add_foreign_item(call: &mut JsonObject, found: &mut FoundCalls) {
+    let kind = text_field(call, "type").unwrap_or_default().to_owned();
+    let id = take_field(call, &["call_id", "id"]);
+    let fault = format!("this service has no tool for a `{kind}`");
+    let text = format!("This was not run: {fault}. Call one of your functions instead.");
+    let failed = match &*kind {
+        "tool_search_call" => {
+            json!({"execution": "client", "status": "completed", "tools": [], "output": null})
+        }
+        "shell_call" => {
+            let outcome = json!({"type": "exit", "exit_code": 1});
+            json!({"output": [{"stdout": "", "stderr": text, "outcome": outcome}]})
+        }
+        "local_shell_call" => json!({"id": id, "call_id": null}),
+        _ => json!({"status": "failed"}),
+    };
+    let mut fields = output_fields(&kind.replace("_call", "_call_output"), call);
+    if kind == "tool_search_call" {
+        fields.insert("type".into(), "tool_search_output".into());
+    }
+    if let Value::Object(failed) = failed {
+        fields.extend(failed);
+    }
+    found.add_foreign_call(id, fault);
+    found.set_reply_fields(fields);
 }
 
 /// The item with the result of a call: a text, or a list of parts if there is content other than
@@ -104,15 +190,16 @@ pub(super) fn write_output(answered: AnsweredCall<'_>) -> Value {
         let parts = parts.map(|(block, media)| {
             media.unwrap_or_else(|| text_part(blocks::block_as_text(block, blocks::UNSUPPORTED)))
         });
-        blocks::unstated_data(answered.reply)
-            .map(|data| text_part(data.into()))
-            .into_iter()
-            .chain(parts)
-            .collect()
+        // The API has no field for errors, so the text says it.
+        let mark = answered.reply.is_error.then(|| text_part("Error:".into()));
+        let data = blocks::unstated_data(answered.reply).map(|data| text_part(data.into()));
+        mark.into_iter().chain(data).chain(parts).collect()
     } else {
-        Value::String(blocks::result_as_text(answered.reply))
+        let text = blocks::result_as_text(answered.reply);
+        Value::String(blocks::mark_error(text, answered.reply.is_error))
     };
-    json!({"type": "function_call_output", "call_id": answered.id, "output": output})
+    let item = json!({"type": "function_call_output", "call_id": answered.id, "output": output});
+    answered.with_fields(item)
 }
 
 fn media_part(block: &Content) -> Option<Value> {

@@ -6,7 +6,7 @@ use super::*;
 fn shape(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Openai => "`tool_calls`",
-        Dialect::OpenaiResponses => "`function_call`",
+        Dialect::OpenaiResponses | Dialect::GeminiInteractions => "`function_call`",
         Dialect::Anthropic => "`tool_use`",
         Dialect::Gemini => "`functionCall`",
         Dialect::Bedrock => "`toolUse`",
@@ -110,7 +110,7 @@ fn openai_calls_have_several_shapes() {
     .unwrap();
     assert_eq!(
         (message.calls.len(), message.warnings.len()),
-        (0, 2),
+        (1, 0),
         "{:?}",
         message.warnings
     );
@@ -227,6 +227,9 @@ fn body_with_one_call(dialect: Dialect) -> Value {
         }
         Dialect::Anthropic => json!([{"type": "tool_use", "id": "1", "name": "f", "input": {}}]),
         Dialect::Gemini => json!([{"functionCall": {"name": "f", "args": {}}}]),
+        Dialect::GeminiInteractions => {
+            json!([{"type": "function_call", "id": "1", "name": "f", "arguments": {}}])
+        }
         Dialect::Bedrock => json!([{"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}]),
         Dialect::Mcp => {
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "f", "arguments": {}}})

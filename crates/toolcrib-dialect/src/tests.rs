@@ -8,11 +8,12 @@ use crate::content::{Content, Resource};
 mod shapes;
 
 /// The dialects that use JSON.
-const JSON: [Dialect; 7] = [
+const JSON: [Dialect; 8] = [
     Dialect::Openai,
     Dialect::OpenaiResponses,
     Dialect::Anthropic,
     Dialect::Gemini,
+    Dialect::GeminiInteractions,
     Dialect::Bedrock,
     Dialect::Mcp,
     Dialect::Native,
@@ -46,7 +47,7 @@ fn read_calls(body: Value) -> (Dialect, Vec<(Value, String, Value)>) {
 fn arguments_value(arguments: &RawArguments) -> Value {
     match arguments {
         RawArguments::Object(fields) => fields.clone().into(),
-        RawArguments::Text(text) => text.as_str().into(),
+        RawArguments::Text(text) | RawArguments::Input(text) => text.as_str().into(),
         RawArguments::Missing => Value::Null,
         RawArguments::Other(value) => value.clone(),
     }
@@ -212,19 +213,18 @@ mod openai {
     }
 
     #[test]
-    fn custom_calls_and_extra_choices_get_warnings() {
-        let custom =
-            json!({"id": "x9", "type": "custom", "custom": {"name": "sql", "input": "select 1"}});
+    fn calls_of_other_types_and_extra_choices_get_warnings() {
+        let custom = json!({"id": "x9", "type": "other"});
         let choice = |id| json!({"message": {"role": "assistant", "tool_calls": [call(id), custom.clone()]}});
         let message = read_guessed(json!({"choices": [choice("a"), choice("b")]}));
-        assert_eq!(message.calls.len(), 1);
+        assert_eq!(message.calls.len(), 2);
         assert!(
             message.warnings[0].contains("2 choices"),
             "{:?}",
             message.warnings
         );
         assert!(
-            message.warnings[1].contains("the `custom` call x9 is ignored"),
+            message.warnings[1].contains("a call of the type `other`"),
             "{:?}",
             message.warnings
         );
@@ -267,11 +267,11 @@ mod responses {
     }
 
     #[test]
-    fn custom_tool_calls_are_ignored_with_warning() {
-        let custom = json!({"type": "custom_tool_call", "call_id": "x9", "name": "sql", "input": "select 1"});
-        let message = read_guessed(json!([call(), custom]));
+    fn unknown_items_are_ignored_with_warning() {
+        let item = json!({"type": "computer_call", "call_id": "x9"});
+        let message = read_guessed(json!([call(), item]));
         assert_eq!(message.calls.len(), 1);
-        assert!(message.warnings[0].starts_with("the `custom_tool_call` item x9 is ignored"));
+        assert!(message.warnings[0].starts_with("the `computer_call` item x9 is ignored"));
     }
 
     #[test]
@@ -1246,6 +1246,16 @@ fn write_calls(dialect: Dialect, calls: &[Call], wrap: Wrap) -> Value {
                 }
             }
         }
+        Dialect::GeminiInteractions => {
+            let steps = map_calls(
+                calls,
+                |(id, name, arguments)| json!({"type": "function_call", "id": id, "name": name, "arguments": arguments}),
+            );
+            match wrap {
+                Wrap::Bare | Wrap::Message => steps,
+                Wrap::Response => json!({"status": "requires_action", "steps": steps}),
+            }
+        }
         Dialect::Bedrock => {
             let blocks = map_calls(
                 calls,
@@ -1458,7 +1468,7 @@ proptest! {
             let replied = Value::from(write_replies(&message, &replies));
             let name = match dialect {
                 Dialect::Openai => "tool_call_id",
-                Dialect::OpenaiResponses => "call_id",
+                Dialect::OpenaiResponses | Dialect::GeminiInteractions => "call_id",
                 Dialect::Anthropic | Dialect::Native | Dialect::Text => "tool_use_id",
                 Dialect::Bedrock => "toolUseId",
                 Dialect::Gemini | Dialect::Mcp => "id",
@@ -1507,5 +1517,183 @@ fn every_dialect_has_a_name() {
             serde_json::from_value::<Dialect>(json!(dialect)).unwrap(),
             dialect
         );
+    }
+}
+
+#[test]
+fn step_of_interactions_is_answered_under_its_id() {
+    let step = json!({"type": "function_call", "id": "fc_1", "name": "f", "arguments": {"a": 1}});
+    let interaction =
+        json!({"id": "v1_x", "status": "requires_action", "steps": [{"type": "thought"}, step]});
+    for body in [step.clone(), json!([step]), interaction] {
+        let calls = one_call("fc_1", "f", json!({"a": 1}));
+        assert_eq!(read_calls(body), (Dialect::GeminiInteractions, calls));
+    }
+    let message = read_guessed(step.clone());
+    let (data, content) = (json!({"n": 1}), [text("{\"n\":1}")]);
+    let reply = ToolReply {
+        structured: Some(&data),
+        ..tool_reply(&content)
+    };
+    let expected =
+        json!([{"type": "function_result", "call_id": "fc_1", "name": "f", "result": {"n": 1}}]);
+    assert_eq!(json!(write_replies(&message, &[reply])), expected);
+    let content = [
+        text("no"),
+        Content::Image {
+            data: "aGk=".into(),
+            mime_type: "image/png".into(),
+        },
+    ];
+    let reply = ToolReply {
+        is_error: true,
+        ..tool_reply(&content)
+    };
+    let parts = json!([{"type": "text", "text": "no"}, {"type": "image", "mime_type": "image/png", "data": "aGk="}]);
+    let expected = json!([{"type": "function_result", "call_id": "fc_1", "name": "f", "result": parts, "is_error": true}]);
+    assert_eq!(json!(write_replies(&message, &[reply])), expected);
+    // Read as another API, the call would run under an id that its provider does not know.
+    let message = read_message(step, Some(Dialect::OpenaiResponses)).unwrap();
+    let malformed = message.calls[0].as_ref().unwrap_err();
+    assert!(
+        malformed.fault.contains("gemini-interactions"),
+        "{malformed:?}"
+    );
+}
+
+#[test]
+fn reply_repeats_what_the_provider_compares() {
+    let content = [text("x")];
+    let replied = |body: Value| {
+        let message = read_guessed(body);
+        let namespace = message.calls[0]
+            .as_ref()
+            .ok()
+            .and_then(|call| call.namespace.clone());
+        (
+            json!(write_replies(&message, &[tool_reply(&content)])),
+            namespace,
+        )
+    };
+    let caller = json!({"type": "program", "caller_id": "prog_1"});
+    let (output, namespace) = replied(
+        json!([{"type": "function_call", "call_id": "c", "name": "get", "arguments": "{}",
+        "caller": caller, "namespace": "crm"}]),
+    );
+    assert_eq!(namespace.as_deref(), Some("crm"));
+    assert_eq!(
+        output,
+        json!([{"type": "function_call_output", "call_id": "c", "output": "x", "caller": caller, "namespace": "crm"}])
+    );
+    let (output, _) = replied(
+        json!([{"type": "tool_use", "id": "t", "name": "click", "input": {}, "toolset_name": "browser"}]),
+    );
+    assert_eq!(output[0]["content"][0]["toolset_name"], "browser");
+    let (output, _) =
+        replied(json!({"type": "agent.custom_tool_use", "id": "sevt_1", "name": "f", "input": {}}));
+    let content = json!([{"type": "text", "text": "x"}]);
+    assert_eq!(
+        output,
+        json!([{"type": "user.custom_tool_result", "custom_tool_use_id": "sevt_1", "content": content}])
+    );
+}
+
+#[test]
+fn custom_tools_get_their_input() {
+    for (body, output) in [
+        (
+            json!([{"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": "select 1"}]),
+            json!([{"type": "custom_tool_call_output", "call_id": "c", "output": "x"}]),
+        ),
+        (
+            json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}]}),
+            json!([{"role": "tool", "tool_call_id": "c", "content": "x"}]),
+        ),
+    ] {
+        let message = read_guessed(body);
+        let call = message.calls[0].as_ref().unwrap();
+        assert_eq!(call.arguments, RawArguments::Input("select 1".into()));
+        let content = [text("x")];
+        assert_eq!(
+            json!(write_replies(&message, &[tool_reply(&content)])),
+            output
+        );
+    }
+}
+
+#[test]
+fn calls_of_the_provider_s_own_tools_are_answered() {
+    let calls = json!([
+        {"type": "tool_search_call", "id": "ts", "call_id": "c1", "execution": "client", "status": "completed", "arguments": {}},
+        {"type": "shell_call", "id": "sh", "call_id": "c2", "action": {"commands": ["ls"]}, "status": "completed"},
+        {"type": "apply_patch_call", "id": "ap", "call_id": "c3", "operation": {}, "status": "completed"},
+        {"type": "local_shell_call", "id": "c4", "action": {}, "status": "completed"},
+        {"type": "tool_search_call", "execution": "server", "arguments": {}},
+        {"type": "shell_call", "call_id": "c6", "environment": {"type": "container_reference"}},
+    ]);
+    let message = read_guessed(calls);
+    assert_eq!(
+        (
+            message.calls.len(),
+            message.calls.iter().filter(|call| call.is_err()).count()
+        ),
+        (4, 4)
+    );
+    let content = [text("no")];
+    let reply = ToolReply {
+        is_error: true,
+        is_invalid_call: true,
+        ..tool_reply(&content)
+    };
+    let replied = write_replies(&message, &[reply; 4]);
+    assert_eq!(
+        replied[0],
+        json!({"type": "tool_search_output", "call_id": "c1", "execution": "client", "status": "completed", "tools": []})
+    );
+    assert_eq!(
+        (
+            &replied[1]["type"],
+            &replied[1]["output"][0]["outcome"]["exit_code"]
+        ),
+        (&json!("shell_call_output"), &json!(1))
+    );
+    assert_eq!(
+        replied[2],
+        json!({"type": "apply_patch_call_output", "call_id": "c3", "status": "failed", "output": "Error: no"})
+    );
+    assert_eq!(
+        replied[3],
+        json!({"type": "local_shell_call_output", "id": "c4", "output": "Error: no"})
+    );
+}
+
+#[test]
+fn marks_of_harmony_are_no_part_of_a_name() {
+    let message = read_guessed(
+        json!({"tool_calls": [{"id": "1", "function": {"name": "search<|channel|>commentary", "arguments": "{}"}}]}),
+    );
+    assert_eq!(tool_name(&message.calls[0]), Some("search"));
+    assert!(
+        message.warnings[0].contains("read as `search`"),
+        "{:?}",
+        message.warnings
+    );
+}
+
+#[test]
+fn openai_texts_say_that_a_call_failed() {
+    let message = read_guessed(
+        json!([{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]),
+    );
+    for (said, shown) in [
+        ("no such city", "Error: no such city"),
+        ("Error 42", "Error 42"),
+    ] {
+        let content = [text(said)];
+        let reply = ToolReply {
+            is_error: true,
+            ..tool_reply(&content)
+        };
+        assert_eq!(write_replies(&message, &[reply])[0]["output"], shown);
     }
 }

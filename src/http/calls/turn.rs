@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
-use toolcrib_dialect::{Dialect, MalformedCall, Message, Repaired, ToolCall, ToolReply};
+use toolcrib_dialect::{
+    Dialect, MalformedCall, Message, RawArguments, Repaired, ToolCall, ToolReply,
+};
 
 use super::answer::{CallProblem, CallResult, CallsAnswer, WaitingCall};
 use super::ended_call::EndedCall;
@@ -274,6 +276,28 @@ impl Turn {
             .find_result_reader(&self.caller, |entry| !request.deny.denies(entry.names()))
     }
 
+    /// The name that the catalog knows. If the caller has tools of the namespace, such as
+    /// `crm_get`, the name stands for one of them. Otherwise the client has grouped its tools itself.
+    fn name_in_namespace<'c>(&self, call: &'c ToolCall) -> Cow<'c, str> {
+        let Some(namespace) = &call.namespace else {
+            return Cow::Borrowed(&call.name);
+        };
+        let begins = |name: &ToolName| {
+            let rest = name.as_str().strip_prefix(namespace.as_str());
+            rest.is_some_and(|rest| rest.starts_with(['_', '.', '-']))
+        };
+        let tools = self.catalog.tools_for(&self.caller);
+        let has_namespace = tools.iter().any(|entry| entry.names().any(begins));
+        if !has_namespace {
+            return Cow::Borrowed(&call.name);
+        }
+        let dotted = format!("{namespace}.{}", call.name);
+        match self.catalog.resolve(&dotted, &self.caller) {
+            Ok(_) => dotted.into(),
+            Err(_) => format!("{namespace}_{}", call.name).into(),
+        }
+    }
+
     async fn invoke_tool(
         &self,
         position: usize,
@@ -281,11 +305,15 @@ impl Turn {
         id: Option<&Arc<str>>,
         request: &CallsRequest,
     ) -> Result<CallOutcome, ApiError> {
-        let (entry, name_match) = resolve_tool(&self.catalog, &call.name, &self.caller)?;
+        let name = self.name_in_namespace(call);
+        let (entry, name_match) = resolve_tool(&self.catalog, &name, &self.caller)?;
         let may_close = entry.policy.effect != Effect::Write;
         let repaired = match call.doubtful && !may_close {
             true => Err(refuse_after_unreadable()),
-            false => toolcrib_dialect::read_arguments(&call.arguments, call.cut_off, may_close),
+            false => {
+                let arguments = arguments_of_input(&call.arguments, &entry);
+                toolcrib_dialect::read_arguments(&arguments, call.cut_off, may_close)
+            }
         };
         let (arguments, repairs) = match repaired {
             Ok(Repaired { arguments, repairs }) => (Ok(arguments), repairs),
@@ -298,10 +326,7 @@ impl Turn {
         };
         // The key of a message protects the calls of tools that take keys.
         let key = self.key.as_ref().filter(|_| entry.takes_idempotency_keys());
-        let (found, now) = (
-            (call.name.as_str(), name_match),
-            self.registry.shared().clock.now(),
-        );
+        let (found, now) = ((&*name, name_match), self.registry.shared().clock.now());
         let mut invocation = entry.new_invocation(NewCall {
             repairs,
             options,
@@ -332,6 +357,26 @@ impl Turn {
                 })
             }
         }
+    }
+}
+
+/// The arguments of a call. The input of a custom tool is the one text parameter of the tool.
+fn arguments_of_input<'c>(arguments: &'c RawArguments, entry: &Entry) -> Cow<'c, RawArguments> {
+    let RawArguments::Input(input) = arguments else {
+        return Cow::Borrowed(arguments);
+    };
+    let properties = entry.definition.input_schema.get("properties");
+    let texts = properties.and_then(Value::as_object).into_iter().flatten();
+    let mut texts =
+        texts.filter(|(_, schema)| schema.get("type").is_some_and(|kind| kind == "string"));
+    match (texts.next(), texts.next()) {
+        (Some((name, _)), None) => {
+            let object = [(name.clone(), Value::from(input.as_str()))]
+                .into_iter()
+                .collect();
+            Cow::Owned(RawArguments::Object(object))
+        }
+        _ => Cow::Borrowed(arguments),
     }
 }
 

@@ -469,7 +469,6 @@ fn stream_until(
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
     use std::future::Future;
     use std::task::{Context, Waker};
 

@@ -354,7 +354,7 @@ fn delegation_tool_definition(tool: DelegationTool, coworkers: &[AvailableTool])
 fn arguments_as_value(arguments: &RawArguments) -> Value {
     match arguments {
         RawArguments::Object(object) => Value::Object(object.clone()),
-        RawArguments::Text(text) => Value::String(text.clone()),
+        RawArguments::Text(text) | RawArguments::Input(text) => Value::String(text.clone()),
         RawArguments::Missing => Value::Null,
         RawArguments::Other(other) => other.clone(),
     }

@@ -66,7 +66,7 @@ pub fn read_arguments(
             repairs: Vec::new(),
         }),
         RawArguments::Other(other) => Err(UnreadableArguments::not_an_object(type_name(other))),
-        RawArguments::Text(text) => {
+        RawArguments::Text(text) | RawArguments::Input(text) => {
             let mut repairs = BTreeSet::new();
             let arguments = read::read_object(text, may_close, &mut repairs)?;
             Ok(Repaired {

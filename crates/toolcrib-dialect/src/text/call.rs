@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::marks::find_end_mark;
+use super::marks::{find_end_mark, is_explicit};
 use super::parsed_call::{ParsedCall, malformed_call};
 use crate::json_repair::{self, TokenKind, Tokens};
 use crate::message::{RawArguments, TextSyntax, ToolCall};
@@ -107,19 +107,7 @@ pub(super) fn read_calls(text: &str, syntax: TextSyntax) -> ReadResult {
 }
 
 fn read_call(text: &str, syntax: TextSyntax) -> ReadResult {
-    let (closed, end, wasted_bytes) = match json_repair::find_extent(text) {
-        Ok(Some(end)) => (true, end, 0),
-        Ok(None) => (false, find_broken_end(text, syntax), text.len()),
-        Err(fault) => (
-            false,
-            find_broken_end(text, syntax),
-            if fault.is_endless() {
-                text.len()
-            } else {
-                fault.at
-            },
-        ),
-    };
+    let (closed, end, wasted_bytes) = json_extent(text, syntax);
     let body = &text[..end];
     let calls = match parse_strict(body.as_bytes()) {
         Ok(value) => calls_in_value(value, syntax),
@@ -130,6 +118,23 @@ fn read_call(text: &str, syntax: TextSyntax) -> ReadResult {
         length: end,
         is_broken: !closed,
         wasted_bytes,
+    }
+}
+
+/// Whether the JSON at the start of the text is closed, where it ends, and the number of bytes that
+/// were read without result to find that out.
+pub(super) fn json_extent(text: &str, syntax: TextSyntax) -> (bool, usize, usize) {
+    match json_repair::find_extent(text) {
+        Ok(Some(end)) => (true, end, 0),
+        Ok(None) => (false, find_broken_end(text, syntax), text.len()),
+        Err(fault) => {
+            let wasted = if fault.is_endless() {
+                text.len()
+            } else {
+                fault.at
+            };
+            (false, find_broken_end(text, syntax), wasted)
+        }
     }
 }
 
@@ -145,16 +150,15 @@ pub(super) fn is_cut_off(body: &str, is_last: bool) -> bool {
 /// The end of a body with broken JSON: the position of the mark that should follow it.
 fn find_broken_end(text: &str, syntax: TextSyntax) -> usize {
     let end = match syntax {
-        TextSyntax::Marked | TextSyntax::Tagged => find_end_mark(text, syntax),
         TextSyntax::Fenced => text.find("\n```").map(|at| at + 1),
-        TextSyntax::React | TextSyntax::Bare => None,
+        _ => find_end_mark(text, syntax),
     };
     end.unwrap_or(text.len())
 }
 
 /// The calls in valid JSON. `None` if it is something else.
 pub(super) fn calls_in_value(value: Value, syntax: TextSyntax) -> Option<Vec<ParsedCall>> {
-    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let is_explicit = is_explicit(syntax);
     match value {
         Value::Array(items) => {
             let all: Option<Vec<Vec<ParsedCall>>> = items
@@ -189,7 +193,7 @@ fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<Par
         Ok(roles) => roles,
         Err(what) => return Some(vec![Err(malformed_call(syntax, None, what))]),
     };
-    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let is_explicit = is_explicit(syntax);
     let Some(named) = members[name]
         .1
         .as_str()
@@ -209,17 +213,9 @@ fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<Par
         RawArguments::Text(text) => {
             members[name].0 == "action" || text.trim_start().starts_with('{')
         }
-        RawArguments::Object(_) | RawArguments::Missing => true,
+        _ => true,
     };
-    (is_explicit || is_plausible).then(|| {
-        vec![Ok(ToolCall {
-            id: None,
-            name: named.to_owned(),
-            arguments,
-            cut_off: false,
-            doubtful: false,
-        })]
-    })
+    (is_explicit || is_plausible).then(|| vec![Ok(ToolCall::new(named.to_owned(), arguments))])
 }
 
 /// Decides which key holds the name and which the arguments. `None` if this is not a call.
@@ -227,7 +223,7 @@ fn assign_roles(
     keys: &[&str],
     syntax: TextSyntax,
 ) -> Option<Result<(usize, Option<usize>), String>> {
-    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let is_explicit = is_explicit(syntax);
     let among = |words: &[&str]| -> Vec<usize> {
         (0..keys.len())
             .filter(|i| words.contains(&keys[*i]))
@@ -280,7 +276,7 @@ fn call_in_broken_json(
     syntax: TextSyntax,
     cut_off: bool,
 ) -> Option<Vec<ParsedCall>> {
-    let is_explicit = matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
+    let is_explicit = is_explicit(syntax);
     let mut members = split_members(body);
     // Unwraps OpenAI's wrapper once only: a text may nest such wrappers without end.
     if let Some((_, function)) = members
@@ -323,11 +319,8 @@ fn call_in_broken_json(
         None => return Some(vec![malformed(Some(name))]),
     };
     Some(vec![Ok(ToolCall {
-        id: None,
-        name,
-        arguments,
         cut_off,
-        doubtful: false,
+        ..ToolCall::new(name, arguments)
     })])
 }
 

@@ -7,13 +7,17 @@
 mod call;
 mod marks;
 mod parsed_call;
+mod python;
 mod react;
 mod reply;
 mod scan;
+mod styled;
 
 pub(crate) use call::is_reserved_action;
+pub(crate) use marks::find_begin_mark;
 pub use reply::{syntax_reminder, write_reply};
 
+use self::marks::is_explicit;
 use self::parsed_call::ParsedCall;
 use super::json_repair;
 use super::message::{Dialect, Message, TextSyntax};
@@ -28,19 +32,19 @@ pub fn read_text(text: &str) -> Message {
     let mut warnings = Vec::new();
     let (syntax, calls) = if let Some(calls) = call::read_whole_text(text) {
         (TextSyntax::Bare, calls)
+    } else if let Some(calls) = python::read_list(text) {
+        (TextSyntax::Pythonic, calls)
     } else {
         let scanned = scan::scan_text(text);
         warnings.extend(scanned.warnings);
-        let is_explicit =
-            |syntax: &TextSyntax| matches!(syntax, TextSyntax::Marked | TextSyntax::Tagged);
         let syntaxes = || scanned.calls.iter().map(|(syntax, _)| *syntax);
         let syntax = syntaxes()
-            .find(is_explicit)
+            .find(|syntax| is_explicit(*syntax))
             .or_else(|| syntaxes().find(|syntax| *syntax == TextSyntax::React))
             .or_else(|| syntaxes().next())
             .unwrap_or_default();
         let is_chosen =
-            |other: TextSyntax| other == syntax || (is_explicit(&syntax) && is_explicit(&other));
+            |other: TextSyntax| other == syntax || (is_explicit(syntax) && is_explicit(other));
         (
             syntax,
             scanned

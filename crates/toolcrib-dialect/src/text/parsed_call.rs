@@ -17,10 +17,7 @@ pub(super) fn malformed_call(
         syntax_reminder(syntax, &[])
     );
     MalformedCall {
-        id: None,
         name,
-        fault: what,
-        correction,
-        is_other_method: false,
+        ..MalformedCall::new(what, correction)
     }
 }

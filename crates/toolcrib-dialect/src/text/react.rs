@@ -100,11 +100,8 @@ pub(super) fn read_action(text: &str) -> ReadResult {
         ))
     } else {
         Ok(ToolCall {
-            id: None,
-            name: name.to_owned(),
-            arguments: classify_text_arguments(raw),
             cut_off,
-            doubtful: false,
+            ..ToolCall::new(name.to_owned(), classify_text_arguments(raw))
         })
     };
     ReadResult {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::marks::style_of;
 use crate::blocks;
 use crate::found_calls::tool_name;
 use crate::message::{Message, TextSyntax, ToolReply};
@@ -21,7 +22,7 @@ pub fn write_reply(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
     }
     let between = match message.syntax {
         TextSyntax::Fenced | TextSyntax::Bare => "\n\n",
-        TextSyntax::Marked | TextSyntax::Tagged | TextSyntax::React => "\n",
+        _ => "\n",
     };
     vec![json!({"role": "user", "content": texts.join(between)})]
 }
@@ -34,15 +35,11 @@ fn format_reply(
 ) -> String {
     let text = &*blocks::result_as_text(&reply);
     let shown = name.unwrap_or("unreadable call");
+    if let Some(style) = style_of(syntax) {
+        let (begin, end) = style.reply;
+        return format!("{begin}{}{end}", as_json(name, text, reply.is_error));
+    }
     match syntax {
-        TextSyntax::Marked => format!(
-            "[TOOL_RESULT]{}[/TOOL_RESULT]",
-            as_json(name, text, reply.is_error)
-        ),
-        TextSyntax::Tagged => format!(
-            "<tool_response>\n{}\n</tool_response>",
-            as_json(name, text, reply.is_error)
-        ),
         TextSyntax::React => {
             let name = if several {
                 format!("{shown}: ")
@@ -52,7 +49,7 @@ fn format_reply(
             let error = if reply.is_error { "Error: " } else { "" };
             format!("Observation: {name}{error}{text}")
         }
-        TextSyntax::Fenced | TextSyntax::Bare => {
+        _ => {
             let what = if reply.is_error { "Error" } else { "Result" };
             format!("{what} of {shown}:\n{text}")
         }
@@ -65,22 +62,22 @@ fn as_json(name: Option<&str>, text: &str, is_error: bool) -> String {
     let text = Value::from(text)
         .to_string()
         .replace("[/", "[\\/")
-        .replace("</", "<\\/");
+        .replace("</", "<\\/")
+        .replace("<|", "<\\u007c")
+        .replace("<｜", "<\\uff5c")
+        .replace("```", "`\\u0060`");
     let key = if is_error { "error" } else { "content" };
     format!("{{\"name\": {name}, \"{key}\": {text}}}")
 }
 
+/// How to write a call that is the whole text.
+const BARE_FORM: &str = "To call a tool, write strict JSON like this and nothing else:\n\
+    {\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}";
+
 /// Explains the syntax of a call, and lists the tools. An empty list names no tools.
 pub fn syntax_reminder(syntax: TextSyntax, tools: &[&str]) -> String {
+    let form;
     let instruction = match syntax {
-        TextSyntax::Marked => {
-            "To call a tool, write exactly this, with strict JSON between the marks:\n\
-             [TOOL_CALL]{\"name\": \"TOOL\", \"args\": {\"PARAMETER\": \"VALUE\"}}[/TOOL_CALL]"
-        }
-        TextSyntax::Tagged => {
-            "To call a tool, write exactly this, with strict JSON between the tags:\n\
-             <tool_call>\n{\"name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}\n</tool_call>"
-        }
         TextSyntax::React => {
             "To call a tool, write exactly these two lines, with one strict JSON object as the input, and stop:\n\
              Action: TOOL\nAction Input: {\"PARAMETER\": \"VALUE\"}"
@@ -89,9 +86,12 @@ pub fn syntax_reminder(syntax: TextSyntax, tools: &[&str]) -> String {
             "To call a tool, write exactly one fenced block of strict JSON:\n\
              ```json\n{\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}\n```"
         }
-        TextSyntax::Bare => {
-            "To call a tool, write strict JSON like this and nothing else:\n\
-             {\"tool_name\": \"TOOL\", \"arguments\": {\"PARAMETER\": \"VALUE\"}}"
+        syntax => {
+            form = match style_of(syntax) {
+                Some(style) => format!("To call a tool, write exactly this, {}", style.form),
+                None => BARE_FORM.to_owned(),
+            };
+            &form
         }
     };
     if tools.is_empty() {

@@ -2,10 +2,12 @@
 
 use super::call::{ReadResult, read_calls};
 use super::marks::{
-    CALL_MARKS, find_begin_mark, find_end_mark, skip_fence_opening, starts_with_mark,
+    STYLES, Style, TOOL_CODE, begin_of, find_begin_mark, find_end_mark, skip_fence_opening,
+    starts_with_mark,
 };
 use super::parsed_call::{ParsedCall, malformed_call};
 use super::react;
+use super::styled::read_styled;
 use crate::message::TextSyntax;
 
 /// The maximum number of calls with broken JSON that are read in one text. All their corrections
@@ -68,7 +70,16 @@ impl Scanner<'_> {
     fn step(&mut self) -> bool {
         let rest = &self.text[self.position..];
         if self.position == 0 || self.text[..self.position].ends_with('\n') {
-            if rest.trim_start_matches([' ', '\t']).starts_with("```") {
+            let line = rest.trim_start_matches([' ', '\t']);
+            if line.starts_with(TOOL_CODE.result) && self.has_call_in(TextSyntax::ToolCode) {
+                return false;
+            }
+            if line.starts_with(TOOL_CODE.begin) {
+                self.position += rest.len() - line.len();
+                self.read_marked_call(&TOOL_CODE);
+                return true;
+            }
+            if line.starts_with("```") {
                 self.read_fence();
                 return true;
             }
@@ -84,14 +95,14 @@ impl Scanner<'_> {
                 _ => {}
             }
         }
-        for (syntax, begin, _, result) in CALL_MARKS {
-            if starts_with_mark(rest, begin) {
-                self.read_marked_call(syntax, begin);
-                return true;
-            }
-            if starts_with_mark(rest, result) && self.has_call_in(syntax) {
-                return false;
-            }
+        let is_invented =
+            |style: &Style| starts_with_mark(rest, style.result) && self.has_call_in(style.syntax);
+        if STYLES.iter().any(is_invented) {
+            return false;
+        }
+        if let Some(style) = begin_of(rest) {
+            self.read_marked_call(style);
+            return true;
         }
         let next = rest
             .char_indices()
@@ -131,12 +142,15 @@ impl Scanner<'_> {
     }
 
     /// Reads a call after its begin mark.
-    fn read_marked_call(&mut self, syntax: TextSyntax, begin: &str) {
-        self.position += begin.len();
+    fn read_marked_call(&mut self, style: &Style) {
+        let syntax = style.syntax;
+        self.position += style.begin.len();
+        if let Some(parsed) = read_styled(&self.text[self.position..], style) {
+            return self.add_calls(syntax, parsed);
+        }
         let body = skip_fence_opening(&self.text[self.position..]);
-        let is_mark = CALL_MARKS
-            .iter()
-            .any(|(_, begin, end, _)| starts_with_mark(body, begin) || starts_with_mark(body, end));
+        let is_mark = begin_of(body).is_some()
+            || STYLES.iter().any(|style| starts_with_mark(body, style.end));
         if !is_mark && body.starts_with(['{', '[']) {
             self.position = self.text.len() - body.len();
             return self.add_calls(syntax, read_calls(body, syntax));
