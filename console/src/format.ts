@@ -76,8 +76,8 @@ export const stateWord = (state: string) => STATES[state] ?? state.replaceAll("_
 export const words = (name: string) => name.replaceAll("_", " ");
 
 /** A limit in words: `5 a day for each caller`. */
-export function limitWords(limit: { limit?: number; calls?: number; per: string; scope: string }): string {
-  const each = limit.scope === "tool" ? "all callers together" : "each caller";
+export function limitWords(limit: { limit?: number; calls?: number; per: string; scope: string; of?: string }): string {
+  const each = limit.of === "caller" ? "all tools together" : limit.scope === "tool" ? "all callers together" : "each caller";
   const calls = number(limit.limit ?? limit.calls ?? 0);
   if (limit.per === "lifetime") return `${calls} in total, ${each}`;
   return `${calls} ${limit.per === "hour" ? "an" : "a"} ${limit.per}, ${each}`;

@@ -5,7 +5,8 @@ export type Obj = { [key: string]: Json };
 
 export interface Session { needs_key: boolean; caller: string | null; admin: boolean; version: string }
 
-export interface Limit { limit: number; per: string; scope: string; used: number; remaining: number; resets_at: string | null }
+/** `of` says whose limit it is: the tool's, or the caller's own over all tools. */
+export interface Limit { limit: number; per: string; scope: string; of: "tool" | "caller"; used: number; remaining: number; resets_at: string | null }
 
 export interface Tool {
   name: string; description: string; input_schema: Obj; output_schema: Obj | null; annotations: Obj; kind: string; origin: string;
@@ -76,6 +77,9 @@ export interface Usage {
   tool: string; caller: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number;
   p50_ms: number | null; p99_ms: number | null; limits: Limit[];
 }
+
+/** The answer of `GET /usage` without a bucket. */
+export interface Totals { tools: Usage[]; callers: { caller: string; limits: Limit[] }[] }
 
 export interface Bucket {
   start: string; tool?: string | null; caller?: string | null; run_id?: string | null; calls: number; succeeded: number; failed: number;

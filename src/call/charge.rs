@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::limit::{LimitScope, Per};
+use super::limit::{LimitOwner, LimitScope, Per};
 use super::meta::LimitUsage;
 
 /// One unit to be counted against one limit.
@@ -23,6 +23,14 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// Whose limit it is.
+    pub fn owner(&self) -> LimitOwner {
+        match self.tool.is_empty() {
+            true => LimitOwner::Caller,
+            false => LimitOwner::Tool,
+        }
+    }
+
     /// Whether both charges use the same counter.
     pub fn shares_counter(&self, other: &Self) -> bool {
         (&self.tool, &self.caller, &self.run, self.per)
@@ -64,6 +72,7 @@ impl Charged {
             calls: self.charge.limit,
             per: self.charge.per,
             scope: self.charge.scope,
+            of: self.charge.owner(),
             used: self.used,
             remaining: self.charge.limit.saturating_sub(self.used),
             resets_at: self.charge.per.resets_at(self.window_start),

@@ -3,9 +3,9 @@
 //! A tool fails with a [`ToolError`](super::ToolError), the stack with a [`CallError`]. Both have
 //! messages on which a model can act. Only `http/problem.rs` maps failures to HTTP statuses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use toolcrib_dialect::UnreadableArguments;
 
@@ -13,13 +13,12 @@ use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
     credential_missing_message, denied_message, format_duration, invalid_context_message,
-    limit_reached_message, note_suffix, overloaded_message, too_many_waiting_message,
-    unrecorded_message, violations_message, waiting_message,
+    limit_reached_detail, limit_reached_message, note_suffix, overloaded_message,
+    too_many_waiting_message, unrecorded_message, violations_message, waiting_message,
 };
 use super::invocation_id::InvocationId;
-use super::limit::Per;
+use super::meta::LimitUsage;
 use super::policy::Effect;
-use super::units::Count;
 use super::upstream_cause::UpstreamCause;
 use super::violation::Violation;
 
@@ -171,14 +170,12 @@ pub enum CallError {
     #[error("{0}")]
     InvalidContext(String),
     /// One of the limits is reached.
-    #[error("the limit of {} per {} is reached", Count(*limit, "call"), per.as_str())]
+    #[error("{}", limit_reached_detail(usage, caller))]
     UsageLimitReached {
-        /// Maximum number of calls in the window.
-        limit: u64,
-        /// The window of the limit.
-        per: Per,
-        /// End of the window; `None` for `run` and `lifetime`.
-        resets_at: Option<Timestamp>,
+        /// The limit.
+        usage: Box<LimitUsage>,
+        /// The caller whose call it refuses.
+        caller: Arc<str>,
         /// Time until the end of the window.
         retry_after: Option<Duration>,
     },
@@ -348,7 +345,7 @@ impl CallError {
             | Self::IdempotencyInProgress { .. }
             | Self::LedgerUnavailable { started: false, .. } => true,
             Self::StoredFailure { failure, .. } => failure.retryable,
-            Self::UsageLimitReached { resets_at, .. } => resets_at.is_some(),
+            Self::UsageLimitReached { usage, .. } => usage.resets_at.is_some(),
             other => other.is_transient(),
         }
     }
@@ -499,7 +496,7 @@ impl CallError {
                 format!("The arguments are invalid. {} Correct them and call the tool again.", messages.join(" "))
             }
             Self::InvalidContext(what) => invalid_context_message(what),
-            Self::UsageLimitReached { limit, per, resets_at, .. } => limit_reached_message(*limit, *per, *resets_at),
+            Self::UsageLimitReached { usage, .. } => limit_reached_message(usage),
             Self::Overloaded { per_caller: None, .. } => {
                 "The tool is busy and did not run. Try again in a moment.".into()
             }
@@ -542,6 +539,9 @@ pub struct Failure {
     pub retryable: bool,
     /// How long the caller should wait before that, in milliseconds.
     pub retry_after_ms: Option<u64>,
+    /// The usage limit that refused the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Box<LimitUsage>>,
     /// Where the arguments violate the schema.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
@@ -599,6 +599,10 @@ impl From<&CallError> for Failure {
             detail: error.to_string(),
             retryable: error.is_retryable_by_caller(),
             retry_after_ms: wait,
+            limit: match error {
+                CallError::UsageLimitReached { usage, .. } => Some(usage.clone()),
+                _ => None,
+            },
             violations,
             for_model: error.for_model(),
             started: !error.is_refusal(),

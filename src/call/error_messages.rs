@@ -3,10 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::invocation_id::InvocationId;
-use super::limit::Per;
+use super::limit::LimitOwner;
+use super::meta::LimitUsage;
 use super::units::Count;
 use super::violation::{Violation, first_violation_message};
 
@@ -44,19 +43,36 @@ pub(super) fn credential_missing_message(tool: &str, credential: &str) -> String
     )
 }
 
-pub(super) fn limit_reached_message(limit: u64, per: Per, resets_at: Option<Timestamp>) -> String {
-    let reached = format!(
-        "The limit of {} per {} is reached",
-        Count(limit, "call"),
-        per.as_str()
-    );
-    match resets_at {
-        Some(at) => format!("{reached}. It resets at {at}. Continue without this tool for now."),
-        None => format!("{reached}. Continue without this tool."),
+pub(super) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
+    let calls = Count(usage.calls, "call");
+    let per = usage.per.as_str();
+    match usage.of {
+        LimitOwner::Tool => format!("the limit of {calls} per {per} is reached"),
+        LimitOwner::Caller => {
+            format!("the limit of {calls} per {per} of caller {caller}, over all tools, is reached")
+        }
     }
 }
 
-/// The message for a model while its call waits for a person.
+pub(super) fn limit_reached_message(usage: &LimitUsage) -> String {
+    let calls = Count(usage.calls, "call");
+    let per = usage.per.as_str();
+    let (reached, without) = match usage.of {
+        LimitOwner::Tool => (
+            format!("The limit of {calls} per {per} is reached"),
+            "this tool",
+        ),
+        LimitOwner::Caller => (
+            format!("Your limit of {calls} per {per} over all tools is reached"),
+            "tools",
+        ),
+    };
+    match usage.resets_at {
+        Some(at) => format!("{reached}. It resets at {at}. Continue without {without} for now."),
+        None => format!("{reached}. Continue without {without}."),
+    }
+}
+
 /// The text for the caller of a tool that asks.
 pub(super) fn question_message(tool: &str, message: &str, invocation: InvocationId) -> String {
     format!(
@@ -65,6 +81,7 @@ pub(super) fn question_message(tool: &str, message: &str, invocation: Invocation
     )
 }
 
+/// The message for a model while its call waits for a person.
 pub(super) fn waiting_message(tool: &str, id: Option<InvocationId>) -> String {
     let id = id.map_or_else(String::new, |id| format!(" (invocation {id})"));
     format!(

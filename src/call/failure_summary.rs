@@ -50,7 +50,7 @@ impl CallError {
             Self::IdempotencyKeyMissing { .. } => {
                 "the tool requires an Idempotency-Key, and the call had none".into()
             }
-            // These texts consist of fixed words, numbers and durations.
+            // These texts consist of fixed words, numbers, durations, and the name of the caller.
             Self::IdempotencyInProgress { .. }
             | Self::IdempotencyMismatch { .. }
             | Self::OutcomeUnknown { .. }

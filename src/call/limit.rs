@@ -103,6 +103,16 @@ pub enum LimitScope {
     Caller,
 }
 
+/// Whose limit it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitOwner {
+    /// The limit stands in the tool's policy, and counts calls of this tool.
+    Tool,
+    /// The limit stands with the caller, and counts the caller's calls of all tools.
+    Caller,
+}
+
 /// At most `calls` calls per window.
 #[derive(
     Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
-use super::limit::{LimitScope, Per};
+use super::limit::{LimitOwner, LimitScope, Per};
 use super::page::Overflow;
 use super::violation::Coercion;
 
@@ -73,6 +73,8 @@ pub struct LimitUsage {
     pub per: Per,
     /// Whose calls are counted together.
     pub scope: LimitScope,
+    /// Whose limit it is: the tool's, or the caller's own over all tools.
+    pub of: LimitOwner,
     /// Calls counted so far, this one included.
     pub used: u64,
     /// Calls left.

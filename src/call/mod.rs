@@ -73,7 +73,7 @@ pub use invocation::{
 };
 pub use invocation_id::InvocationId;
 pub use json::JsonObject;
-pub use limit::{Limit, LimitScope, Per};
+pub use limit::{Limit, LimitOwner, LimitScope, Per};
 pub use meta::{CacheStatus, LimitUsage, Meta, ModelUsage};
 pub use nested_calls::{
     AvailableTool, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter,

@@ -51,6 +51,11 @@ impl Catalog {
         }
     }
 
+    /// The limits that callers have over all tools.
+    pub(crate) fn caller_limits(&self) -> &HashMap<Arc<str>, Vec<Limit>> {
+        &self.caller_limits
+    }
+
     /// A catalog with the same callers and settings, and without tools.
     pub(crate) fn without_tools(&self) -> Self {
         Self::new(self.callers.clone(), self.call_settings.clone())

@@ -50,6 +50,11 @@ impl Table {
         self.rows.push(cells.into_iter().map(clean).collect());
     }
 
+    /// Whether the table has no rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The table as lines of at most `width` columns, if names and numbers leave room for that.
     pub(super) fn format(&self, width: usize) -> String {
         let shown: Vec<usize> = (0..self.columns.len())

@@ -7,7 +7,7 @@ use super::Failure;
 use super::client::{Client, ServerArgs};
 use super::durations::format_millis;
 use super::ledger_source::LedgerArgs;
-use super::output::{OutputArgs, print_json, print_table};
+use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
@@ -47,9 +47,16 @@ pub(super) async fn run(args: UsageArgs, environment: &Environment) -> Result<()
         };
         return print_buckets(&args, &client, environment).await;
     }
-    let print = |answer: &Value| match is_for_people {
-        true => print_table(&build_table(answer), "no calls are recorded", environment),
-        false => print_json(answer),
+    let print = |answer: &Value| {
+        if !is_for_people {
+            return print_json(answer);
+        }
+        print_table(&build_table(answer), "no calls are recorded", environment);
+        let limits = build_limit_table(answer);
+        if !limits.is_empty() {
+            print_line("");
+            print_table(&limits, "", environment);
+        }
     };
     if let Some(client) = client {
         return print_answer(client.get("/usage").await?, is_for_people, print);
@@ -140,18 +147,11 @@ fn build_table(answer: &Value) -> Table {
         ("CACHED", Content::Number),
         ("P50", Content::Number),
         ("P99", Content::Number),
-        ("LIMITS", Content::Prose),
     ]);
     for row in answer["tools"].as_array().into_iter().flatten() {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let number = |key: &str| row[key].as_u64().unwrap_or_default().to_string();
         let time = |key: &str| row[key].as_f64().map(format_millis).unwrap_or_default();
-        let limits = row["limits"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(describe_limit)
-            .collect::<Vec<_>>();
         table.add_row([
             text("tool"),
             text("caller"),
@@ -162,21 +162,45 @@ fn build_table(answer: &Value) -> Table {
             number("cache_hits"),
             time("p50_ms"),
             time("p99_ms"),
-            limits.join(", "),
         ]);
     }
     table
 }
 
-/// A limit as `3/100 per day`: the calls counted so far, and those that are allowed.
-fn describe_limit(limit: &Value) -> String {
-    let number = |key: &str| limit[key].as_u64().unwrap_or_default();
-    format!(
-        "{}/{} per {}",
-        number("used"),
-        number("limit"),
-        limit["per"].as_str().unwrap_or_default()
-    )
+/// Each limit once, and whose it is.
+fn build_limit_table(answer: &Value) -> Table {
+    let mut table = Table::new(&[
+        ("LIMIT OF", Content::Name),
+        ("COUNTS", Content::Name),
+        ("CALLS", Content::Word),
+        ("USED", Content::Number),
+    ]);
+    let mut rows: Vec<[String; 4]> = Vec::new();
+    let groups = [("tools", "tool"), ("callers", "caller")];
+    for (group, owner) in groups {
+        for row in answer[group].as_array().into_iter().flatten() {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            for limit in row["limits"].as_array().into_iter().flatten() {
+                let counts = match (owner, limit["scope"].as_str()) {
+                    ("caller", _) => "all tools".to_owned(),
+                    (_, Some("caller")) => format!("caller {}", text("caller")),
+                    _ => "all callers".to_owned(),
+                };
+                let per = limit["per"].as_str().unwrap_or_default();
+                let cells = [
+                    format!("{owner} {}", text(owner)),
+                    counts,
+                    format!("{} per {per}", limit["calls"]),
+                    limit["used"].to_string(),
+                ];
+                if !rows.contains(&cells) {
+                    rows.push(cells);
+                }
+            }
+        }
+    }
+    rows.into_iter().for_each(|cells| table.add_row(cells));
+    table
 }
 
 #[cfg(test)]
@@ -195,23 +219,37 @@ mod tests {
     }
 
     #[test]
-    fn usage_fits_into_80_columns() {
-        let limits =
-            json!([{"limit": 100, "used": 3, "per": "day"}, {"limit": 5, "used": 0, "per": "run"}]);
-        let row = json!({"tool": "get_weather", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
-                         "cache_hits": 7, "p50_ms": 0.42, "p99_ms": 1203.0, "limits": limits});
-        let shown = |width: usize| build_table(&json!({"tools": [row.clone()]})).format(width);
+    fn each_limit_is_shown_once_with_its_owner() {
+        let limit = |calls: u64, used: u64, scope: &str| json!({"calls": calls, "used": used, "per": "day", "scope": scope});
+        let limits = |of_caller: u64| json!([limit(100, 3, "tool"), limit(5, of_caller, "caller")]);
+        let answer = json!({
+            "tools": [
+                {"tool": "get_weather", "caller": "research", "limits": limits(1)},
+                {"tool": "get_weather", "caller": "shop", "limits": limits(2)},
+            ],
+            "callers": [{"caller": "research", "limits": [limit(400, 399, "caller")]}],
+        });
         assert_eq!(
-            shown(120),
-            "TOOL         CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99  LIMITS\n\
-             get_weather  research   1234  1200       4       30       7  0.4 ms  1.2 s  3/100 per day, 0/5 per run"
+            build_limit_table(&answer).format(80),
+            "LIMIT OF          COUNTS           CALLS        USED\n\
+             tool get_weather  all callers      100 per day     3\n\
+             tool get_weather  caller research  5 per day       1\n\
+             tool get_weather  caller shop      5 per day       2\n\
+             caller research   all tools        400 per day   399"
         );
-        assert!(
-            shown(80).lines().all(|line| line.chars().count() <= 80),
-            "{}",
-            shown(80)
+        assert!(build_limit_table(&json!({"tools": []})).is_empty());
+    }
+
+    #[test]
+    fn usage_fits_into_80_columns() {
+        let row = json!({"tool": "get_weather_report", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
+                         "cache_hits": 7, "p50_ms": 0.42, "p99_ms": 1203.0});
+        assert_eq!(
+            build_table(&json!({"tools": [row]})).format(80),
+            "TOOL                CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99\n\
+             get_weather_report  research   1234  1200       4       30       7  0.4 ms  1.2 s"
         );
-        let without = json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null, "limits": []});
+        let without = json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null});
         let shown = build_table(&json!({"tools": [without]})).format(80);
         assert_eq!(
             shown,

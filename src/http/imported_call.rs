@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::recorded_result::AttemptError;
 use crate::call::{
-    CacheStatus, Content, Digest, Effect, ErrorKind, Failure, InvocationId, Meta, ToolResult,
-    Truncated, Violation,
+    CacheStatus, Content, Digest, Effect, ErrorKind, Failure, InvocationId, LimitUsage, Meta,
+    ToolResult, Truncated, Violation,
 };
 use crate::ledger::{AttemptRow, RecordedCall, Row, State};
 
@@ -60,6 +60,8 @@ struct ProblemFields {
     detail: String,
     retryable: bool,
     retry_after_ms: Option<u64>,
+    #[serde(default)]
+    usage: Vec<LimitUsage>,
     #[serde(default)]
     violations: Vec<Violation>,
     content: Vec<Content>,
@@ -175,6 +177,7 @@ fn read_end(line: &Line) -> Result<End, String> {
         detail: problem.detail,
         retryable: problem.retryable,
         retry_after_ms: problem.retry_after_ms,
+        limit: problem.usage.into_iter().next().map(Box::new),
         violations: problem.violations,
         for_model: for_model.unwrap_or_default(),
         // These two decide the status of the problem.

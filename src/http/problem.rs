@@ -10,7 +10,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::call::{CallError, Content, ErrorKind, Failure, FailureSource, InvocationId, Violation};
+use crate::call::{
+    CallError, Content, ErrorKind, Failure, FailureSource, InvocationId, LimitUsage, Violation,
+};
 use crate::ledger;
 
 /// All errors of handlers.
@@ -111,6 +113,9 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub invocation_id: Option<String>,
+    /// The usage limit that refused the call, in the form of `meta.usage`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub usage: Vec<LimitUsage>,
     /// Every position where the arguments violate the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
@@ -215,6 +220,7 @@ impl Problem {
         };
         Self {
             title: title.into(),
+            usage: failure.limit.map(|limit| *limit).into_iter().collect(),
             violations: failure.violations,
             retryable: failure.retryable,
             retry_after_ms: failure.retry_after_ms,
@@ -236,6 +242,7 @@ impl Problem {
             retryable: false,
             retry_after_ms: None,
             invocation_id: None,
+            usage: Vec::new(),
             violations: Vec::new(),
             did_you_mean: Vec::new(),
         }

@@ -10,7 +10,7 @@ use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use super::state::AppState;
 use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
-use crate::call::{Caller, Charged, LimitUsage};
+use crate::call::{Caller, Charged, LimitOwner, LimitUsage};
 use crate::ledger::UsageRow;
 
 /// Totals and limits of one tool and caller.
@@ -36,7 +36,16 @@ pub struct ToolUsage {
     /// 99th percentile of the duration of calls that were not refused.
     #[schema(required)]
     pub p99_ms: Option<f64>,
-    /// The current state of the limits.
+    /// The current state of the tool's limits. Those per run are left out.
+    pub limits: Vec<LimitUsage>,
+}
+
+/// The limits of one caller.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct CallerUsage {
+    /// Name of the caller.
+    pub caller: String,
+    /// The current state of its limits over all tools. Those per run are left out.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -73,6 +82,8 @@ impl From<UsageRow> for ToolUsage {
 pub(super) struct Usage {
     /// One entry for each tool and caller with calls.
     pub tools: Vec<ToolUsage>,
+    /// One entry for each caller with limits of its own.
+    pub callers: Vec<CallerUsage>,
 }
 
 /// A query without parameters.
@@ -119,6 +130,7 @@ pub(super) async fn get_usage(
                 .limit_usage(&entry, &row_caller)
                 .await?
                 .iter()
+                .filter(|charged| charged.charge.owner() == LimitOwner::Tool)
                 .map(Charged::to_usage)
                 .collect(),
             None => Vec::new(),
@@ -128,5 +140,12 @@ pub(super) async fn get_usage(
             ..ToolUsage::from(row)
         });
     }
-    Ok(Json(UsageAnswer::Totals(Usage { tools })))
+    let callers = registry.caller_limit_usage(own.as_deref()).await?;
+    let callers = callers.into_iter().filter(|(_, limits)| !limits.is_empty());
+    let callers = callers.map(|(caller, limits)| CallerUsage {
+        caller: caller.to_string(),
+        limits: limits.iter().map(Charged::to_usage).collect(),
+    });
+    let callers = callers.collect();
+    Ok(Json(UsageAnswer::Totals(Usage { tools, callers })))
 }

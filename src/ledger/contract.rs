@@ -381,15 +381,30 @@ async fn reads_without_rows_use_each_unit_once(ledger: &dyn Ledger) {
 
 async fn reads_without_rows_share_counters_with_reserved_calls(ledger: &dyn Ledger) {
     let day = || vec![charge(30, Per::Day)];
-    for _ in 0..10 {
-        limited_read(ledger, now(), day()).await.unwrap();
-        limited_read(ledger, now(), day()).await.unwrap();
-        ledger.reserve(row("t", "a", now()), day()).await.unwrap();
+    for n in 0..10 {
+        let first = limited_read(ledger, now(), day()).await.unwrap();
+        let second = limited_read(ledger, now(), day()).await.unwrap();
+        let third = ledger.reserve(row("t", "a", now()), day()).await.unwrap();
+        // Units that are counted ahead are in no answer.
+        let used = [first, second, third.charged[0].used];
+        assert_eq!(used, [3 * n + 1, 3 * n + 2, 3 * n + 3]);
     }
     assert!(ledger.reserve(row("t", "a", now()), day()).await.is_err());
     assert!(limited_read(ledger, now(), day()).await.is_err());
     assert_eq!(used_units(ledger, charge(30, Per::Day), now()).await, 30);
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
+/// Each run has a counter of its own, so such a call always needs a commit.
+async fn reads_with_a_limit_per_run_count_what_was_used(ledger: &dyn Ledger) {
+    let run = Charge {
+        run: "r".into(),
+        ..charge(20, Per::Run)
+    };
+    for used in 1..=8 {
+        let charges = vec![charge(50, Per::Hour), run.clone()];
+        assert_eq!(limited_read(ledger, now(), charges).await.unwrap(), used);
+    }
 }
 
 async fn refund_of_a_read_without_a_row_returns_its_unit(ledger: &dyn Ledger) {
@@ -405,7 +420,7 @@ async fn refund_of_a_read_without_a_row_returns_its_unit(ledger: &dyn Ledger) {
         ledger.settle(end, taken.charged).await.unwrap();
     }
     assert_eq!(used_units(ledger, charge(9, Per::Hour), now()).await, 0);
-    limited_read(ledger, now(), charges()).await.unwrap();
+    assert_eq!(limited_read(ledger, now(), charges()).await.unwrap(), 1);
     // A reset forgets the units of running calls too.
     let read = row("t", "a", now());
     ledger.take_units(read.id, now(), charges()).await.unwrap();
@@ -1536,7 +1551,7 @@ macro_rules! contract {
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,
             trim_deletes_unprotected_calls_oldest_first,
             reads_without_rows_use_each_unit_once, reads_without_rows_share_counters_with_reserved_calls,
-            refund_of_a_read_without_a_row_returns_its_unit,
+            reads_with_a_limit_per_run_count_what_was_used, refund_of_a_read_without_a_row_returns_its_unit,
             approval_changes_once_and_only_as_expected, approval_holds_its_key_until_it_is_done,
             approvals_are_listed_newest_first_and_filtered, marks_of_approvals_are_kept,
             switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);

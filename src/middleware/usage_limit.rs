@@ -50,52 +50,60 @@ impl ChargeRules {
 
     /// One unit for each limit that counts a call of this caller in this run.
     pub fn charges_for(&self, caller: &Arc<str>, run: Option<&str>) -> Vec<Charge> {
+        let own = self.caller_limits.get(caller).into_iter().flatten();
         let of_tool = self.limits.iter().map(|limit| (self.tool.as_str(), limit));
-        let of_caller = self
-            .caller_limits
-            .get(caller)
-            .into_iter()
-            .flatten()
-            .map(|limit| ("", limit));
-        let charge = |(tool, limit): (&str, &Limit)| {
-            let per_caller =
-                tool.is_empty() || limit.scope == LimitScope::Caller || limit.per == Per::Run;
-            Charge {
-                tool: tool.to_owned(),
-                caller: if per_caller {
-                    caller.to_string()
-                } else {
-                    String::new()
-                },
-                run: if limit.per == Per::Run {
-                    run.unwrap_or_default().to_owned()
-                } else {
-                    String::new()
-                },
-                per: limit.per,
-                limit: limit.calls,
-                scope: if tool.is_empty() {
-                    LimitScope::Caller
-                } else {
-                    limit.scope
-                },
-            }
-        };
-        let mut charges: Vec<Charge> = Vec::new();
-        for charge in of_tool.chain(of_caller).map(charge) {
-            // Two limits that count the same units become one, the lower. A call costs one unit,
-            // however many limits count it.
-            match charges
-                .iter_mut()
-                .find(|other| other.shares_counter(&charge))
-            {
-                Some(other) if other.limit <= charge.limit => {}
-                Some(other) => *other = charge,
-                None => charges.push(charge),
-            }
-        }
-        charges
+        let of_caller = own.map(|limit| ("", limit));
+        without_shared_counters(
+            of_tool
+                .chain(of_caller)
+                .map(|(tool, limit)| charge_for(tool, caller, run, limit)),
+        )
     }
+
+    /// One unit for each of these limits that a caller has over all tools.
+    pub fn charges_of_caller(caller: &str, limits: &[Limit]) -> Vec<Charge> {
+        let charges = limits
+            .iter()
+            .map(|limit| charge_for("", caller, None, limit));
+        without_shared_counters(charges)
+    }
+}
+
+/// The unit that a call costs of one limit. `tool` is empty for a limit over all tools.
+fn charge_for(tool: &str, caller: &str, run: Option<&str>, limit: &Limit) -> Charge {
+    let is_per_caller =
+        tool.is_empty() || limit.scope == LimitScope::Caller || limit.per == Per::Run;
+    let counted_caller = if is_per_caller { caller } else { "" };
+    let counted_run = run.filter(|_| limit.per == Per::Run).unwrap_or_default();
+    Charge {
+        tool: tool.to_owned(),
+        caller: counted_caller.to_owned(),
+        run: counted_run.to_owned(),
+        per: limit.per,
+        limit: limit.calls,
+        scope: if tool.is_empty() {
+            LimitScope::Caller
+        } else {
+            limit.scope
+        },
+    }
+}
+
+/// Two limits that count the same units become one, the lower. A call costs one unit, however many
+/// limits count it.
+fn without_shared_counters(all: impl Iterator<Item = Charge>) -> Vec<Charge> {
+    let mut charges: Vec<Charge> = Vec::new();
+    for charge in all {
+        match charges
+            .iter_mut()
+            .find(|other| other.shares_counter(&charge))
+        {
+            Some(other) if other.limit <= charge.limit => {}
+            Some(other) => *other = charge,
+            None => charges.push(charge),
+        }
+    }
+    charges
 }
 
 /// The layer that reserves calls.
@@ -186,7 +194,9 @@ impl UsageLimit {
                 };
                 Ok(())
             }
-            Err(ReserveError::LimitReached(reached)) => Err(self.limit_error(&reached)),
+            Err(ReserveError::LimitReached(reached)) => {
+                Err(self.limit_error(&reached, &invocation.caller.name))
+            }
             // Between the lookup in `replay` and this commit, another call claimed the key. It
             // still runs, or has ended by now.
             Err(ReserveError::KeyClaimed(invocation)) => {
@@ -200,13 +210,13 @@ impl UsageLimit {
         }
     }
 
-    fn limit_error(&self, reached: &Charged) -> CallError {
-        let resets_at = reached.charge.per.resets_at(reached.window_start);
-        let wait = resets_at.map(|at| at.as_millisecond() - self.clock.now().as_millisecond());
+    fn limit_error(&self, reached: &Charged, caller: &Arc<str>) -> CallError {
+        let usage = Box::new(reached.to_usage());
+        let now = self.clock.now().as_millisecond();
+        let wait = usage.resets_at.map(|at| at.as_millisecond() - now);
         CallError::UsageLimitReached {
-            limit: reached.charge.limit,
-            per: reached.charge.per,
-            resets_at,
+            usage,
+            caller: caller.clone(),
             retry_after: wait
                 .map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
         }

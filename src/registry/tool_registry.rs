@@ -1,6 +1,6 @@
 //! The registry. Readers never wait: a change swaps in a whole new catalog.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -17,14 +17,15 @@ use super::tool_invoker::CatalogInvoker;
 use crate::access::callers::Callers;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
-    Services, StoredResults, ToolInvoker, UnreadableArguments,
+    Answer, CallError, CallSettings, Caller, Charge, Charged, Invocation, JsonObject, Origin,
+    OwnResults, Per, Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
 use crate::catalog::BuildEnv;
 use crate::catalog::{Catalog, Entry, NameMatch, NewCall};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::ledger::{Error, RegisteredTool, Switch};
+use crate::middleware::usage_limit::ChargeRules;
 use crate::runtime::blocking;
 use crate::stack::SharedParts;
 use crate::tools::agent_directory::AgentDirectory;
@@ -440,16 +441,39 @@ impl Registry {
         Ok(())
     }
 
-    /// The state of all limits that count this caller's calls of the tool.
+    /// The state of all limits that count this caller's calls of the tool. Limits per run are left
+    /// out, because each run has its own count.
     ///
     /// # Errors
     /// When the ledger cannot be read.
     pub async fn limit_usage(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
         let charges = entry.charge_rules.charges_for(&caller.name, None);
-        self.shared
-            .ledger
-            .units_used(&charges, self.shared.clock.now())
-            .await
+        self.units_used(charges).await
+    }
+
+    /// The state of the limits that callers have over all tools, by the caller's name. With
+    /// `only`, of that caller alone. Limits per run are left out.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn caller_limit_usage(
+        &self,
+        only: Option<&str>,
+    ) -> Result<BTreeMap<Arc<str>, Vec<Charged>>, Error> {
+        let mut usage = BTreeMap::new();
+        for (caller, limits) in self.catalog().caller_limits() {
+            if only.is_none_or(|only| only == &**caller) {
+                let charges = ChargeRules::charges_of_caller(caller, limits);
+                usage.insert(caller.clone(), self.units_used(charges).await?);
+            }
+        }
+        Ok(usage)
+    }
+
+    async fn units_used(&self, mut charges: Vec<Charge>) -> Result<Vec<Charged>, Error> {
+        charges.retain(|charge| charge.per != Per::Run);
+        let now = self.shared.clock.now();
+        self.shared.ledger.units_used(&charges, now).await
     }
 
     /// Resets the counters of the tool's limits. With a caller, it resets only that caller's

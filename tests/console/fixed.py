@@ -43,8 +43,8 @@ WAITING = [approval(call(910, 54, "refund_payment", "waiting")), approval(call(9
 APPROVED = [approval(TURNS[4], "approved", 89.0, decided_at=time_of(50), decided_by="operator")]
 
 
-def limit(used, most=20, per="hour", scope="caller"):
-    return {"limit": most, "calls": most, "per": per, "scope": scope, "used": used, "remaining": most - used, "resets_at": time_of(-1800)}
+def limit(used, most=20, per="hour", scope="caller", of="tool"):
+    return {"limit": most, "calls": most, "per": per, "scope": scope, "of": of, "used": used, "remaining": most - used, "resets_at": time_of(-1800)}
 
 
 def tool(name):
@@ -88,7 +88,7 @@ def answer(url):
         return detail(next(row for row in everything if row["invocation_id"] == path.split("/")[2]))
     if path == "/usage":
         return {"buckets": [{**row, "start": time_of((60 if query["bucket"] == "1m" else 3600) * n), "calls": row["calls"] // (n % 7 + 3), "run_id": None}
-                            for n in range(40) for row in USAGE[: n % 5 + 1]]} if "bucket" in query else {"tools": USAGE}
+                            for n in range(40) for row in USAGE[: n % 5 + 1]]} if "bucket" in query else {"tools": USAGE, "callers": [{"caller": "nightly-import", "limits": [limit(380, 400, "day", of="caller")]}]}
     if path == "/approvals":
         return {"approvals": {"waiting": WAITING, "approved": APPROVED}.get(query.get("state"), []), "next_cursor": None}
     return {

@@ -117,11 +117,45 @@ async fn scopes_and_runs_count_separately_until_reset() {
     ] {
         assert_eq!(call("key-of-ann", run).await, status, "{run:?}");
     }
+    // The lists leave limits per run out, and name the owner of each limit.
+    let owners = |limits: &serde_json::Value| -> Vec<serde_json::Value> {
+        let limits = limits.as_array().unwrap().iter();
+        limits
+            .map(|limit| json!([limit["of"], limit["calls"], limit["used"]]))
+            .collect()
+    };
+    let usage = app.get_as("key-of-ann", "/usage").await.1;
+    assert_eq!(
+        owners(&usage["tools"][0]["limits"]),
+        [json!(["tool", 4, 4])]
+    );
+    assert_eq!(usage["callers"][0]["caller"], "bob");
+    assert_eq!(
+        owners(&usage["callers"][0]["limits"]),
+        [json!(["caller", 3, 0])]
+    );
+    let usage = app.get_as("key-of-bob", "/tools/t").await.1["usage"].clone();
+    assert_eq!(
+        owners(&usage),
+        [json!(["tool", 4, 0]), json!(["caller", 3, 0])]
+    );
     // Ann has used her four; Bob has his own four, but only three over all tools.
     assert_eq!(call("key-of-ann", Some("b")).await, 429);
     for (run, status) in [("a", 200), ("b", 200), ("c", 200), ("d", 429)] {
         assert_eq!(call("key-of-bob", Some(run)).await, status, "{run}");
     }
+    let (_, problem) = app
+        .post_as("key-of-bob", "/tools/t/invoke", json!({"arguments": {}, "run_id": "e"}))
+        .await;
+    assert_eq!(owners(&problem["usage"]), [json!(["caller", 3, 3])]);
+    assert_eq!(
+        problem["detail"],
+        "the limit of 3 calls per lifetime of caller bob, over all tools, is reached"
+    );
+    assert_eq!(
+        problem["content"][0]["text"],
+        "Your limit of 3 calls per lifetime over all tools is reached. Continue without tools."
+    );
     assert_eq!(
         app.post_as("key-of-bob", "/tools/t/usage/reset", json!({}))
             .await
@@ -177,5 +211,5 @@ async fn unit_is_charged_and_refunded_once() {
         .iter()
         .map(|one| (&one["limit"], &one["used"]))
         .collect();
-    assert_eq!(used, [(&json!(5), &json!(3)), (&json!(7), &json!(3))]);
+    assert_eq!(used, [(&json!(5), &json!(3))], "each run has its own count");
 }

@@ -156,8 +156,15 @@ def test_caller_limits_count_over_tools(start, tmp_path):
     crib = start({"callers": callers, "tools": {"a": appender(tmp_path / "a", []), "b": appender(tmp_path / "b", [])}}, env=KEYS)
     ok(crib.invoke("a", key=KEYS["ANN"]))
     ok(crib.invoke("b", key=KEYS["ANN"]))
-    problem(crib.invoke("a", key=KEYS["ANN"]), 429, "usage_limit_reached")
+    reached = problem(crib.invoke("a", key=KEYS["ANN"]), 429, "usage_limit_reached")
+    assert [(one["of"], one["calls"], one["used"]) for one in reached["usage"]] == [("caller", 2, 2)]
+    assert "caller ann" in reached["detail"]
     ok(crib.invoke("a", key=KEYS["BOB"]))
+    usage = crib.get("/usage", key=KEYS["ANN"]).json
+    assert all(row["limits"] == [] for row in usage["tools"]), "once, not for each tool"
+    [own] = usage["callers"]
+    assert own["caller"] == "ann" and [(one["of"], one["used"]) for one in own["limits"]] == [("caller", 2)]
+    assert crib.get("/usage", key=KEYS["BOB"]).json["callers"] == []
 
 
 def test_several_limits_must_all_hold(start, tmp_path):

@@ -4,10 +4,10 @@ import { brief, milliseconds, moment, number, percent, span, words } from "../fo
 import { progress, touch } from "../live";
 import { useData, useNow } from "../query";
 import { link } from "../router";
-import type { Bucket, Call, Ready, Replica, Source, Usage } from "../types";
+import type { Bucket, Call, Ready, Replica, Source, Totals } from "../types";
 import { Chart } from "../ui/chart";
 import { Failures } from "../ui/failures";
-import { Limits } from "../ui/limits";
+import { hasLimits, Limits } from "../ui/limits";
 import { Action, Chip, Empty, Facts, Failure, Panel, StateMark } from "../ui/parts";
 
 const WINDOW = 500;
@@ -92,7 +92,7 @@ export function Now() {
   const sources = useData<{ sources: Source[] }>(admin ? "/sources" : null, ["sources"], 10000);
   const replicas = useData<{ replicas: Replica[] }>(admin ? "/replicas" : null, [], 10000);
   const ready = useData<Ready>(admin ? "/readyz?verbose" : "/readyz", ["calls"], 10000);
-  const usage = useData<{ tools: Usage[] }>("/usage", ["calls"], 15000);
+  const usage = useData<Totals>("/usage", ["calls"], 15000);
   const calls = recent.data?.invocations;
   const at = useMemo(() => (calls ? figures(calls, Date.now()) : null), [calls]);
   const inFlight = [...(running.data?.invocations ?? []), ...(reserved.data?.invocations ?? [])]
@@ -115,7 +115,7 @@ export function Now() {
       <RateChart />
       <div class="columns">
         <Failures />
-        {usage.data && usage.data.tools.some((row) => row.limits.length > 0) && <Limits rows={usage.data.tools} most={5} />}
+        {usage.data && hasLimits(usage.data) && <Limits totals={usage.data} most={5} />}
         {admin && (
           <Panel title="Sources of tools" flush>
             {sources.data?.sources.length ? (

@@ -6,7 +6,7 @@ import { limitWords, milliseconds, number, percent, words } from "../format";
 import { touch } from "../live";
 import { useData } from "../query";
 import { link, place } from "../router";
-import type { Answer, CallDetail, ChangedTool, Json, Limit, Obj, Problem, Question, Source, ToolDetail, Usage } from "../types";
+import type { Answer, CallDetail, ChangedTool, Json, Limit, Obj, Problem, Question, Source, ToolDetail, Totals } from "../types";
 import { Fields, RawJson, startValues } from "../ui/form";
 import { Icon } from "../ui/icons";
 import { Content, Diff, JsonText } from "../ui/json";
@@ -142,7 +142,7 @@ function Quarantine({ tool, why, source }: { tool: string; why: string; source: 
 export function ToolPage({ name }: { name: string }) {
   const path = `/tools/${encodeURIComponent(name)}`;
   const loaded = useData<ToolDetail>(path, ["tools", "calls"]);
-  const usage = useData<{ tools: Usage[] }>("/usage", ["calls"]);
+  const usage = useData<Totals>("/usage", ["calls"]);
   const sources = useData<{ sources: Source[] }>(session.value!.admin ? "/sources" : null, ["sources"]);
   const stopped = sources.data?.sources.flatMap((source) => source.stopped.map((entry) => ({ ...entry, source: source.name }))).find((entry) => entry.tool === name);
   const findings = sources.data?.sources.flatMap((source) => source.findings).filter((finding) => finding.tool === name) ?? [];

@@ -5,7 +5,7 @@ import { withQuery } from "../api";
 import { milliseconds, moment, number, percent } from "../format";
 import { useData } from "../query";
 import { filter, link, place } from "../router";
-import type { Bucket, Usage } from "../types";
+import type { Bucket, Totals, Usage } from "../types";
 import { Chart } from "../ui/chart";
 import { Limits } from "../ui/limits";
 import { Empty, Failure, Loading, Panel, Segments } from "../ui/parts";
@@ -40,7 +40,7 @@ export function UsageView() {
   const { ms, bucket, step } = LENGTHS[length]!;
   const since = useMemo(() => new Date(Math.floor((Date.now() - ms) / step) * step).toISOString(), [length]);
   const timed = useData<{ buckets?: Bucket[]; tools?: Usage[] }>(withQuery("/usage", { since, bucket, by }), [], 15_000);
-  const totals = useData<{ tools: Usage[] }>("/usage", ["calls"], 15_000);
+  const totals = useData<Totals>("/usage", ["calls"], 15_000);
   const buckets = timed.data?.buckets ?? null;
   const nameOf = (row: Usage | Bucket) => (by === "caller" ? row.caller : by === "run" ? ((row as Bucket).run_id ?? (row as Bucket & { run?: string }).run ?? "without a run") : row.tool) ?? "";
   const rows = useMemo(() => summed(buckets ?? (by === "run" ? [] : (totals.data?.tools ?? [])), nameOf), [buckets, totals.data, by]);
@@ -91,7 +91,7 @@ export function UsageView() {
             )}
           </Panel>
         </div>
-        <aside aria-label="Limits"><Limits rows={totals.data?.tools ?? []} /></aside>
+        <aside aria-label="Limits">{totals.data && <Limits totals={totals.data} />}</aside>
       </div>
     </div>
   );

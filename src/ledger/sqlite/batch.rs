@@ -275,12 +275,15 @@ impl Batch {
         let admit = |(row, charges): &(Row, Vec<Charge>)| {
             key_claims.claim(row, || quota.admit(row.started_at, charges))
         };
-        let (reservations, reserved_counters) = self.reservations.iter().map(admit).unzip();
-        let unit_requests = self
+        let (mut reservations, reserved_counters): (Vec<_>, _) =
+            self.reservations.iter().map(admit).unzip();
+        let mut unit_requests: Vec<_> = self
             .unit_requests
             .iter()
             .map(|one| quota.admit_without_row(one))
             .collect();
+        let admitted = reservations.iter_mut().chain(&mut unit_requests);
+        set_aside.hide_free(admitted.flatten());
         let settled_counters = self
             .settlements
             .iter()

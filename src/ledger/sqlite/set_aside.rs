@@ -292,6 +292,14 @@ impl SetAside {
             .retain(|key, counter| key.3 != Per::Run || counter.counted_at >= before);
     }
 
+    /// Takes the free units out of the numbers that callers see.
+    pub(super) fn hide_free<'r>(&self, reservations: impl Iterator<Item = &'r mut Reservation>) {
+        for charged in reservations.flat_map(|reservation| &mut reservation.charged) {
+            let free = self.free_units(charged);
+            charged.used = charged.used.saturating_sub(free).max(1);
+        }
+    }
+
     /// The free units of a counter.
     pub(super) fn free_units(&self, charged: &Charged) -> u64 {
         let units = self.0.lock();
