@@ -11,6 +11,29 @@ use super::units::Count;
 /// The summary of a result with `is_error`. Its own text may quote anything.
 pub const ERROR_RESULT_SUMMARY: &str = "the tool reported an error of its own";
 
+/// The longest beginning of a tool's own error text in a list of calls, in characters.
+const MAX_ERROR_TEXT_CHARS: usize = 160;
+
+/// The beginning of the text of an error result, on one line. Lists of calls show it to those who
+/// may read the result. The log never has it: the text may quote anything.
+pub fn error_text_beginning(text: &str) -> String {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if line.len() > 4 * MAX_ERROR_TEXT_CHARS {
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    match line.char_indices().nth(MAX_ERROR_TEXT_CHARS) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None if line.is_empty() => ERROR_RESULT_SUMMARY.to_owned(),
+        None => line,
+    }
+}
+
 /// The summary of a call that was running when its process ended.
 pub const INTERRUPTED_SUMMARY: &str = "the service ended while the call ran";
 
@@ -237,9 +260,23 @@ mod tests {
     }
 
     #[test]
+    fn error_text_begins_on_one_line() {
+        assert_eq!(
+            error_text_beginning(" ValueError:\n\tno such city\n"),
+            "ValueError: no such city"
+        );
+        assert_eq!(error_text_beginning(" \n"), ERROR_RESULT_SUMMARY);
+        let long = error_text_beginning(&"ä".repeat(1 << 20));
+        assert_eq!(long, format!("{}…", "ä".repeat(MAX_ERROR_TEXT_CHARS)));
+    }
+
+    #[test]
     fn summary_states_the_facts() {
         let host = || Some("127.0.0.1:9".to_owned());
-        let cause = |reason, host| upstream(Some(UpstreamCause { reason, host }), true).summary();
+        let cause = |reason, host| {
+            let body = Some(SECRET.to_owned());
+            upstream(Some(UpstreamCause { reason, host, body }), true).summary()
+        };
         assert_eq!(
             cause(UpstreamReason::ConnectionRefused, host()),
             "127.0.0.1:9 refused the connection"

@@ -62,9 +62,9 @@ pub use context::{Services, ToolContext, ToolSettings};
 pub use context_fields::{ContextFields, is_field_name};
 pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure};
+pub use error::{CallError, Failure, caller_attempt_message};
 pub use error_kind::{ErrorKind, FailureSource};
-pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY};
+pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
 pub use incomplete::Incomplete;
 pub use invocation::{

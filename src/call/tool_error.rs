@@ -111,6 +111,7 @@ impl ToolError {
             *cause = Some(UpstreamCause {
                 reason,
                 host: Some(host.to_owned()),
+                body: None,
             });
         }
         self

@@ -103,11 +103,11 @@ fn deserialize_scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
     }
 }
 
-/// The time that `since` gives: a time, or a span before `now`.
+/// The time that the parameter `name` gives: a time, or a span before `now`.
 ///
 /// # Errors
 /// A sentence that says what would be valid.
-pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+pub fn parse_time(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, String> {
     let ago = || {
         HumanDuration::parse(text)
             .ok()
@@ -119,7 +119,7 @@ pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
         format!("{time}+{offset}").parse().ok()
     };
     let at = text.parse().ok().or_else(with_offset).or_else(ago);
-    at.ok_or_else(|| "since is a time (2026-01-31T12:00:00Z) or a span (15m)".into())
+    at.ok_or_else(|| format!("{name} is a time (2026-01-31T12:00:00Z) or a span (15m)"))
 }
 
 #[cfg(test)]
@@ -143,11 +143,16 @@ mod tests {
             "2026-01-31 13:00:00 01:00",
             "2026-01-31 11:00:00-01:00",
         ] {
-            assert_eq!(parse_since(text, Timestamp::MAX), Ok(time), "{text}");
+            assert_eq!(
+                parse_time("since", text, Timestamp::MAX),
+                Ok(time),
+                "{text}"
+            );
         }
         let later = "2026-01-31T12:15:00Z".parse().unwrap();
-        assert_eq!(parse_since("15m", later), Ok(time));
-        assert!(parse_since("yesterday", later).is_err());
+        assert_eq!(parse_time("since", "15m", later), Ok(time));
+        let error = parse_time("until", "yesterday", later).unwrap_err();
+        assert!(error.starts_with("until is a time"), "{error}");
     }
 
     #[test]

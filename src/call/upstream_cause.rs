@@ -9,6 +9,8 @@ pub struct UpstreamCause {
     pub reason: UpstreamReason,
     /// Host and port of the backend. `None` if they are unknown, or if an argument selects them.
     pub host: Option<String>,
+    /// The beginning of the response's body, for operators.
+    pub body: Option<String>,
 }
 
 /// The kinds of [`UpstreamCause`].

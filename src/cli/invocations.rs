@@ -11,8 +11,8 @@ use super::ledger_source::LedgerArgs;
 use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
-use crate::call::units::parse_since;
-use crate::call::{Caller, Clock};
+use crate::call::units::parse_time;
+use crate::call::{Caller, Clock, ErrorKind};
 use crate::environment::Environment;
 use crate::http::InvocationView;
 use crate::ledger::{Query, State};
@@ -37,12 +37,21 @@ pub(super) struct InvocationArgs {
     /// Only calls of this run.
     #[arg(long)]
     run_id: Option<String>,
-    /// Only calls in this state.
-    #[arg(long)]
-    state: Option<String>,
+    /// Only calls in these states, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = parse_state)]
+    state: Vec<State>,
+    /// Only calls that failed with this kind.
+    #[arg(long, value_parser = parse_kind)]
+    kind: Option<ErrorKind>,
+    /// Only calls with this text in the name of the tool, in the detail, or in the text of the error.
+    #[arg(long, value_name = "TEXT")]
+    q: Option<String>,
     /// Only calls that started at or after this time, or within this span, such as 15m.
     #[arg(long, value_name = "TIME|SPAN")]
     since: Option<String>,
+    /// Only calls that started before this time, or longer ago than this span.
+    #[arg(long, value_name = "TIME|SPAN")]
+    until: Option<String>,
     /// Maximum number of calls.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -62,26 +71,23 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
             .await?;
         return print_answer(answer, is_for_people, print);
     }
-    let state = match args.state.as_deref() {
-        Some(word) => Some(
-            State::from_name(word)
-                .ok_or_else(|| Failure::Usage(format!("--state: there is no state `{word}`")))?,
-        ),
-        None => None,
+    let now = Clock::system().now();
+    let time = |option: &str, text: &Option<String>| {
+        let time = text.as_deref().map(|text| parse_time(option, text, now));
+        time.transpose()
+            .map_err(|message| Failure::Usage(format!("--{message}")))
     };
-    let since = args
-        .since
-        .as_deref()
-        .map(|text| parse_since(text, Clock::system().now()))
-        .transpose();
-    let since = since.map_err(|message| Failure::Usage(format!("--since: {message}")))?;
+    let (since, until) = (time("since", &args.since)?, time("until", &args.until)?);
     let ledger = args.ledger.open(environment).await?;
     let query = Query {
         tool: args.tool,
         caller: args.caller,
         run_id: args.run_id,
-        state,
+        states: args.state,
+        kind: args.kind,
+        text: args.q,
         since,
+        until,
         limit: args.limit + 1,
         ..Query::default()
     };
@@ -97,15 +103,30 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
     Ok(())
 }
 
+fn parse_state(word: &str) -> Result<State, String> {
+    State::from_name(word).ok_or_else(|| format!("there is no state `{word}`"))
+}
+
+fn parse_kind(word: &str) -> Result<ErrorKind, String> {
+    let kind = ErrorKind::ALL.iter().find(|kind| kind.as_str() == word);
+    kind.copied()
+        .ok_or_else(|| format!("there is no kind `{word}`"))
+}
+
 fn build_query(args: &InvocationArgs) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &args.limit.to_string());
+    let states: Vec<&str> = args.state.iter().map(|state| state.as_str()).collect();
+    let states = (!states.is_empty()).then(|| states.join(","));
     for (name, value) in [
         ("tool", &args.tool),
         ("caller", &args.caller),
         ("run_id", &args.run_id),
-        ("state", &args.state),
+        ("state", &states),
+        ("kind", &args.kind.map(|kind| kind.as_str().to_owned())),
+        ("q", &args.q),
         ("since", &args.since),
+        ("until", &args.until),
     ] {
         if let Some(value) = value {
             query.append_pair(name, value);

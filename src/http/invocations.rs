@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use jiff::SignedDuration;
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use utoipa::IntoParams;
@@ -25,10 +26,10 @@ use super::responses::{
     QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
-use crate::call::units::parse_since;
-use crate::call::{Caller, Digest, ErrorKind, InvocationId};
+use crate::call::units::parse_time;
+use crate::call::{Caller, Digest, ErrorKind, InvocationId, caller_attempt_message};
 use crate::ledger::{
-    ApprovalQuery, ApprovalRow, ApprovalState, LISTED_ARGUMENTS, Query, RecordedCall, Row,
+    ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, Row,
     State as CallState, UnreadableRow,
 };
 use crate::registry::recorded_calls;
@@ -62,17 +63,33 @@ pub(super) struct ListInvocations {
     /// Only calls that the tool of this call made, such as an agent.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     parent: Option<String>,
-    /// Only calls in this state.
-    state: Option<CallState>,
+    /// Only calls in one of these states, separated by commas.
+    #[serde(default, deserialize_with = "deserialize_states")]
+    #[param(value_type = Option<Vec<CallState>>, style = Form, explode = false, example = json!(["failed", "timed_out"]))]
+    state: Vec<CallState>,
+    /// Only calls that failed with this kind.
+    kind: Option<ErrorKind>,
+    /// Only calls with this text in the name of the tool, in the detail, or in the text of the
+    /// error. ASCII letters match in either case.
+    q: Option<String>,
     /// Only calls started at or after this time (RFC 3339), or within this span (`15m`).
     #[param(value_type = Option<Since>, inline)]
     since: Option<String>,
+    /// Only calls started before this time, or longer ago than this span.
+    #[param(value_type = Option<Since>, inline)]
+    until: Option<String>,
     /// Calls on a page: 1 to 500, default 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
     /// `next_cursor` of the previous page: the `invocation_id` of its last call.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     cursor: Option<String>,
+}
+
+fn deserialize_states<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<CallState>, D::Error> {
+    let text = String::deserialize(input)?;
+    let state = |word: &str| CallState::deserialize(word.into_deserializer());
+    text.split(',').map(state).collect()
 }
 
 /// A page of calls, newest first.
@@ -104,6 +121,11 @@ pub(super) async fn list_invocations(
             .caller
             .as_deref()
             .is_some_and(|other| *other != *caller.name);
+    let now = registry.shared().clock.now();
+    let read_time = |name, text: Option<String>| {
+        let time = text.map(|text| parse_time(name, &text, now)).transpose();
+        time.map_err(ApiError::Malformed)
+    };
     let query = Query {
         caller: if caller.admin {
             params.caller
@@ -117,12 +139,11 @@ pub(super) async fn list_invocations(
             .parent
             .map(|id| id.parse().map_err(|_| invalid_id("parent")))
             .transpose()?,
-        state: params.state,
-        since: params
-            .since
-            .map(|text| parse_since(&text, registry.shared().clock.now()))
-            .transpose()
-            .map_err(ApiError::Malformed)?,
+        states: params.state,
+        kind: params.kind,
+        text: params.q.filter(|text| !text.is_empty()),
+        since: read_time("since", params.since)?,
+        until: read_time("until", params.until)?,
         before: params
             .cursor
             .map(|cursor| {
@@ -228,7 +249,7 @@ async fn waiting_rows(
     query: &Query,
     listed: &[Arc<Row>],
 ) -> Result<Vec<Arc<Row>>, ApiError> {
-    if query.state.is_some_and(|state| state != CallState::Waiting) {
+    if !query.may_have(CallState::Waiting) {
         return Ok(Vec::new());
     }
     let waiting = ApprovalQuery {
@@ -262,7 +283,8 @@ pub(super) struct InvocationDetail {
     /// A digest that replaces the tool's output, if that is not kept (`capture: digest`); else
     /// null.
     pub result_digest: Option<Digest>,
-    /// Failed attempts.
+    /// Failed attempts. For an admin, a message also has the beginning of the response of a backend
+    /// that failed.
     pub attempt_errors: Vec<AttemptError>,
     /// How a person decided about the call; null if it needed no approval.
     #[schema(required)]
@@ -434,7 +456,7 @@ async fn not_found_or_shared(registry: &Registry, caller: &Caller, id: Invocatio
     };
     let query = Query {
         caller: (!caller.admin).then(|| caller.name.to_string()),
-        state: Some(CallState::Refused),
+        states: vec![CallState::Refused],
         since: Some(since),
         before: Some(id),
         limit: MAX_SEARCHED_ROWS,
@@ -477,7 +499,14 @@ pub(super) async fn load_detail(
         .map_err(|UnreadableRow| ApiError::Internal)?;
     let approval = registry.shared().ledger.find_approval(id).await?;
     let approval = approval.map(|row| ApprovalSummary::new(registry, caller, &row));
-    let attempt_errors = found.attempts.into_iter().map(AttemptError::from).collect();
+    let attempt_error = |row: AttemptRow| match caller.admin {
+        true => AttemptError::from(row),
+        false => AttemptError::from(AttemptRow {
+            message: caller_attempt_message(&row.message).to_owned(),
+            ..row
+        }),
+    };
+    let attempt_errors = found.attempts.into_iter().map(attempt_error).collect();
     let invocation = InvocationView::from(&found.row);
     let question = registry.shared().questions.open_question(id);
     Ok(InvocationDetail {

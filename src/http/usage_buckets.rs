@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::documented::Since;
 use super::problem::ApiError;
-use crate::call::units::parse_since;
+use crate::call::units::parse_time;
 use crate::call::{CallError, Caller, Failure};
 use crate::ledger::{BucketQuery, BucketRow, UsageBy};
 use crate::registry::Registry;
@@ -199,12 +199,8 @@ pub(super) async fn count_by_time(
     let shared = registry.shared();
     let now = shared.clock.now();
     let time = |name: &str, text: &Option<String>| {
-        let parsed = text.as_deref().map(|text| parse_since(text, now));
-        parsed.transpose().map_err(|_| {
-            ApiError::Malformed(format!(
-                "{name} is a time (2026-01-31T12:00:00Z) or a span (15m)"
-            ))
-        })
+        let parsed = text.as_deref().map(|text| parse_time(name, text, now));
+        parsed.transpose().map_err(ApiError::Malformed)
     };
     let until = time("until", &params.until)?.unwrap_or(now);
     let default = || until.checked_sub(bucket.default_range()).unwrap_or(until);

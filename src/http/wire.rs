@@ -452,8 +452,8 @@ pub struct InvocationView {
     /// Why it failed; null when the tool answered.
     #[schema(required)]
     pub kind: Option<ErrorKind>,
-    /// One sentence of the service on why it failed or was refused, without arguments and results;
-    /// else null.
+    /// One sentence of the service on why it failed or was refused, without arguments and results.
+    /// For an error of the tool's own: the beginning of its text. Else null.
     #[schema(required)]
     pub detail: Option<String>,
     /// The effect of the tool at that time.

@@ -142,7 +142,7 @@ async fn nested_calls_are_found_by_parent(ledger: &dyn Ledger) {
     assert!(listed.iter().all(|row| row.parent == Some(parent.id)));
     let narrower = Query {
         tool: Some("t".into()),
-        state: Some(State::Succeeded),
+        states: vec![State::Succeeded],
         limit: 1,
         ..query.clone()
     };
@@ -533,7 +533,7 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
     );
     assert_eq!(
         list(Query {
-            state: Some(State::Refused),
+            states: vec![State::Refused],
             ..all.clone()
         })
         .await,
@@ -577,6 +577,125 @@ async fn lists_are_newest_first_filtered_and_paged(ledger: &dyn Ledger) {
         ("b", "u", 1)
     );
     assert_eq!(ledger.usage_totals(Some("b")).await.unwrap().len(), 1);
+}
+
+async fn lists_are_filtered_by_states_kind_text_and_end(ledger: &dyn Ledger) {
+    let failure = r#"{"kind":"upstream_failed","detail":"Carrier.example said \"no\"","retryable":true,"for_model":""}"#;
+    let error =
+        r#"{"content":[{"type":"text","text":"Zürich is\u0000 unknown to us"}],"is_error":true}"#;
+    let mut ids = Vec::new();
+    for (tool, state, kind, detail, result) in [
+        (
+            "ship",
+            State::Succeeded,
+            None,
+            None,
+            r#"{"content":[{"type":"text","text":"carrier"}]}"#,
+        ),
+        (
+            "pack",
+            State::Failed,
+            Some(ErrorKind::UpstreamFailed),
+            Some("the backend failed"),
+            failure,
+        ),
+        ("pack", State::Failed, None, Some("Zürich is"), error),
+        (
+            "pack",
+            State::TimedOut,
+            Some(ErrorKind::DeadlineExceeded),
+            Some("too slow"),
+            failure,
+        ),
+        (
+            "pack",
+            State::Failed,
+            None,
+            None,
+            r#"{"sha256":"no text","bytes":3}"#,
+        ),
+    ] {
+        let row = row(tool, "a", Timestamp::now());
+        ids.push(row.id);
+        let end = Row {
+            kind,
+            detail: detail.map(Into::into),
+            result: Some(result.into()),
+            ..(*ended_row(&row, state)).clone()
+        };
+        ledger.record(end.into()).await.unwrap();
+    }
+    let all = Query {
+        limit: 10,
+        ..Query::default()
+    };
+    let list = async |query: &Query| -> Vec<usize> {
+        let rows = ledger.list_calls(query).await.unwrap();
+        let place = |row: &Row| ids.iter().position(|id| *id == row.id).unwrap();
+        rows.iter().map(place).collect()
+    };
+    let states = |states: &[State]| Query {
+        states: states.to_vec(),
+        ..all.clone()
+    };
+    assert_eq!(
+        list(&states(&[State::Failed, State::TimedOut])).await,
+        [4, 3, 2, 1]
+    );
+    assert_eq!(
+        list(&states(&[State::TimedOut, State::Succeeded])).await,
+        [3, 0]
+    );
+    assert_eq!(list(&states(&[State::Running])).await, [0; 0]);
+    assert_eq!(
+        list(&states(&[State::Reserved, State::TimedOut])).await,
+        [3]
+    );
+    let kind = Query {
+        kind: Some(ErrorKind::UpstreamFailed),
+        ..all.clone()
+    };
+    assert_eq!(list(&kind).await, [1]);
+    let text = |text: &str| Query {
+        text: Some(text.into()),
+        ..all.clone()
+    };
+    for (searched, found) in [
+        ("carrier.EXAMPLE", vec![3, 1]),
+        ("said \"no\"", vec![3, 1]),
+        ("ürich is", vec![2]),
+        ("unknown to us", vec![2]),
+        ("too slow", vec![3]),
+        ("SHI", vec![0]),
+        // Names of members are no text, and percent signs no patterns.
+        ("is_error", vec![]),
+        ("content", vec![]),
+        ("%", vec![]),
+    ] {
+        assert_eq!(list(&text(searched)).await, found, "{searched}");
+        let of_tool = Query {
+            tool: Some("pack".into()),
+            ..text(searched)
+        };
+        let narrower: Vec<usize> = found.into_iter().filter(|at| *at != 0).collect();
+        assert_eq!(list(&of_tool).await, narrower, "{searched}");
+    }
+    let first = Query {
+        limit: 1,
+        ..text("carrier.example")
+    };
+    assert_eq!(list(&first).await, [3]);
+    let next = Query {
+        before: Some(ids[3]),
+        ..first
+    };
+    assert_eq!(list(&next).await, [1]);
+    let until = |at| Query {
+        until: Some(at),
+        ..states(&[State::Failed])
+    };
+    assert_eq!(list(&until(Timestamp::now() + 1.hour())).await, [4, 2, 1]);
+    assert_eq!(list(&until(Timestamp::now() - 1.hour())).await, [0; 0]);
 }
 
 async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
@@ -709,7 +828,7 @@ async fn refusals_beyond_a_hundred_a_second_share_rows(ledger: &dyn Ledger) {
     }
     let of_a = Query {
         caller: Some("a".into()),
-        state: Some(State::Refused),
+        states: vec![State::Refused],
         limit: 500,
         ..Query::default()
     };
@@ -1546,7 +1665,7 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
 macro_rules! contract {
     ($open:expr) => {
         contract!(@ $open, exported_calls_are_whole_and_oldest_first, imported_calls_count_once, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
-            known_call_is_not_reserved_again, refund_returns_one_unit_of_its_window, lists_are_newest_first_filtered_and_paged,
+            known_call_is_not_reserved_again, refund_returns_one_unit_of_its_window, lists_are_filtered_by_states_kind_text_and_end, lists_are_newest_first_filtered_and_paged,
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,
             trim_deletes_unprotected_calls_oldest_first,

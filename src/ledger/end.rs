@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Row, State};
-use crate::call::{Digest, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult};
+use crate::call::{
+    Digest, ERROR_RESULT_SUMMARY, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult,
+};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -71,6 +75,27 @@ impl Row {
         let interrupted =
             (self.state == State::Unknown && self.kind.is_none()).then_some(INTERRUPTED_SUMMARY);
         self.detail.as_deref().or(interrupted)
+    }
+
+    /// The same for the log, which never has a text of the tool.
+    pub fn logged_detail(&self) -> Option<Arc<str>> {
+        match self.is_error_result() {
+            true => Some(ERROR_RESULT_SUMMARY.into()),
+            false => self.detail.clone(),
+        }
+    }
+
+    /// The text of an error: the detail of a failure, or the first text of an error result. `None`
+    /// for a call that succeeded, that still runs, or of which only a digest is kept.
+    pub fn error_text(&self) -> Option<String> {
+        if matches!(self.state, State::Succeeded | State::Reserved) {
+            return None;
+        }
+        let result: Value = serde_json::from_str(self.result.as_deref()?).ok()?;
+        let text = result
+            .get("detail")
+            .or_else(|| result.pointer("/content/0/text"))?;
+        text.as_str().map(str::to_owned)
     }
 
     /// Whether the tool returned an error result (`is_error`).

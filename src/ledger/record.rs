@@ -310,10 +310,17 @@ pub struct Query {
     pub idempotency_key: Option<String>,
     /// Nested calls that the tool of this call made.
     pub parent: Option<InvocationId>,
-    /// Calls in this state.
-    pub state: Option<State>,
+    /// Calls in one of these states. Empty: in any.
+    pub states: Vec<State>,
+    /// Calls that failed with this kind.
+    pub kind: Option<ErrorKind>,
+    /// Calls with this text in the name of the tool, in the detail, or in the text of the error.
+    /// ASCII letters match in either case.
+    pub text: Option<String>,
     /// Calls that started at this time or later.
     pub since: Option<Timestamp>,
+    /// Calls that started before this time.
+    pub until: Option<Timestamp>,
     /// Calls older than this one, which is the last of the page before.
     pub before: Option<InvocationId>,
     /// Maximum number of calls.
@@ -321,6 +328,11 @@ pub struct Query {
 }
 
 impl Query {
+    /// Whether calls in this state may match.
+    pub fn may_have(&self, state: State) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+
     /// Whether a call matches.
     pub fn matches(&self, row: &Row) -> bool {
         let same = |filter: &Option<String>, value: Option<&str>| {
@@ -331,8 +343,17 @@ impl Query {
             && same(&self.run_id, row.run_id.as_deref())
             && same(&self.idempotency_key, row.idempotency_key.as_deref())
             && self.parent.is_none_or(|parent| Some(parent) == row.parent)
-            && self.state.is_none_or(|state| state == row.state)
+            && self.may_have(row.state)
+            && self.kind.is_none_or(|kind| Some(kind) == row.kind)
+            && self.text.as_deref().is_none_or(|text| {
+                let text = text.to_ascii_lowercase();
+                let has_text = |part: &str| part.to_ascii_lowercase().contains(&text);
+                has_text(&row.tool)
+                    || row.detail.as_deref().is_some_and(has_text)
+                    || row.error_text().as_deref().is_some_and(has_text)
+            })
             && self.since.is_none_or(|since| row.started_at >= since)
+            && self.until.is_none_or(|until| row.started_at < until)
             && self.before.is_none_or(|before| row.id < before)
     }
 }

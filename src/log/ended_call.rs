@@ -56,7 +56,7 @@ impl EndedCall {
             tool_use_id: invocation.correlation.tool_use_id.clone(),
             state: row.state,
             kind: row.kind,
-            detail: row.detail.clone(),
+            detail: row.logged_detail(),
             cache: row.cache,
             attempts: row.attempts,
             duration_us,

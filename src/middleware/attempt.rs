@@ -102,7 +102,7 @@ impl Interceptor for Attempt {
                 message: if self.records_digests && error.kind().may_quote_call() {
                     NOT_RECORDED.into()
                 } else {
-                    error.to_string()
+                    error.attempt_message()
                 },
                 duration_us: i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX),
             };

@@ -26,7 +26,7 @@ use super::replay::ReplayCache;
 use crate::call::{
     Answer, ApprovalStage, CallError, CallReport, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect,
     Failure, Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, OnDisconnect, Policy,
-    RecordedArguments, ReplayedFrom, ToolResult,
+    RecordedArguments, ReplayedFrom, ToolResult, error_text_beginning,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::schema::Schema;
@@ -328,7 +328,10 @@ impl RecordState {
             && tool_ran
             && claims_key(state, self.effect);
         let detail = match &outcome {
-            Ok(result) if result.is_error => Some(ERROR_RESULT_SUMMARY.to_owned()),
+            Ok(result) if result.is_error => Some(match self.capture_rules.digest_key {
+                Some(_) => ERROR_RESULT_SUMMARY.to_owned(),
+                None => error_text_beginning(&result.as_text()),
+            }),
             Ok(_) => None,
             Err(error) => Some(error.summary()),
         };

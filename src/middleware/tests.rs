@@ -884,7 +884,7 @@ async fn dropped_attempt_is_recorded() {
         let rows = ledger
             .list_calls(&Query {
                 limit: 1,
-                state: Some(state),
+                states: vec![state],
                 ..Query::default()
             })
             .await

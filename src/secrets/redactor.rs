@@ -231,8 +231,8 @@ impl Redactor {
         match error {
             CallError::UpstreamFailed { message, cause, .. } => {
                 self.redact_string(message);
-                let host = cause.as_mut().and_then(|cause| cause.host.as_mut());
-                host.into_iter().for_each(|host| self.redact_string(host));
+                let texts = cause.iter_mut().flat_map(|cause| [&mut cause.host, &mut cause.body]);
+                texts.flatten().for_each(|text| self.redact_string(text));
             }
             CallError::ToolUnavailable { message, .. }
             | CallError::BadOutput(message)
@@ -674,6 +674,7 @@ mod tests {
             cause: Some(UpstreamCause {
                 reason: UpstreamReason::NotConnected,
                 host: Some("first-secret.example:443".into()),
+                body: Some("no first-secret here".into()),
             }),
         };
         Redactor::new(["first-secret"]).redact_error(&mut error);

@@ -80,7 +80,7 @@ impl ToolSpans {
             request_id: invocation.correlation.request_id.clone(),
             state: row.state,
             error: row.kind,
-            detail: row.detail.clone(),
+            detail: row.logged_detail(),
             cache: row.cache,
             attempts: row.attempts,
             is_replayed: parts.is_replayed,

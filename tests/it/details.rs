@@ -1,5 +1,5 @@
-//! Why a call failed, in lists of calls: a sentence of the service, without arguments, results and
-//! texts of others.
+//! Why a call failed, in lists of calls: a sentence of the service, or the beginning of the text of a
+//! tool's own error.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn rows_state_why_a_call_failed() {
     app.invoke("limited", json!({"word": QUOTED})).await;
     for (name, detail) in [
         ("fine", Value::Null),
-        ("refuses", json!("the tool reported an error of its own")),
+        ("refuses", json!(QUOTED)),
         ("fails", json!("the tool's backend failed")),
         ("garbles", json!("the tool's output cannot be used")),
         ("slow", json!("the tool did not answer within 20ms")),

@@ -52,7 +52,7 @@ class Worker:
         )  # fmt: skip
         self.process.stdin.write(source_message())
         self.process.stdin.flush()
-        self.lines, self.log_parts, self.count = queue.Queue(), [], 0
+        self.lines, self.log_parts, self.tracebacks, self.count = queue.Queue(), [], [], 0
         self.readers = [threading.Thread(target=self._read_lines, daemon=True), threading.Thread(target=self._read_log, daemon=True)]
         for reader in self.readers:
             reader.start()
@@ -81,9 +81,14 @@ class Worker:
         self.process.stdin.flush()
 
     def receive(self):
-        line = self.lines.get(timeout=TIMEOUT)
-        assert line is not None, f"the worker ended: {self.process.wait()}; its log: {self.log}"
-        return json.loads(line)
+        """The next message. Tracebacks are kept apart."""
+        while True:
+            line = self.lines.get(timeout=TIMEOUT)
+            assert line is not None, f"the worker ended: {self.process.wait()}; its log: {self.log}"
+            message = json.loads(line)
+            if message["op"] != "traceback":
+                return message
+            self.tracebacks.append(message["message"])
 
     def load(self, module, role="sync", **more):
         """The worker's answer to `load`."""

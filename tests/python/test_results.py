@@ -232,12 +232,22 @@ def test_hundred_levels_are_not_too_deep(workshop):
         ("type('Odd', (BaseException,), {'__str__': lambda self: 1 / 0})()", "Error: Odd"),
     ],
 )
-def test_exception_is_shown_and_its_traceback_logged(workshop, raised, text):
+def test_exception_is_shown_and_its_traceback_sent_for_the_log(workshop, raised, text):
     worker, _ = workshop.load(f"def f(): raise {raised}\nasync def g(): raise {raised}\n", functions=["f", "g"])
     assert error_text(worker.call("f")) == text
     assert error_text(worker.call("g")) == text
-    worker.close()
-    assert 'tools_here.py", line 1, in f' in worker.log and "toolcrib worker" not in worker.log.split("line 1, in f")[0]
+    assert len(worker.tracebacks) == 2, worker.tracebacks
+    for line, (traceback, name) in enumerate(zip(worker.tracebacks, "fg"), 1):
+        before, found, _ = traceback.partition(f"line {line}, in {name}")
+        assert found, traceback
+        assert 'tools_here.py", ' in before and "toolcrib worker" not in before, traceback
+
+
+def test_long_traceback_keeps_its_end(workshop):
+    worker, _ = workshop.load("def f(): raise ValueError('x' * 100000 + ' the end')\n", functions=["f"])
+    worker.call("f")
+    [traceback] = worker.tracebacks
+    assert len(traceback) < 10_000 and traceback.rstrip().endswith(" the end")
 
 
 def test_strands_exceptions_have_their_framework_text(workshop):

@@ -20,7 +20,7 @@ use super::client::ServerArgs;
 use super::failure::describe_io_error;
 use super::ledger_source::LedgerArgs;
 use crate::call::Clock;
-use crate::call::units::parse_since;
+use crate::call::units::parse_time;
 use crate::environment::Environment;
 
 /// Arguments of `export`.
@@ -72,12 +72,9 @@ impl Pages {
 pub(super) async fn run(args: ExportArgs, environment: &Environment) -> Result<(), Failure> {
     let now = Clock::system().now();
     let time = |option: &str, text: Option<&str>| {
-        text.map(|text| parse_since(text, now))
+        text.map(|text| parse_time(option, text, now))
             .transpose()
-            .map_err(|_| {
-                let right = "write a time (2026-01-31T12:00:00Z) or a span (15m)";
-                Failure::Usage(format!("--{option}: {right}"))
-            })
+            .map_err(|message| Failure::Usage(format!("--{message}")))
     };
     let selection = Selection {
         since: time("since", args.since.as_deref())?,

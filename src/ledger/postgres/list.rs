@@ -14,7 +14,7 @@ use super::super::count_by_time::late_expiry;
 use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::commit::{storable, to_uuid};
 use super::read::{Result, decode_row, first_columns};
-use crate::call::InvocationId;
+use crate::call::{ErrorKind, InvocationId};
 
 /// A list has no results, and only short arguments: a page of whole calls could be gigabytes.
 const LIST: [&str; 2] = [
@@ -30,6 +30,11 @@ const PARTS: [SignedDuration; 2] = [
     SignedDuration::from_hours(48),
     SignedDuration::from_hours(14 * 24),
 ];
+
+/// The text of an error. PostgreSQL cannot decode a JSON string with a NUL.
+const ERROR_TEXT: &str = "case when state not in ('succeeded', 'reserved') then coalesce(\
+    replace(result, '\\u0000', '\\ufffd')::json ->> 'detail', \
+    replace(result, '\\u0000', '\\ufffd')::json -> 'content' -> 0 ->> 'text') end";
 
 pub(super) async fn list_calls(pool: &PgPool, filter: &Query) -> Result<Vec<Row>> {
     let mut found = Vec::new();
@@ -92,13 +97,32 @@ pub(super) fn push_filters(query: &mut QueryBuilder<Postgres>, filter: &Query) {
     equals("caller", filter.caller.as_deref());
     equals("run_id", filter.run_id.as_deref());
     equals("idempotency_key", filter.idempotency_key.as_deref());
-    equals("state", filter.state.map(State::as_str));
+    equals("kind", filter.kind.map(ErrorKind::as_str));
+    if !filter.states.is_empty() {
+        let states = filter.states.iter().map(|state| state.as_str().to_owned());
+        query
+            .push(" and state = any(")
+            .push_bind(states.collect::<Vec<_>>())
+            .push(")");
+    }
+    if let Some(text) = &filter.text {
+        let text = storable(&text.to_ascii_lowercase()).into_owned();
+        query.push(" and (strpos(lower(tool), ").push_bind(text.clone());
+        query.push(") > 0 or strpos(lower(detail), ");
+        query.push_bind(text.clone());
+        query.push(") > 0 or strpos(lower(").push(ERROR_TEXT).push("), ");
+        query.push_bind(text).push(") > 0)");
+    }
     if let Some(parent) = &filter.parent {
         query.push(" and parent = ").push_bind(to_uuid(parent));
     }
     if let Some(since) = filter.since {
         let first = InvocationId::lower_bound(since);
         query.push(" and id >= ").push_bind(to_uuid(&first));
+    }
+    if let Some(until) = filter.until {
+        let end = InvocationId::lower_bound(until);
+        query.push(" and id < ").push_bind(to_uuid(&end));
     }
     if let Some(before) = &filter.before {
         query.push(" and id < ").push_bind(to_uuid(before));

@@ -79,18 +79,22 @@ fn insert(replica: Uuid, calls: &[Arc<Row>]) -> QueryBuilder<Postgres> {
 
 /// The shown calls of other replicas that match, newest first.
 pub(super) async fn list(pool: &PgPool, own: Uuid, filter: &Query) -> Result<Vec<Row>> {
-    if filter.state.is_some_and(|state| state != State::Running) {
+    if !filter.may_have(State::Running) || filter.kind.is_some() {
         return Ok(Vec::new());
     }
     let mut query = QueryBuilder::<Postgres>::new(LIST);
     query.push(" and replica <> ").push_bind(own);
-    let any_state = Query {
-        state: None,
+    // The table has no state and no texts.
+    let stored = Query {
+        states: Vec::new(),
+        text: None,
         ..filter.clone()
     };
-    push_filters(&mut query, &any_state);
+    push_filters(&mut query, &stored);
     let rows = query.build().fetch_all(pool).await?;
-    rows.iter().map(decode_row).collect()
+    let rows = rows.iter().map(decode_row);
+    rows.filter(|row| row.as_ref().map_or(true, |row| filter.matches(row)))
+        .collect()
 }
 
 /// A shown call of another replica.

@@ -582,7 +582,7 @@ async fn lists_are_not_prepared_for_any_value() {
     run("set search_path to toolcrib").await;
     let query = Query {
         tool: Some("t".into()),
-        state: Some(State::Unknown),
+        states: vec![State::Unknown],
         limit: 10,
         ..Query::default()
     };
@@ -842,7 +842,7 @@ async fn running_calls_are_shown_to_other_replicas() {
 
     let of = |caller: &str, state| Query {
         caller: Some(caller.into()),
-        state: Some(state),
+        states: vec![state],
         ..all.clone()
     };
     assert_eq!(seen(&of("a", State::Running)).await.len(), 2);

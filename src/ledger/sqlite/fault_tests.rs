@@ -42,7 +42,7 @@ async fn backlog_is_written_when_the_disk_recovers() {
     run(&mut other, "drop trigger full").await;
     wait_until_healthy(&*ledger).await;
     let running = Query {
-        state: Some(State::Reserved),
+        states: vec![State::Reserved],
         limit: 10,
         ..Query::default()
     };

@@ -6,13 +6,15 @@
 //! each range. When a call is taken out, the next one of its range comes in, until the page is
 //! full. In SQL that is a recursive query with `order by` and `limit` (sqlite.org, lang_with.html,
 //! "Queue").
+//!
+//! No index has kinds and texts. A list with such a filter reads the calls of its ranges one by one.
 
 use sqlx::{QueryBuilder, Sqlite, SqlitePool};
 
 use super::super::count_by_time::late_expiry;
 use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
 use super::read::{Result, decode_row};
-use crate::call::InvocationId;
+use crate::call::{ErrorKind, InvocationId};
 
 /// A list has no results, and only short arguments: a page of whole calls could be gigabytes.
 const LIST_SQL: [&str; 3] = [
@@ -21,6 +23,10 @@ const LIST_SQL: [&str; 3] = [
     " then arguments else 'null' end, null, origin, null, idempotency_key, null, null, null, parent, count, detail from invocation where ",
     "id in (select id from page) order by id desc limit ",
 ];
+
+/// The text of an error. SQLite ends a JSON string at a NUL.
+const ERROR_TEXT: &str = "coalesce(replace(result, '\\u0000', '\\ufffd') ->> '$.detail', \
+    replace(result, '\\u0000', '\\ufffd') ->> '$.content[0].text')";
 
 /// The states of calls that have ended.
 const ENDED_STATES: [State; 6] = [
@@ -38,7 +44,9 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
     let is_unfiltered = filter.run_id.is_none()
         && filter.tool.is_none()
         && filter.caller.is_none()
-        && filter.state.is_none();
+        && filter.states.is_empty()
+        && filter.kind.is_none()
+        && filter.text.is_none();
     if let Some(parent) = filter.parent {
         push_nested_calls(&mut query, filter, parent);
     } else if let Some(key) = &filter.idempotency_key {
@@ -50,16 +58,18 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
             .push(" order by id desc limit ")
             .push_bind(filter.limit);
     } else {
-        if filter.state.is_none_or(|state| state == State::Reserved) {
+        let ended = ENDED_STATES.map(|state| filter.may_have(state));
+        let has_running = filter.may_have(State::Reserved);
+        if has_running {
             push_running_calls(&mut query, filter);
         }
-        if filter.state.is_none() {
+        if has_running && ended.contains(&true) {
             query.push(" union all ");
         }
-        match (filter.state, &filter.run_id) {
-            (Some(State::Reserved), _) => {}
-            (_, Some(run)) => push_calls_of_run(&mut query, filter, run),
-            (_, None) => push_merged_ranges(&mut query, filter),
+        match &filter.run_id {
+            _ if !ended.contains(&true) => {}
+            Some(run) => push_calls_of_run(&mut query, filter, run),
+            None => push_merged_ranges(&mut query, filter),
         }
     }
     query
@@ -135,7 +145,8 @@ fn push_calls_with_key(query: &mut QueryBuilder<Sqlite>, filter: &Query, key: &s
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
     push_condition(query, "run_id", filter.run_id.as_deref());
-    push_condition(query, "state", filter.state.map(State::as_str));
+    push_states(query, filter);
+    push_texts(query, filter);
     push_id_range(query, filter);
     query
         .push(" order by id desc limit ")
@@ -152,7 +163,8 @@ fn push_nested_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query, parent: I
     push_condition(query, "caller", filter.caller.as_deref());
     push_condition(query, "run_id", filter.run_id.as_deref());
     push_condition(query, "idempotency_key", filter.idempotency_key.as_deref());
-    push_condition(query, "state", filter.state.map(State::as_str));
+    push_states(query, filter);
+    push_texts(query, filter);
     push_id_range(query, filter);
     query
         .push(" order by id desc limit ")
@@ -167,6 +179,7 @@ fn push_running_calls(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
     push_condition(query, "run_id", filter.run_id.as_deref());
+    push_texts(query, filter);
     push_id_range(query, filter);
     query
         .push(" order by id desc limit ")
@@ -184,7 +197,8 @@ fn push_calls_of_run(query: &mut QueryBuilder<Sqlite>, filter: &Query, run: &str
         .push_bind(run.to_owned());
     push_condition(query, "tool", filter.tool.as_deref());
     push_condition(query, "caller", filter.caller.as_deref());
-    push_condition(query, "state", filter.state.map(State::as_str));
+    push_states(query, filter);
+    push_texts(query, filter);
     push_id_range(query, filter);
     query
         .push(" order by id desc limit ")
@@ -194,13 +208,15 @@ fn push_calls_of_run(query: &mut QueryBuilder<Sqlite>, filter: &Query, run: &str
 
 /// Ended calls, merged from their ranges.
 fn push_merged_ranges(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
-    let states: Vec<&str> = match filter.state {
-        Some(state) => vec![state.as_str()],
-        None => ENDED_STATES.map(State::as_str).to_vec(),
-    };
+    let states = ENDED_STATES.into_iter();
+    let states: Vec<&str> = states
+        .filter(|state| filter.may_have(*state))
+        .map(State::as_str)
+        .collect();
     query
         .push("select * from (select (select id from invocation as i where i.state != 'reserved' ");
     query.push("and i.caller = made.caller and i.tool = made.tool and i.state = state.value");
+    push_texts(query, filter);
     push_id_range(query, filter);
     query.push(" order by id desc limit 1) as id, made.caller, made.tool, state.value from usage_total as made ");
     query
@@ -209,8 +225,15 @@ fn push_merged_ranges(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     query.push(") as state where true");
     push_condition(query, "made.tool", filter.tool.as_deref());
     push_condition(query, "made.caller", filter.caller.as_deref());
+    if let Some(text) = &filter.text {
+        // A call that succeeded has no text but the name of its tool. So its range is read only if
+        // that name matches.
+        query.push(" and (state.value != 'succeeded' or instr(lower(made.tool), ");
+        query.push_bind(text.to_ascii_lowercase()).push(") > 0)");
+    }
     query.push(") where id is not null union all select (select id from invocation as i where i.state != 'reserved' ");
     query.push("and i.caller = page.caller and i.tool = page.tool and i.state = page.state and i.id < page.id");
+    push_texts(query, filter);
     push_since(query, filter);
     query.push(" order by id desc limit 1), caller, tool, state from page where id is not null ");
     query.push("order by 1 desc limit ").push_bind(filter.limit);
@@ -226,6 +249,30 @@ fn push_condition(query: &mut QueryBuilder<Sqlite>, column: &str, value: Option<
     }
 }
 
+fn push_states(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
+    if !filter.states.is_empty() {
+        let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+        query
+            .push(" and state in (select value from json_each(")
+            .push_bind(serde_json::json!(states).to_string())
+            .push("))");
+    }
+}
+
+/// The conditions that no index serves: kind and text.
+fn push_texts(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
+    push_condition(query, "kind", filter.kind.map(ErrorKind::as_str));
+    if let Some(text) = &filter.text {
+        let text = text.to_ascii_lowercase();
+        query.push(" and (instr(lower(tool), ").push_bind(text.clone());
+        query.push(") > 0 or instr(lower(detail), ");
+        query.push_bind(text.clone());
+        query.push(") > 0 or state not in ('succeeded', 'reserved') and json_valid(result) and instr(lower(");
+        query.push(ERROR_TEXT).push("), ");
+        query.push_bind(text).push(") > 0)");
+    }
+}
+
 /// Ids start with the time, so a time is a bound of the id.
 fn push_since(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     if let Some(since) = filter.since {
@@ -237,6 +284,11 @@ fn push_since(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
 
 fn push_id_range(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     push_since(query, filter);
+    if let Some(until) = filter.until {
+        query
+            .push(" and id < ")
+            .push_bind(InvocationId::lower_bound(until).as_bytes().to_vec());
+    }
     if let Some(before) = filter.before {
         query
             .push(" and id < ")

@@ -394,6 +394,7 @@ impl Endpoint {
                 cause: Some(UpstreamCause {
                     reason: UpstreamReason::Status(status),
                     host: Some(self.host.clone()),
+                    body: None,
                 }),
             },
             _ => ToolError::upstream_permanent(message)

@@ -9,6 +9,7 @@ use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
+use tokio::time::timeout;
 use url::Url;
 
 use super::client::host_and_port;
@@ -29,6 +30,10 @@ const DEFAULT_CAP: usize = 256 * 1024;
 const MAX_CAP: usize = 4 * 1024 * 1024;
 /// The media type for bytes of unknown type (RFC 2046, 4.5.1).
 const OCTET_STREAM: &str = "application/octet-stream";
+/// How many bytes of a failed response's body operators get.
+const MAX_OPERATOR_BODY_BYTES: usize = 1024;
+/// How long they wait for that.
+const OPERATOR_BODY_WAIT: Duration = Duration::from_millis(500);
 /// How many bytes of an error's body the model gets.
 const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
 
@@ -330,6 +335,7 @@ pub(crate) async fn check_status(
             let cause = Some(UpstreamCause {
                 reason: UpstreamReason::Status(status.as_u16()),
                 host: Some(host.into()),
+                body: body_for_operators(response, context).await,
             });
             Err(ToolError::Upstream {
                 message,
@@ -343,9 +349,28 @@ pub(crate) async fn check_status(
         400..=499 => Err(client_error(response, host, context).await),
         _ => {
             let error = ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"));
-            Err(error.with_cause(UpstreamReason::Status(status.as_u16()), host))
+            let mut error = error.with_cause(UpstreamReason::Status(status.as_u16()), host);
+            if let ToolError::Upstream { cause: Some(cause), .. } = &mut error {
+                cause.body = body_for_operators(response, context).await;
+            }
+            Err(error)
         }
     }
+}
+
+/// The beginning of the body of a failed response. The model does not get it: it may describe the
+/// inside of the server.
+async fn body_for_operators(response: Response, context: Option<&ToolContext>) -> Option<String> {
+    let context = context?;
+    let kind = BodyKind::from_content_type(header_text(&response, CONTENT_TYPE));
+    if matches!(kind, BodyKind::Media(_) | BodyKind::Other(_)) {
+        return None;
+    }
+    let body = CappedBody::read(response, MAX_OPERATOR_BODY_BYTES);
+    // A retry must not wait for a server that sends its answer slowly.
+    let body = timeout(OPERATOR_BODY_WAIT, body).await.ok()?.ok()?;
+    let text = body_text(&body, context);
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The error for a status 4xx. The server understood the request and refused it, so its text is for

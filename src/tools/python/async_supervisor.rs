@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::call_message::CallMessage;
 use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion};
 use super::questions::{answer_until, question_channel};
+use super::stderr_log::log_traceback;
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::tools::restart_history::RestartHistory;
@@ -506,6 +507,11 @@ impl AsyncWorker {
             WorkerMessage::Warning(warning) => {
                 if let Some(open) = self.calls().open_calls.get(&id) {
                     open.context.warn(warning);
+                }
+            }
+            WorkerMessage::Traceback(traceback) => {
+                if let Some(open) = self.calls().open_calls.get(&id) {
+                    log_traceback(&open.context, &traceback);
                 }
             }
             WorkerMessage::End(end) => {

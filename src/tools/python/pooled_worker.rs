@@ -3,7 +3,7 @@
 use super::call_message::CallMessage;
 use super::exit_watch::Watch;
 use super::protocol::{self, WorkerMessage};
-use super::stderr_log::LogOwner;
+use super::stderr_log::{LogOwner, log_traceback};
 use super::worker::{Worker, WorkerEvent};
 use crate::call::{ToolContext, ToolError, ToolResult};
 
@@ -65,6 +65,9 @@ impl PooledWorker {
                 }
                 Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => {
                     context.warn(warning);
+                }
+                Ok((call_id, WorkerMessage::Traceback(traceback))) if call_id == id => {
+                    log_traceback(context, &traceback);
                 }
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.

@@ -247,6 +247,8 @@ pub(super) enum WorkerMessage {
     Progress(Value),
     /// A warning about the result, for the caller.
     Warning(String),
+    /// The traceback of the exception with which the function ends, for the log.
+    Traceback(String),
     /// The end of the call.
     End(Result<ToolResult, ToolError>),
 }
@@ -257,6 +259,7 @@ enum Op {
     Ask,
     Progress,
     Warning,
+    Traceback,
     Result,
     Invalid,
     FailedCall,
@@ -313,6 +316,7 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
                 .unwrap_or_default(),
         ),
         Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
+        Op::Traceback => WorkerMessage::Traceback(line.message.unwrap_or_default()),
         Op::Result => WorkerMessage::End(read_result(&line)),
         Op::Invalid => WorkerMessage::End(Err(ToolError::InvalidArguments(
             line.violations.into_iter().map(to_violation).collect(),

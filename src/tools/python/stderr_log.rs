@@ -1,11 +1,11 @@
-//! Writes what a worker prints to the log.
+//! Writes what a worker prints, and the tracebacks of its functions, to the log.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::process::ChildStderr;
 
-use crate::call::{InvocationId, ToolName};
+use crate::call::{CutEnds, InvocationId, ToolContext, ToolName};
 use crate::secrets::Redactor;
 use crate::tools::process;
 
@@ -13,6 +13,13 @@ use crate::tools::process;
 pub(super) type LogOwner = (InvocationId, ToolName);
 /// The current call of a worker, or its last one.
 type Owner = Mutex<Option<LogOwner>>;
+
+/// Logs the exception with which a function ended, as one record.
+pub(super) fn log_traceback(context: &ToolContext, traceback: &str) {
+    let (id, tool) = (context.invocation_id, &context.tool);
+    let traceback = context.excerpt(traceback.as_bytes(), CutEnds::NONE);
+    tracing::warn!(target: "toolcrib::python", invocation_id = %id, %tool, traceback, "the function ended with an exception");
+}
 
 /// The output of one worker. Dropped with the worker; what is in the pipe then is still logged.
 pub(super) struct StderrLog {

@@ -1422,12 +1422,20 @@ def speak(text: str) -> str:
             .unwrap()
             .len();
         assert!(long < 5000, "{long}");
-        lines
-            .wait_for_line("Traceback (most recent call last)")
-            .await;
-        lines
-            .wait_for_line("RuntimeError: the traceback has its place")
-            .await;
+        // One record with the whole traceback.
+        let line = lines.wait_for_line("ended with an exception").await;
+        assert_eq!(
+            (&line["invocation_id"], &line["level"]),
+            (&json!(invocation.id.to_string()), &json!("WARN"))
+        );
+        let traceback = line["traceback"].as_str().unwrap();
+        for part in [
+            "Traceback (most recent call last):\n",
+            ", in speak\n",
+            "RuntimeError: the traceback has its place",
+        ] {
+            assert!(traceback.contains(part), "{traceback}");
+        }
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ UTF-8, one object per line:
         (what is null, false or empty is left out of the last three)
     -> {"op":"ask","id":1,"data":{"question":1,"message":"…","schema":{}|null,"name":"…"|null}}*     if the call has "asks":true
     <- {"op":"answer","id":1,"question":1,"action":"accept","content":{}}   or "error":"…" instead of the action
-    -> {"op":"progress","id":1,"data":...}*  {"op":"warning","id":1,"message":"…"}*
+    -> {"op":"progress","id":1,"data":...}*  {"op":"warning","id":1,"message":"…"}*  {"op":"traceback","id":1,"message":"…"}?
        then one of  result | invalid | failed_call | cancelled  with the same id
     <- {"op":"cancel","id":1}                                               not in role sync
 

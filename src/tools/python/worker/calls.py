@@ -15,6 +15,7 @@ from .questions import OpenQuestions
 from .results import NO_VALUE, extra_members
 from .wire import to_bytes
 
+MAX_TRACEBACK_CHARS = 8 << 10
 MAX_EXCEPTION_CHARS = 1 << 20  # of an exception's text. The service redacts secrets before it shortens the text.
 PLAIN_RESULT_TYPES = {str, int, float, bool, type(None), dict, list, tuple}  # types that are neither generators nor awaitable
 
@@ -111,12 +112,12 @@ class Call:
     def error_line(self, error):
         """The line for an exception, with its text for the model. The traceback goes to the log."""
         try:
-            self.wire.write_log(user_traceback(error))
+            traceback = traceback_line(self.id, user_traceback(error))
             text = self.tool.format_error(error)
         except Exception:  # an exception whose text cannot be read
-            text = f"Error: {type(error).__name__}"
+            traceback, text = "", f"Error: {type(error).__name__}"
         block = text_block(text[:MAX_EXCEPTION_CHARS])
-        return f'{{"op":"result","id":{self.id},"content":[{block}],"structured_content":null,"is_error":true}}'
+        return f'{traceback}{{"op":"result","id":{self.id},"content":[{block}],"structured_content":null,"is_error":true}}'
 
 
 def read_call(wire, line, tools):
@@ -173,6 +174,13 @@ async def await_value(value, call):
 
 def warning_lines(number, messages):
     return "".join(f'{{"op":"warning","id":{number},"message":{quote(message)}}}\n' for message in messages)
+
+
+def traceback_line(number, text):
+    """The line for the log. Of a long traceback it has the end, which names the error and its place."""
+    if len(text) > MAX_TRACEBACK_CHARS:
+        text = "…" + text[-MAX_TRACEBACK_CHARS:]
+    return f'{{"op":"traceback","id":{number},"message":{quote(text)}}}\n'
 
 
 def bad_output_line(number, message):

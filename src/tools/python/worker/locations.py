@@ -52,9 +52,9 @@ def own_code_test(folder):
 
 
 def user_traceback(error):
-    """The traceback from the user's code on, without the frames of the worker and of the import system."""
+    """The traceback from the user's code on, without the frames of the worker, the import system and the event loop before it."""
     frames = error.__traceback__
-    not_the_user = (WORKER_FILES, "<frozen importlib")
+    not_the_user = (WORKER_FILES, "<frozen importlib", os.path.join(os.path.dirname(os.__file__), "asyncio", ""))
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(not_the_user):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
