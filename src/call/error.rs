@@ -444,7 +444,10 @@ impl CallError {
     pub fn attempt_message(&self) -> String {
         match self {
             Self::UpstreamFailed {
-                cause: Some(UpstreamCause { body: Some(body), .. }),
+                cause:
+                    Some(UpstreamCause {
+                        body: Some(body), ..
+                    }),
                 ..
             } => format!("{self}{RESPONSE_MARK}{body}"),
             _ => self.to_string(),

@@ -29,8 +29,8 @@ use super::wire::{InvocationView, InvokeAnswer};
 use crate::call::units::parse_time;
 use crate::call::{Caller, Digest, ErrorKind, InvocationId, caller_attempt_message};
 use crate::ledger::{
-    ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall, Row,
-    State as CallState, UnreadableRow,
+    ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall,
+    Row, State as CallState, UnreadableRow,
 };
 use crate::registry::recorded_calls;
 use crate::registry::{DecideError, Decision, Registry, Verdict, waiting_row};

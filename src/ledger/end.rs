@@ -5,9 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Row, State};
-use crate::call::{
-    Digest, ERROR_RESULT_SUMMARY, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult,
-};
+use crate::call::{Digest, ERROR_RESULT_SUMMARY, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult};
 
 /// How a call ended.
 #[derive(Debug)]

@@ -4,6 +4,9 @@
 //! not help. This layer is below validation, so equal calls are equal. It is above the cache,
 //! because a stored result is the same answer too.
 //!
+//! What a `read` reads may change. So the same read passes again once its answer is older than a
+//! stored result may be, or than a minute if the tool has no cache.
+//!
 //! Calls without a run pass, because the call before them is unknown. The calls of an agent's model
 //! form a run of their own. Only a call counts that was answered while its caller was still
 //! connected.
@@ -20,11 +23,14 @@ use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
-use crate::call::{CallChain, CallError, ContextFields, Invocation, InvocationId, Policy};
+use crate::call::{CallChain, CallError, ContextFields, Effect, Invocation, InvocationId, Policy};
 use crate::tracking::runs::{CallDigest, Runs};
 
 /// How long a refusal waits for what other replicas have answered since.
 const NEWS_TIME: Duration = Duration::from_millis(150);
+
+/// How long the answer of a read without a cache is taken for current.
+const READ_TIME: Duration = Duration::from_mins(1);
 
 /// The layer that refuses a repeated call.
 pub struct RepeatGuard {
@@ -33,6 +39,8 @@ pub struct RepeatGuard {
     /// A call with another value of a declared field is another call.
     context: ContextFields,
     repeatable: bool,
+    /// How long an answer is current. `None`: always, because the same call does the same again.
+    current_for: Option<Duration>,
 }
 
 impl RepeatGuard {
@@ -50,6 +58,8 @@ impl RepeatGuard {
             definition_hash,
             context,
             repeatable: policy.repeatable,
+            current_for: (policy.effect == Effect::Read)
+                .then(|| policy.cache.as_ref().map_or(READ_TIME, |cache| cache.ttl)),
         })
     }
 
@@ -61,12 +71,13 @@ impl RepeatGuard {
         call: &CallDigest,
         is_nested: bool,
     ) -> Option<InvocationId> {
-        let found = self.runs.find_repeated(caller, run, call)?;
+        let find = || self.runs.find_repeated(caller, run, call, self.current_for);
+        let found = find()?;
         if is_nested || self.runs.news().is_none() {
             return Some(found);
         }
         sleep(NEWS_TIME).await;
-        self.runs.find_repeated(caller, run, call)
+        find()
     }
 
     /// Calls that differ in definition, page or cache mode are not repeats.

@@ -231,7 +231,9 @@ impl Redactor {
         match error {
             CallError::UpstreamFailed { message, cause, .. } => {
                 self.redact_string(message);
-                let texts = cause.iter_mut().flat_map(|cause| [&mut cause.host, &mut cause.body]);
+                let texts = cause
+                    .iter_mut()
+                    .flat_map(|cause| [&mut cause.host, &mut cause.body]);
                 texts.flatten().for_each(|text| self.redact_string(text));
             }
             CallError::ToolUnavailable { message, .. }

@@ -6,7 +6,7 @@
 //! malicious callers.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use moka::policy::EvictionPolicy;
@@ -51,6 +51,8 @@ struct LastAnswered {
     call: CallDigest,
     invocation: InvocationId,
     at: Instant,
+    /// The time of the answer by the clock of the history.
+    answered_at: Timestamp,
 }
 
 impl Runs {
@@ -113,17 +115,24 @@ impl Runs {
         })
     }
 
-    /// The invocation that this call repeats, if the call was the last one answered in the run.
+    /// The invocation that this call repeats, if the call was the last one answered in the run. With
+    /// `within`, only if that was less than this time ago.
     pub fn find_repeated(
         &self,
         caller: &str,
         run_id: &str,
         call: &CallDigest,
+        within: Option<Duration>,
     ) -> Option<InvocationId> {
+        let now = self.clock.now();
         let run = self.memory.get(&run_key(caller, Some(run_id)))?;
         let run = lock_run(&run);
+        let is_recent = |last: &LastAnswered| {
+            let age = now.duration_since(last.answered_at);
+            within.is_none_or(|within| age.is_negative() || age.unsigned_abs() < within)
+        };
         run.last_answered
-            .filter(|last| last.call == *call && !run.is_idle(self.clock.now()))
+            .filter(|last| last.call == *call && !run.is_idle(now) && is_recent(last))
             .map(|last| last.invocation)
     }
 
@@ -141,6 +150,7 @@ impl Runs {
             call,
             invocation,
             at: Instant::now(),
+            answered_at: self.clock.now(),
         };
         let key = run_key(caller, Some(run_id));
         self.update(key, |run| run.last_answered = Some(last));
@@ -155,12 +165,15 @@ impl Runs {
         let Some(at) = Instant::now().checked_sub(answered.age) else {
             return;
         };
+        let now = self.clock.now();
+        let answered_at = now.checked_sub(answered.age).unwrap_or(now);
         self.update(answered.run, |run| {
             if run.last_answered.is_none_or(|last| last.at < at) {
                 run.last_answered = Some(LastAnswered {
                     call: answered.call,
                     invocation: answered.invocation,
                     at,
+                    answered_at,
                 });
             }
         });
@@ -254,14 +267,14 @@ mod tests {
     fn only_the_last_call_is_remembered() {
         let runs = Runs::new(Clock::system());
         let (one, other) = (InvocationId::new(), InvocationId::new());
-        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32], None), None);
         runs.set_last_answered("ann", "r", [1; 32], one, true);
-        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(one));
-        assert_eq!(runs.find_repeated("ann", "s", &[1; 32]), None);
-        assert_eq!(runs.find_repeated("bob", "r", &[1; 32]), None);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32], None), Some(one));
+        assert_eq!(runs.find_repeated("ann", "s", &[1; 32], None), None);
+        assert_eq!(runs.find_repeated("bob", "r", &[1; 32], None), None);
         runs.set_last_answered("ann", "r", [2; 32], other, true);
-        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
-        assert_eq!(runs.find_repeated("ann", "r", &[2; 32]), Some(other));
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32], None), None);
+        assert_eq!(runs.find_repeated("ann", "r", &[2; 32], None), Some(other));
     }
 
     #[test]
@@ -279,8 +292,11 @@ mod tests {
         };
         here.set_last_answered("ann", "r", [1; 32], ids[0], true);
         tell(&here, &there);
-        assert_eq!(there.find_repeated("ann", "r", &[1; 32]), Some(ids[0]));
-        assert_eq!(there.find_repeated("bob", "r", &[1; 32]), None);
+        assert_eq!(
+            there.find_repeated("ann", "r", &[1; 32], None),
+            Some(ids[0])
+        );
+        assert_eq!(there.find_repeated("bob", "r", &[1; 32], None), None);
         assert_eq!(told(&here), [], "each call is told once");
 
         // The older of two calls comes late.
@@ -289,12 +305,41 @@ mod tests {
         tell(&here, &there);
         tell(&there, &here);
         for runs in [&here, &there] {
-            assert_eq!(runs.find_repeated("ann", "r", &[2; 32]), None);
-            assert_eq!(runs.find_repeated("ann", "r", &[3; 32]), Some(ids[2]));
+            assert_eq!(runs.find_repeated("ann", "r", &[2; 32], None), None);
+            assert_eq!(runs.find_repeated("ann", "r", &[3; 32], None), Some(ids[2]));
         }
 
         here.set_last_answered("ann", "nested", [1; 32], ids[0], false);
         assert_eq!(told(&here), [], "its calls stay at this replica");
+    }
+
+    #[test]
+    fn answer_is_too_old_after_the_given_time() {
+        let (clock, clock_ms) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
+        let runs = Runs::new(clock.clone());
+        let id = InvocationId::new();
+        let find = |within| runs.find_repeated("ann", "r", &[1; 32], within);
+        let minute = Some(Duration::from_mins(1));
+        runs.set_last_answered("ann", "r", [1; 32], id, true);
+        clock_ms.fetch_add(59_999, Ordering::SeqCst);
+        assert_eq!(find(minute), Some(id));
+        clock_ms.fetch_add(1, Ordering::SeqCst);
+        assert_eq!((find(minute), find(None)), (None, Some(id)));
+        // A clock that goes back makes no answer old.
+        clock_ms.fetch_add(-3_600_000, Ordering::SeqCst);
+        assert_eq!(find(minute), Some(id));
+        // What another replica tells is as old as it says.
+        let answered = AnsweredCall {
+            age: Duration::from_secs(50),
+            run: run_key("ann", Some("s")),
+            call: [1; 32],
+            invocation: id,
+        };
+        let find = || runs.find_repeated("ann", "s", &[1; 32], minute);
+        runs.set_answered_elsewhere(&answered);
+        assert_eq!(find(), Some(id));
+        clock_ms.fetch_add(10_000, Ordering::SeqCst);
+        assert_eq!(find(), None);
     }
 
     #[test]
@@ -314,7 +359,7 @@ mod tests {
             (1, 1)
         );
         pass(MAX_IDLE);
-        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), Some(id));
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32], None), Some(id));
         assert_eq!(
             runs.count_text_use("ann", Some("r")),
             2,
@@ -323,7 +368,7 @@ mod tests {
         pass(MAX_IDLE);
         assert_eq!(runs.count_malformed("ann", Some("r")), 2);
         pass(MAX_IDLE + SignedDuration::from_millis(1));
-        assert_eq!(runs.find_repeated("ann", "r", &[1; 32]), None);
+        assert_eq!(runs.find_repeated("ann", "r", &[1; 32], None), None);
         assert_eq!(
             (
                 runs.count_malformed("ann", Some("r")),

@@ -145,7 +145,11 @@ async fn scopes_and_runs_count_separately_until_reset() {
         assert_eq!(call("key-of-bob", Some(run)).await, status, "{run}");
     }
     let (_, problem) = app
-        .post_as("key-of-bob", "/tools/t/invoke", json!({"arguments": {}, "run_id": "e"}))
+        .post_as(
+            "key-of-bob",
+            "/tools/t/invoke",
+            json!({"arguments": {}, "run_id": "e"}),
+        )
         .await;
     assert_eq!(owners(&problem["usage"]), [json!(["caller", 3, 3])]);
     assert_eq!(

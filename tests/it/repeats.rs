@@ -426,3 +426,33 @@ async fn context_reaches_the_tool_not_its_arguments() {
     );
     assert_eq!(app.newest_invocation().await["arguments"], json!({}));
 }
+
+#[tokio::test]
+async fn read_passes_again_when_its_answer_is_old() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let gate = Arc::new(Semaphore::new(0));
+    let tool = |name: &str| counting_tool(name, &runs, &gate);
+    let (app, clock) = TestApp::with_clock([
+        tool("live"),
+        tool("cached").cache(std::time::Duration::from_secs(5), &[]),
+        tool("writes").effect(Effect::Write),
+    ])
+    .await;
+    for (name, seconds) in [("live", 60), ("cached", 5)] {
+        let call = async || {
+            let body = json!({"arguments": {}, "run_id": name});
+            app.post(&format!("/tools/{name}/invoke"), body).await.0
+        };
+        assert_eq!(call().await, 200);
+        clock.fetch_add(seconds * 1000 - 1, Ordering::SeqCst);
+        assert_eq!(call().await, 409, "{name}");
+        clock.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(call().await, 200, "{name}");
+        assert_eq!(call().await, 409, "the new answer is the last one");
+    }
+    let body = json!({"arguments": {}, "run_id": "w"});
+    let write = async || app.post("/tools/writes/invoke", body.clone()).await.0;
+    assert_eq!(write().await, 200);
+    clock.fetch_add(30 * 60_000, Ordering::SeqCst);
+    assert_eq!(write().await, 409, "a write does the same again");
+}

@@ -107,10 +107,15 @@ pub(super) fn push_filters(query: &mut QueryBuilder<Postgres>, filter: &Query) {
     }
     if let Some(text) = &filter.text {
         let text = storable(&text.to_ascii_lowercase()).into_owned();
-        query.push(" and (strpos(lower(tool), ").push_bind(text.clone());
+        query
+            .push(" and (strpos(lower(tool), ")
+            .push_bind(text.clone());
         query.push(") > 0 or strpos(lower(detail), ");
         query.push_bind(text.clone());
-        query.push(") > 0 or strpos(lower(").push(ERROR_TEXT).push("), ");
+        query
+            .push(") > 0 or strpos(lower(")
+            .push(ERROR_TEXT)
+            .push("), ");
         query.push_bind(text).push(") > 0)");
     }
     if let Some(parent) = &filter.parent {

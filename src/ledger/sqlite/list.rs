@@ -264,7 +264,9 @@ fn push_texts(query: &mut QueryBuilder<Sqlite>, filter: &Query) {
     push_condition(query, "kind", filter.kind.map(ErrorKind::as_str));
     if let Some(text) = &filter.text {
         let text = text.to_ascii_lowercase();
-        query.push(" and (instr(lower(tool), ").push_bind(text.clone());
+        query
+            .push(" and (instr(lower(tool), ")
+            .push_bind(text.clone());
         query.push(") > 0 or instr(lower(detail), ");
         query.push_bind(text.clone());
         query.push(") > 0 or state not in ('succeeded', 'reserved') and json_valid(result) and instr(lower(");

@@ -350,7 +350,10 @@ pub(crate) async fn check_status(
         _ => {
             let error = ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"));
             let mut error = error.with_cause(UpstreamReason::Status(status.as_u16()), host);
-            if let ToolError::Upstream { cause: Some(cause), .. } = &mut error {
+            if let ToolError::Upstream {
+                cause: Some(cause), ..
+            } = &mut error
+            {
                 cause.body = body_for_operators(response, context).await;
             }
             Err(error)
