@@ -1,9 +1,11 @@
 """Checks the book: its words, its links, its table of contents, and what it shows of the code: layers, folders and files."""
 
 import functools
+import json
 import os
 import pathlib
 import re
+import subprocess
 import urllib.parse
 
 import pytest
@@ -107,6 +109,35 @@ def test_comments_name_existing_files():
             named = re.findall(r"(?<![\w/:])[\w./-]+\.rs\b(?!/)", comment[1]) if comment else []
             faults += [f"{name(file)}:{number}: {path}: no such file" for path in named if path.removeprefix("./") not in paths]
     assert not faults, "\n".join(faults)
+
+
+def table_codes(page):
+    """What stands in backticks in the tables of a page."""
+    lines = (BOOK / "reference" / page).read_text(encoding="utf-8").splitlines()
+    return {code for line in lines if line.startswith("|") for code in re.findall(r"`([^`]+)`", line)}
+
+
+def test_every_route_is_in_the_reference():
+    document = json.loads((REPO / "openapi" / "openapi.json").read_text(encoding="utf-8"))
+    methods = ("get", "post", "put", "patch", "delete")
+    routes = {f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item if method in methods}
+    missing = sorted(routes - table_codes("http-api.md"))
+    assert not missing, f"docs/reference/http-api.md has no line for {missing}"
+
+
+def subcommands(*command):
+    """The commands that `--help` lists."""
+    text = subprocess.run([BINARY, *command, "--help"], capture_output=True, text=True, check=True).stdout
+    listed = re.search(r"^Commands:\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    return [name for name in re.findall(r"^  (\S+)", listed[1] if listed else "", re.MULTILINE) if name != "help"]
+
+
+def test_every_command_is_in_the_reference():
+    page = (BOOK / "reference" / "cli.md").read_text(encoding="utf-8")
+    commands = [(name, *more) for name in subcommands() for more in [(), *((part,) for part in subcommands(name))]]
+    assert ("approvals", "deny") in commands
+    missing = [command for command in commands if not re.search(rf"^toolcrib {' '.join(command)}\b", page, re.MULTILINE)]
+    assert not missing, f"docs/reference/cli.md has no line for {missing}"
 
 
 def test_readme_is_short():
