@@ -113,11 +113,12 @@ impl App {
     ///
     /// The client started the process, so it is the operator. Its requests are read when every
     /// source was listed, or after five seconds. Otherwise it might take an incomplete list of
-    /// tools for the complete list. Nothing else may be written to standard output meanwhile.
+    /// tools for the complete list. Nothing else may be written to standard output meanwhile. With
+    /// `tag`, the client has only the tools with that tag.
     ///
     /// # Errors
     /// As [`App::serve`], except the errors of an address.
-    pub async fn serve_stdio(self) -> Result<(), Error> {
+    pub async fn serve_stdio(self, tag: Option<String>) -> Result<(), Error> {
         let BackgroundWork {
             mut stop_signals,
             second_signal,
@@ -136,7 +137,7 @@ impl App {
                 "serving MCP on standard input and output"
             );
             let (handler, streams) = (
-                mcp::Handler::new(self.registry().clone()),
+                mcp::Handler::for_operator(self.registry().clone(), tag.map(Into::into)),
                 mcp::stdio::stdio_streams(),
             );
             let limits = mcp::stdio::Limits {

@@ -27,6 +27,9 @@ pub(super) struct ServeArgs {
     /// Serve one MCP client on standard input and output, and open no port.
     #[arg(long)]
     stdio: bool,
+    /// With --stdio: only the tools with this tag.
+    #[arg(long, value_name = "NAME", requires = "stdio")]
+    tag: Option<String>,
     /// The ledger: a file, sqlite://FILE or postgres://USER@HOST/DATABASE. By default, the one of
     /// the manifest, or else toolcrib.db in the working folder.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
@@ -63,6 +66,7 @@ pub(super) async fn run(
         manifest,
         listen,
         stdio,
+        tag,
         ledger,
         accept_loss,
         allow_open,
@@ -100,7 +104,7 @@ pub(super) async fn run(
     let app = builder.call_log(calls).build().await?;
     file_handles::raise_limit_for(app.settings().max_connections);
     let served = if stdio {
-        app.serve_stdio().await
+        app.serve_stdio(tag).await
     } else {
         app.serve().await
     };

@@ -6,7 +6,7 @@ use rmcp::ErrorData;
 use serde_json::json;
 
 use super::meta;
-use super::peer::{McpPeer, Toolset};
+use super::peer::McpPeer;
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
 use crate::catalog::{Catalog, Entry, NewCall, ResolveError};
 use crate::registry::Registry;
@@ -79,8 +79,7 @@ pub fn prepare_call(
                 retry_after,
             }),
         })?;
-    let is_elsewhere = |toolset: &Toolset| !toolset.contains(&entry.definition.tags);
-    if peer.toolset.as_ref().is_some_and(is_elsewhere) {
+    if !peer.has_tool(&entry.definition.tags) {
         return Err(unknown_tool(name, &[]).into());
     }
     let (entry, now) = (entry.clone(), registry.shared().clock.now());

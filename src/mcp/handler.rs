@@ -68,9 +68,12 @@ pub struct Handler {
 type InvokeResult = Result<Answer, CallError>;
 
 impl Handler {
-    /// Makes a server for one peer at the other end of a pipe. The peer is the operator.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self::for_peers(registry, |_| None)
+    /// Makes a server for one peer at the other end of a pipe. The peer is the operator. With a tag,
+    /// it has only the tools with that tag.
+    pub fn for_operator(registry: Arc<Registry>, tag: Option<Arc<str>>) -> Self {
+        let mut handler = Self::for_peers(registry, |_| None);
+        handler.operator.tag = tag;
+        handler
     }
 
     /// Makes a server for a transport that knows callers. `find_peer` finds the peer among the
@@ -116,9 +119,9 @@ impl Handler {
         (self.find_peer)(extensions).unwrap_or_else(|| self.operator.clone())
     }
 
-    /// The list of this caller, to wait for its changes.
-    pub fn list_snapshot(&self, caller: &Arc<Caller>) -> ListSnapshot {
-        ListSnapshot::new(self.registry.clone(), self.lists.clone(), caller.clone())
+    /// The list of this peer, to wait for its changes.
+    pub fn list_snapshot(&self, peer: &McpPeer) -> ListSnapshot {
+        ListSnapshot::new(self.registry.clone(), self.lists.clone(), peer)
     }
 
     /// Makes the call, and forwards its progress if the client requested it. Stops waiting if the
@@ -391,16 +394,11 @@ impl ServerHandler for Handler {
         let (mcp_peer, catalog) = (self.peer_of(&context.extensions), self.registry.catalog());
         let cursor = request.and_then(|request| request.cursor);
         let modern = is_modern(&context);
-        let (tools, next) = match &mcp_peer.toolset {
-            None => {
-                let cursor = cursor.as_deref();
-                self.lists
-                    .list_page(&catalog, &mcp_peer.caller, cursor, modern)?
-            }
-            Some(toolset) => {
-                let caller = &mcp_peer.caller;
-                (self.lists.list_toolset(&catalog, caller, toolset)?, None)
-            }
+        let (tools, next) = if mcp_peer.is_toolbox {
+            (self.lists.list_toolset(&catalog, &mcp_peer)?, None)
+        } else {
+            let cursor = cursor.as_deref();
+            self.lists.list_page(&catalog, &mcp_peer, cursor, modern)?
         };
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;
@@ -485,20 +483,13 @@ impl ServerHandler for Handler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let mcp_peer = self.peer_of(&context.extensions);
         if !mcp_peer.notifies.swap(true, Ordering::Relaxed) {
-            let (
-                peer,
-                McpPeer {
-                    caller,
-                    session_ended,
-                    ..
-                },
-            ) = (context.peer, mcp_peer);
+            let snapshot = self.list_snapshot(&mcp_peer);
+            let (peer, session_ended) = (context.peer, mcp_peer.session_ended.clone());
+            drop(mcp_peer);
             // The loop below lasts as long as the session. The extensions hold the peer's use of
             // the session, which would otherwise never become idle.
             drop(context.extensions);
-            self.list_snapshot(&caller)
-                .notify_session(peer, session_ended)
-                .await;
+            snapshot.notify_session(peer, session_ended).await;
         }
     }
 
@@ -511,7 +502,7 @@ impl ServerHandler for Handler {
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let mcp_peer = self.peer_of(&context.request_context().extensions);
-        let mut snapshot = self.list_snapshot(&mcp_peer.caller);
+        let mut snapshot = self.list_snapshot(&mcp_peer);
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),

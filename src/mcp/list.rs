@@ -15,7 +15,7 @@ use rmcp::ErrorData;
 use rmcp::model::Tool;
 use serde_json::Value;
 
-use super::peer::Toolset;
+use super::peer::{McpPeer, has_tag};
 use crate::call::{Caller, ToolName};
 use crate::catalog::{Catalog, Entry};
 use crate::formats::toolbox::no_toolset;
@@ -75,27 +75,27 @@ impl ToolLists {
         rendered
     }
 
-    /// One page of the tools that this caller can call, and the cursor of the next page.
+    /// One page of the tools that this peer can call, and the cursor of the next page.
     ///
     /// # Errors
     /// The cursor is not one of this service.
     pub(super) fn list_page(
         &self,
         catalog: &Arc<Catalog>,
-        caller: &Caller,
+        peer: &McpPeer,
         cursor: Option<&str>,
         modern: bool,
     ) -> Result<(Vec<Tool>, Option<String>), ErrorData> {
         let after = cursor.map(decode_cursor).transpose()?;
         let rendered = self.render_catalog(catalog);
-        let entries = catalog.tools_for(caller);
+        let entries = catalog.tools_for(&peer.caller);
         let start = after.map_or(0, |after| {
             entries.partition_point(|entry| entry.definition.name.as_str() <= &*after)
         });
         let mut usable = entries
             .iter()
             .skip(start)
-            .filter(|entry| entry.is_available())
+            .filter(|entry| entry.is_available() && peer.has_tool(&entry.definition.tags))
             .filter_map(|entry| {
                 let name = &entry.definition.name;
                 Some((name, rendered.tools.get(name)?))
@@ -116,19 +116,18 @@ impl ToolLists {
         Ok((page.iter().map(|(_, shown)| tool(shown)).collect(), next))
     }
 
-    /// All tools of the set that this caller can call, for a client of MCP Toolbox.
+    /// All tools that this peer can call, for a client of MCP Toolbox.
     ///
     /// # Errors
     /// The caller has no tool with the tag.
     pub(super) fn list_toolset(
         &self,
         catalog: &Arc<Catalog>,
-        caller: &Caller,
-        toolset: &Toolset,
+        peer: &McpPeer,
     ) -> Result<Vec<Tool>, ErrorData> {
-        let mut entries = catalog.tools_for(caller);
-        entries.retain(|entry| toolset.contains(&entry.definition.tags));
-        if let Some(tag) = toolset.tag.as_deref().filter(|_| entries.is_empty()) {
+        let mut entries = catalog.tools_for(&peer.caller);
+        entries.retain(|entry| peer.has_tool(&entry.definition.tags));
+        if let Some(tag) = peer.tag.as_deref().filter(|_| entries.is_empty()) {
             return Err(ErrorData::invalid_request(no_toolset(tag), None));
         }
         let rendered = self.render_catalog(catalog);
@@ -145,14 +144,20 @@ impl ToolLists {
         Ok(tools.collect())
     }
 
-    /// A digest of this caller's whole list. It changes when any tool in the list changes.
-    pub(super) fn list_digest(&self, catalog: &Arc<Catalog>, caller: &Caller) -> u64 {
+    /// A digest of this caller's whole list, or of its tools with a tag. It changes when any tool in
+    /// the list changes.
+    pub(super) fn list_digest(
+        &self,
+        catalog: &Arc<Catalog>,
+        caller: &Caller,
+        tag: Option<&str>,
+    ) -> u64 {
         let rendered = self.render_catalog(catalog);
         let mut all = DefaultHasher::new();
         for entry in catalog
             .tools_for(caller)
             .iter()
-            .filter(|entry| entry.is_available())
+            .filter(|entry| entry.is_available() && has_tag(&entry.definition.tags, tag))
         {
             rendered
                 .tools

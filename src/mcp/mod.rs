@@ -25,5 +25,5 @@ pub use content::Reply;
 pub use failure::JsonRpcFailure;
 pub use handler::{Handler, INITIALIZE_PARAMS, VERSIONS};
 pub(crate) use meta::trace_from_meta;
-pub use peer::{McpPeer, Toolset};
+pub use peer::McpPeer;
 pub use subscribers::ListSnapshot;

@@ -9,23 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Caller, Failure, McpRequest, TraceContext};
 
-/// The tools that a client of MCP Toolbox sees. The client reads one page only, and knows only
-/// parameters with one type.
-#[derive(Clone)]
-pub struct Toolset {
-    /// The tag of these tools; `None` for all tools.
-    pub tag: Option<Arc<str>>,
-}
-
-impl Toolset {
-    /// Whether a tool with these tags is in the set.
-    pub fn contains(&self, tags: &[String]) -> bool {
-        self.tag
-            .as_deref()
-            .is_none_or(|tag| tags.iter().any(|other| other == tag))
-    }
-}
-
 /// The sender of a request, and the parts of the transport that its call needs.
 #[derive(Clone)]
 pub struct McpPeer {
@@ -56,8 +39,11 @@ pub struct McpPeer {
     /// The failure whose REST status the transport must use, once the call was refused with a
     /// JSON-RPC error.
     pub failure: Arc<Mutex<Option<Box<Failure>>>>,
-    /// Set for a client of MCP Toolbox.
-    pub toolset: Option<Toolset>,
+    /// The client has only the tools with this tag. `None`: all tools of the caller.
+    pub tag: Option<Arc<str>>,
+    /// Whether the client is one of MCP Toolbox. It reads one page only, and knows only parameters
+    /// with one type.
+    pub is_toolbox: bool,
     /// Values that must live as long as the request, such as its use of a session.
     pub keep_alive: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -77,9 +63,15 @@ impl McpPeer {
             stream_end_disconnects: false,
             notifies: Arc::default(),
             failure: Arc::default(),
-            toolset: None,
+            tag: None,
+            is_toolbox: false,
             keep_alive: None,
         }
+    }
+
+    /// Whether the sender has a tool with these tags, if its caller has it.
+    pub fn has_tool(&self, tags: &[String]) -> bool {
+        has_tag(tags, self.tag.as_deref())
     }
 
     /// The request of this sender as its span shows it.
@@ -99,4 +91,9 @@ impl McpPeer {
     pub(super) fn record_failure(&self, failure: Box<Failure>) {
         *self.failure.lock() = Some(failure);
     }
+}
+
+/// Whether a tool with these tags is among those with `tag`, or among all.
+pub(super) fn has_tag(tags: &[String], tag: Option<&str>) -> bool {
+    tag.is_none_or(|tag| tags.iter().any(|other| other == tag))
 }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::list::ToolLists;
+use super::peer::McpPeer;
 use crate::call::Caller;
 use crate::registry::Registry;
 
@@ -16,18 +17,21 @@ pub struct ListSnapshot {
     registry: Arc<Registry>,
     lists: Arc<ToolLists>,
     caller: Arc<Caller>,
+    tag: Option<Arc<str>>,
     changes: watch::Receiver<()>,
     digest: u64,
 }
 
 impl ListSnapshot {
-    pub(super) fn new(registry: Arc<Registry>, lists: Arc<ToolLists>, caller: Arc<Caller>) -> Self {
+    pub(super) fn new(registry: Arc<Registry>, lists: Arc<ToolLists>, peer: &McpPeer) -> Self {
+        let (caller, tag) = (peer.caller.clone(), peer.tag.clone());
         let changes = registry.watch_changes();
-        let digest = lists.list_digest(&registry.catalog(), &caller);
+        let digest = lists.list_digest(&registry.catalog(), &caller, tag.as_deref());
         Self {
             registry,
             lists,
             caller,
+            tag,
             changes,
             digest,
         }
@@ -39,9 +43,9 @@ impl ListSnapshot {
             if self.changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let digest = self
-                .lists
-                .list_digest(&self.registry.catalog(), &self.caller);
+            let catalog = self.registry.catalog();
+            let tag = self.tag.as_deref();
+            let digest = self.lists.list_digest(&catalog, &self.caller, tag);
             if std::mem::replace(&mut self.digest, digest) != digest {
                 return;
             }

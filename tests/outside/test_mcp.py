@@ -13,13 +13,13 @@ BOTH = "application/json, text/event-stream"
 MODERN = "2026-07-28"
 
 
-def send(crib, body=None, method="POST", **headers):
+def send(crib, body=None, method="POST", path="/mcp", **headers):
     """A request whose answer is read as it arrives."""
     link = http.client.HTTPConnection("127.0.0.1", crib.port, timeout=30)
     fields = {"accept": BOTH, **{name.replace("_", "-"): value for name, value in headers.items()}}
     if body is not None:
         fields["content-type"] = "application/json"
-    link.request(method, "/mcp", json.dumps(body) if body is not None else None, fields)
+    link.request(method, path, json.dumps(body) if body is not None else None, fields)
     return link.getresponse()
 
 
@@ -153,3 +153,22 @@ def test_many_sessions_work_in_parallel(start):
     for worker in workers:
         worker.join()
     assert not wrong, wrong[:3]
+
+
+def test_tag_gives_the_client_a_part_of_the_tools(start):
+    tools = {"sum": {"kind": "native", "use": "calculator", "tags": ["math", "x y"]}, "other": {"kind": "native", "use": "calculator"}}
+    crib = start({"tools": tools})
+    names = lambda reply: [tool["name"] for tool in messages_of(reply)[-1]["result"]["tools"]]
+    assert names(stateless_call(crib, "tools/list", {})) == ["other", "sum"]
+    for path in ("/mcp?tag=math", "/mcp?tag=x%20y"):
+        assert names(stateless_call(crib, "tools/list", {}, path=path)) == ["sum"]
+    assert names(stateless_call(crib, "tools/list", {}, path="/mcp?tag=later")) == [], "a source may bring such tools later"
+    session = open_session(crib)
+    assert names(send(crib, rpc("tools/list", {}), path="/mcp?tag=math", **session)) == ["sum"]
+    call = {"name": "other", "arguments": {"expression": "6*7"}}
+    for meta in ({}, {"_meta": {"progressToken": 1}}):
+        refused = messages_of(stateless_call(crib, "tools/call", {**call, **meta}, path="/mcp?tag=math", mcp_name="other"))[-1]
+        assert refused["error"]["code"] == -32602, refused
+    assert messages_of(send(crib, rpc("tools/call", call), path="/mcp?tag=math", **session))[-1]["error"]["code"] == -32602
+    wrong = send(crib, rpc("tools/list", {}), path="/mcp?tags=math", **session)
+    assert wrong.status == 400 and "did you mean `tag`" in json.loads(wrong.read())["detail"]

@@ -448,3 +448,17 @@ def test_call_with_a_question_is_repeated_with_its_answer(pipe):
         assert answer["content"][0]["text"] == "42"
     crib.close_input()
     assert len(crib.rows()) == 1
+
+
+def test_tag_gives_the_client_a_part_of_the_tools(pipe):
+    tools = {"sum": {"kind": "native", "use": "calculator", "tags": ["math"]}, "other": {"kind": "native", "use": "calculator"}}
+    client = pipe({"tools": tools}, args=["--tag", "math"])
+    assert [tool["name"] for tool in client.request("tools/list")["result"]["tools"]] == ["sum"]
+    assert client.call("sum", {"expression": "6*7"})["content"][0]["text"] == "42"
+    refused = client.request("tools/call", {"name": "other", "arguments": {"expression": "1"}})
+    assert refused["error"]["code"] == -32602 and "Unknown tool" in refused["error"]["message"]
+
+
+def test_tag_is_for_stdio_only(tmp_path):
+    refused = cli("serve", "--tag", "math", cwd=tmp_path)
+    assert refused.returncode == 64 and "--stdio" in refused.stderr, refused

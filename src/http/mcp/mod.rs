@@ -103,9 +103,9 @@ impl McpService {
         // rmcp's service is no more than these three values, so a new one for each request is
         // cheap. The sessions are in the manager.
         let handler = self.handler.clone().with_caller(peer.caller.clone());
-        let config = match &peer.toolset {
-            None => &self.config,
-            Some(_) => &self.toolbox_config,
+        let config = match peer.is_toolbox {
+            false => &self.config,
+            true => &self.toolbox_config,
         };
         let rmcp = StreamableHttpService::new(
             move || Ok(handler.clone()),

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
+use utoipa::IntoParams;
 
 use super::listen::ToolListSubscription;
 use super::message::{self, Message};
@@ -31,10 +32,11 @@ use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
 use crate::http::memory::Reservation;
 use crate::http::problem::{ApiError, Problem};
+use crate::http::query::QueryParams;
 use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpSessionResponses};
 use crate::http::state::AppState;
 use crate::http::{body, request_id, run_id};
-use crate::mcp::{McpPeer, Toolset};
+use crate::mcp::McpPeer;
 use crate::registry::Registry;
 use crate::telemetry::McpSpan;
 
@@ -78,6 +80,15 @@ fn is_valid_initialize(message: &Message) -> bool {
         .is_some_and(|params| InitializeRequestParams::deserialize(params).is_ok())
 }
 
+/// The query of `/mcp`.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct McpQuery {
+    /// Only the tools with this tag.
+    tag: Option<String>,
+}
+
 /// Speak MCP.
 ///
 /// Streamable HTTP, versions 2026-07-28 (stateless) and 2025-11-25, 2025-06-18 and 2025-03-26
@@ -89,7 +100,7 @@ fn is_valid_initialize(message: &Message) -> bool {
     params(
         ("mcp-session-id" = Option<String>, Header, description = "The session, until 2025-11-25; `initialize` starts one."),
         ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18."),
-        run_id::RunIdHeader),
+        run_id::RunIdHeader, McpQuery),
     responses(CommonResponses, AuthResponses, BodyResponses, McpSessionResponses,
     (status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 202, description = "The notification was accepted"),
@@ -106,18 +117,21 @@ pub(in crate::http) async fn post(
     State(state): State<AppState>,
     authenticated: Authenticated,
     request_id: Option<Extension<RequestId>>,
+    QueryParams(McpQuery { tag }): QueryParams<McpQuery>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    answer_post(state, authenticated, request_id, request, None).await
+    let tag = tag.map(Into::into);
+    answer_post(state, authenticated, request_id, request, (tag, false)).await
 }
 
-/// Answers one message. `toolset` is set for a client of MCP Toolbox.
+/// Answers one message about all tools or those with a tag. The flag is set for a client of MCP
+/// Toolbox.
 pub(super) async fn answer_post(
     state: AppState,
     Authenticated { caller, catalog }: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
-    toolset: Option<Toolset>,
+    (tag, is_toolbox): (Option<Arc<str>>, bool),
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
     let (parts, body) = request.into_parts();
@@ -148,7 +162,8 @@ pub(super) async fn answer_post(
         keep_alive: Some(Arc::new(reserved.clone())),
         protocol_version: header_text(&parts.headers, VERSION_HEADER),
         transport: "tcp",
-        toolset,
+        tag,
+        is_toolbox,
         ..McpPeer::operator()
     };
     let call = stateless::StatelessCall::from_message(
@@ -224,7 +239,7 @@ async fn answer_message(
             Some("initialize") if !is_modern(&parts.headers) && !is_valid_initialize(&message) => {
                 Ok(message::invalid_initialize(message.id))
             }
-            Some("initialize") if peer.toolset.is_none() => {
+            Some("initialize") if !peer.is_toolbox => {
                 peer.stream_end_disconnects = false;
                 open_session(service.clone(), parts, body, peer).await
             }
@@ -236,10 +251,10 @@ async fn answer_message(
                     &parts.headers,
                     &peer.caller,
                 );
-                if peer.toolset.is_none()
+                if !peer.is_toolbox
                     && let Some(plain) = ToolListSubscription::read(&parts.headers, &message)
                 {
-                    let snapshot = service.handler.list_snapshot(&peer.caller);
+                    let snapshot = service.handler.list_snapshot(&peer);
                     return Ok(plain.stream(snapshot, end, slot));
                 }
                 let response = service.forward_to_rmcp(parts, body, peer).await;
@@ -283,7 +298,7 @@ async fn answer_message(
 /// The stream of a session (until 2025-11-25): `notifications/tools/list_changed`. Since
 /// 2026-07-28, clients post `subscriptions/listen` instead.
 #[utoipa::path(get, operation_id = "mcp_stream", path = "/mcp", tag = "mcp",
-    params(("mcp-session-id" = String, Header, description = "The session")),
+    params(("mcp-session-id" = String, Header, description = "The session"), McpQuery),
     responses(CommonResponses, AuthResponses, McpSessionResponses,
     (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
     (status = 400, description = "The header with the session is missing", body = JsonRpcError, content_type = "application/json"),
@@ -294,6 +309,7 @@ async fn answer_message(
 pub(in crate::http) async fn get(
     State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
+    QueryParams(McpQuery { tag }): QueryParams<McpQuery>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
@@ -303,6 +319,7 @@ pub(in crate::http) async fn get(
     }
     let peer = McpPeer {
         caller,
+        tag: tag.map(Into::into),
         ..McpPeer::operator()
     };
     let id = session_id(&parts.headers).filter(|_| !is_modern(&parts.headers));
@@ -342,7 +359,7 @@ pub(in crate::http) async fn get(
 ///
 /// The `on_disconnect` of each tool decides whether its calls in flight continue or end.
 #[utoipa::path(delete, operation_id = "end_mcp_session", path = "/mcp", tag = "mcp",
-    params(("mcp-session-id" = String, Header, description = "The session")),
+    params(("mcp-session-id" = String, Header, description = "The session"), McpQuery),
     responses(CommonResponses, AuthResponses, McpSessionResponses,
     (status = 204, description = "The session has ended"),
     (status = 400, description = "The header with the session is missing", body = JsonRpcError, content_type = "application/json"),
@@ -352,6 +369,7 @@ pub(in crate::http) async fn get(
 pub(in crate::http) async fn delete(
     State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
+    _query: QueryParams<McpQuery>,
     request: Request,
 ) -> Response {
     let service = &state.mcp;

@@ -3,6 +3,8 @@
 //! These clients accept any type of answer, read it as JSON, and expect no session in the versions
 //! until 2025-11-25. Without the setting there are no such routes.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::ACCEPT;
@@ -16,7 +18,6 @@ use crate::http::auth::Authenticated;
 use crate::http::body::PathPart;
 use crate::http::problem::ApiError;
 use crate::http::state::AppState;
-use crate::mcp::Toolset;
 
 /// What rmcp requires of a client.
 const BOTH_TYPES: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -28,8 +29,7 @@ pub(in crate::http) async fn post_all(
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let toolset = Toolset { tag: None };
-    answer(state, authenticated, request_id, request, toolset).await
+    answer(state, authenticated, request_id, request, None).await
 }
 
 /// Answers one message about the tools with a tag.
@@ -40,10 +40,8 @@ pub(in crate::http) async fn post_toolset(
     request_id: Option<Extension<RequestId>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let toolset = Toolset {
-        tag: Some(tag.into()),
-    };
-    answer(state, authenticated, request_id, request, toolset).await
+    let tag = Some(tag.into());
+    answer(state, authenticated, request_id, request, tag).await
 }
 
 async fn answer(
@@ -51,14 +49,14 @@ async fn answer(
     authenticated: Authenticated,
     request_id: Option<Extension<RequestId>>,
     mut request: Request,
-    toolset: Toolset,
+    tag: Option<Arc<str>>,
 ) -> Result<Response, ApiError> {
     let headers = request.headers_mut();
     headers.remove(SESSION_HEADER);
     if accepts_anything(headers) {
         headers.insert(ACCEPT, BOTH_TYPES);
     }
-    answer_post(state, authenticated, request_id, request, Some(toolset)).await
+    answer_post(state, authenticated, request_id, request, (tag, true)).await
 }
 
 fn accepts_anything(headers: &HeaderMap) -> bool {
