@@ -129,6 +129,7 @@ impl StartupBanner {
             hosts = self.hosts,
             origins = self.origins,
             limits = self.limits,
+            console = format!("{}/", self.url()),
             docs = format!("{}/docs", self.url()),
             metrics = format!("{}/metrics", self.url()),
             r#try = self.demo.then(|| self.example_command()),
@@ -180,6 +181,7 @@ impl Display for StartupBanner {
         writeln!(f, "  open     {}", self.open)?;
         writeln!(f, "  hosts    {}; origins: {}", self.hosts, self.origins)?;
         writeln!(f, "  limits   {}", self.limits)?;
+        writeln!(f, "  console  {url}/")?;
         writeln!(f, "  see      {url}/docs and {url}/metrics")?;
         if self.demo {
             let intro = "No manifest: serving the built-in demo tools. Try";

@@ -142,13 +142,14 @@ impl Catalog {
     /// Names that an unknown name probably means, the most probable first. Only tools that this
     /// caller may use.
     pub fn did_you_mean(&self, name: &str, caller: &Caller) -> Vec<String> {
-        let like = self
-            .spellings
-            .similar_tools(name, |tool| self.is_allowed_tool(tool, caller));
-        like.into_iter()
-            .take(MAX_SUGGESTIONS)
-            .map(|(_, real)| real.to_string())
-            .collect()
+        let usable = |tool: &ToolName| self.is_allowed_tool(tool, caller);
+        let similar = self.spellings.similar_tools(name, usable);
+        let mut meant: Vec<&ToolName> = similar.into_iter().map(|(_, tool)| tool).collect();
+        if meant.is_empty() {
+            meant = self.spellings.tools_beginning_with(name, usable);
+        }
+        let meant = meant.into_iter().take(MAX_SUGGESTIONS);
+        meant.map(ToString::to_string).collect()
     }
 
     /// A tool other than `own` that has another spelling of this name. With two such tools, a

@@ -1,13 +1,16 @@
-//! `toolcrib tools`: the tools that a manifest declares, for people and in the formats of APIs.
+//! `toolcrib tools`: the tools that a manifest declares, or those of a running server, for people and
+//! in the formats of APIs.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 
 use super::Failure;
+use super::client::{Client, ServerArgs};
 use super::findings::print_findings;
 use super::manifest_file::{ManifestArg, log_demo};
 use super::output::{is_terminal, print_json, print_note, print_table};
+use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::app::{self, DeclaredTools};
 use crate::call::CallSettings;
@@ -16,11 +19,21 @@ use crate::formats::{self, Format, ListedTool, NameRules};
 use crate::http;
 use crate::tools::{OwnPorts, Tool, builtin};
 
+const COLUMNS: [(&str, Content); 5] = [
+    ("TOOL", Content::Name),
+    ("KIND", Content::Word),
+    ("EFFECT", Content::Word),
+    ("STATE", Content::Word),
+    ("DESCRIPTION", Content::Prose),
+];
+
 /// Arguments of `tools`.
 #[derive(clap::Args)]
 pub(super) struct ToolsArgs {
     #[command(flatten)]
     manifest: ManifestArg,
+    #[command(flatten)]
+    server: ServerArgs,
     /// A table, JSON, or the API whose shape to print. By default, a table on a terminal and JSON
     /// elsewhere.
     #[arg(long, value_enum)]
@@ -63,6 +76,13 @@ impl ValueEnum for ToolsFormat {
 }
 
 pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<(), Failure> {
+    let format = args.format.unwrap_or(match is_terminal() {
+        true => ToolsFormat::Table,
+        false => ToolsFormat::Json,
+    });
+    if let Some(client) = args.server.client()? {
+        return print_tools_of_server(&client, format, environment).await;
+    }
     let DeclaredTools {
         mut tools,
         calls,
@@ -83,12 +103,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
         }
     };
     tools.sort_by(|a, b| a.name().cmp(b.name()));
-    let native = if is_terminal() {
-        ToolsFormat::Table
-    } else {
-        ToolsFormat::Json
-    };
-    match args.format.unwrap_or(native) {
+    match format {
         ToolsFormat::Table => print_table(&build_table(&tools), "no tools", environment),
         ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(&tools)),
         ToolsFormat::Api(format) => {
@@ -112,19 +127,49 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
     fail_on_faults(faults)
 }
 
+async fn print_tools_of_server(
+    client: &Client,
+    format: ToolsFormat,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    let is_for_people = format == ToolsFormat::Table;
+    let path = match format {
+        ToolsFormat::Table | ToolsFormat::Json => "/tools".to_owned(),
+        ToolsFormat::Api(format) => format!("/tools?format={}", format.as_str()),
+    };
+    let answer = client.get(&path).await?;
+    print_answer(answer, is_for_people, |answer| match is_for_people {
+        true => print_table(&build_table_of_answer(answer), "no tools", environment),
+        false => print_json(answer),
+    })
+}
+
+fn build_table_of_answer(answer: &Value) -> Table {
+    let mut table = Table::new(&COLUMNS);
+    for tool in answer["tools"].as_array().into_iter().flatten() {
+        let text = |key: &str| tool[key].as_str().unwrap_or_default().to_owned();
+        let state = match tool["available"] == json!(false) {
+            true => "not available",
+            false => "",
+        };
+        table.add_row([
+            text("name"),
+            text("kind"),
+            text("effect"),
+            state.to_owned(),
+            text("description"),
+        ]);
+    }
+    table
+}
+
 fn native_list(tools: &[Tool]) -> Value {
     let tools: Vec<http::DeclaredTool<'_>> = tools.iter().map(http::DeclaredTool::from).collect();
     json!({"tools": tools, "next_cursor": null})
 }
 
 fn build_table(tools: &[Tool]) -> Table {
-    let mut table = Table::new(&[
-        ("TOOL", Content::Name),
-        ("KIND", Content::Word),
-        ("EFFECT", Content::Word),
-        ("STATE", Content::Word),
-        ("DESCRIPTION", Content::Prose),
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for tool in tools {
         let state = match tool {
             _ if tool.quarantined => "quarantined",

@@ -35,6 +35,12 @@ impl Format {
         ("mcp", Self::Mcp),
     ];
 
+    /// The name of the format.
+    pub fn as_str(self) -> &'static str {
+        let named = Self::ALL.into_iter().find(|(_, format)| *format == self);
+        named.map_or("native", |(name, _)| name)
+    }
+
     /// The format with that name.
     pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL

@@ -7,6 +7,9 @@ use crate::call::request_fields::CallOptions;
 use crate::call::{JsonObject, json as strict};
 use crate::text::suggest;
 
+/// The names that other APIs give to `arguments`.
+const OTHER_NAMES: [&str; 5] = ["input", "args", "parameters", "params", "inputs"];
+
 /// The body of `POST /tools/{name}/invoke`; [`documented::InvokeRequest`](super::documented::InvokeRequest) documents it.
 #[derive(Debug)]
 pub(super) struct InvokeRequest {
@@ -45,6 +48,11 @@ impl InvokeRequest {
                     {
                         return Err(malformed(format!(
                             "unknown field `{other}`, did you mean `{near}`?"
+                        )));
+                    }
+                    if OTHER_NAMES.contains(&other) {
+                        return Err(malformed(format!(
+                            "unknown field `{other}`: the field with a tool's arguments is `arguments`"
                         )));
                     }
                     return Err(malformed(format!(

@@ -686,7 +686,7 @@ mod tests {
             ]
         );
         let tools = module(
-            ", prefix: w_, tools: {f: {effect: read}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
+            ", prefix: w_, tools: {f: {effect: read, limits: {calls: 9, per: day}}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
         );
         let found = check_rules(&tools);
         for expected in [

@@ -227,6 +227,17 @@ pub(super) fn explain_omitted_values(
     }
 }
 
+/// Whether the text at this path is sent as a header, which often holds a credential.
+fn is_header_value(own: &str) -> bool {
+    own.split('.').rev().nth(1) == Some("headers")
+}
+
+fn is_variable_name(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 impl<'a> References<'a> {
     /// Replaces references without declared variables.
     pub(super) fn new(
@@ -437,6 +448,12 @@ impl<'a> References<'a> {
                         caller_references::resolve(name, self.entry_kind, own, self.callers);
                     text_kind.embed_value(&out, "").map_err(invalid)?;
                     out.push_str(&reference.map_err(|message| (Rule::Invalid, message))?);
+                }
+                None if is_header_value(own) && is_variable_name(inside) => {
+                    return Err((
+                        Rule::Invalid,
+                        format!("`${{{inside}}}` is not a reference: write `${{env:{inside}}}`"),
+                    ));
                 }
                 _ => {
                     warning = Some(format!(

@@ -60,6 +60,7 @@ rules! {
     UnusedParameter "unused-parameter" "a parameter whose value goes nowhere",
     WritingRead "writing-read" "a tool with effect: read whose request changes something",
     ShellVariable "shell-variable" "a `$NAME` that stays as it is: references are ${env:NAME}",
+    ShellSyntax "shell-syntax" "hint: an argument such as `|` that only a shell understands",
     NoTools "no-tools" "a manifest without tools",
     // Policies.
     Ineffective "ineffective" "a setting that cannot take effect",
@@ -67,7 +68,7 @@ rules! {
     CrowdedDeadline "crowded-deadline" "hint: attempts that do not fit into the deadline",
     GreedyTool "greedy-tool" "hint: a tool that may use all of server.max_in_flight",
     MemoryApproval "memory-approval" "hint: calls that wait for approval in memory only, and expire at a restart",
-    UncachedRead "uncached-read" "hint: a read tool whose results are not cached",
+    UncachedRead "uncached-read" "hint: a read tool with a limit whose results are not cached",
     UnusedContext "unused-context" "a context field that the tool declares and does not use",
     SharedContext "shared-context" "a cache key that lacks context fields of the tool",
     // Secrets.

@@ -45,7 +45,7 @@ mod tests {
     fn uncached_reads(tools: usize) -> Vec<Finding> {
         let tool = |at: usize| {
             format!(
-                "  rows_{at}: {{kind: command, description: Counts the rows of table {at}., effect: read, command: [/bin/true]}}\n"
+                "  rows_{at}: {{kind: command, description: Counts the rows of table {at}., effect: read, limits: {{calls: 9, per: day}}, command: [/bin/true]}}\n"
             )
         };
         let mut findings = check_text(&format!(
@@ -63,8 +63,8 @@ mod tests {
         assert_eq!(
             summarize_findings(&findings, false),
             [
-                "hint: 4 times: results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves \
-                 further calls [uncached-read] (--hints lists them)"
+                "hint: 4 times: calls are limited, and results are not cached; if a result stays valid for a while, cache: \
+                 {ttl: 5m} answers further calls at no cost [uncached-read] (--hints lists them)"
             ]
         );
         assert_eq!(summarize_findings(&findings, true).len(), 4);

@@ -505,6 +505,15 @@ impl ToolReader<'_> {
 
 fn unknown_kind_message(value: &Value) -> String {
     let (word, known) = (to_flow(value), kinds::MANIFEST_KINDS.map(Kind::as_str));
+    let of_other_word = match word.as_str() {
+        "postgres" | "postgresql" | "sqlite" | "database" | "db" => Some(Kind::Sql),
+        "shell" | "bash" | "sh" | "exec" | "script" | "program" => Some(Kind::Command),
+        "rest" | "api" | "url" => Some(Kind::Http),
+        _ => None,
+    };
+    if let Some(kind) = of_other_word {
+        return format!("unknown kind {word}: write `kind: {}`", kind.as_str());
+    }
     match suggest::closest_name(&word, known, suggest::MIN_HINT_RATIO) {
         Some(near) => format!("unknown kind {word}, did you mean {near}?"),
         None => format!("unknown kind {word}; there are {}", known.join(", ")),

@@ -13,6 +13,8 @@ use crate::text::suggest;
 const MAX_LISTED: usize = 20;
 /// Maximum number of characters of a quoted description, constant or pattern.
 const MAX_QUOTE: usize = 300;
+/// Longest string that is quoted as a value that is none of the allowed ones, in bytes.
+const MAX_SHORT_TEXT: usize = 40;
 /// Bytes of all violations together. Beyond this, no further violation is explained.
 const MAX_BYTES: usize = 64 << 10;
 
@@ -175,7 +177,10 @@ fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
     let is = describe_value(found, quotes);
     match error.kind() {
         Kind::Type { kind } => format!("must be {}, not {is}", describe_types(kind)),
-        Kind::Enum { options } => format!("must be one of {}, not {is}", describe_options(options)),
+        Kind::Enum { options } => {
+            let is = short_text(found).filter(|_| quotes).unwrap_or(is);
+            format!("must be one of {}, not {is}", describe_options(options))
+        }
         Kind::Constant { expected_value } => format!(
             "must be {}, not {is}",
             abbreviate(&expected_value.to_string())
@@ -253,8 +258,8 @@ fn describe_types(kind: &TypeKind) -> String {
     }
 }
 
-/// Numbers, booleans and null are quoted, because that helps. Strings are never quoted, because
-/// they may contain anything.
+/// Numbers, booleans and null are quoted, because that helps. Strings are not quoted, because they
+/// may contain anything.
 fn describe_value(value: &Value, quotes: bool) -> String {
     match value {
         Value::Number(_) if !quotes => "this number".into(),
@@ -264,6 +269,13 @@ fn describe_value(value: &Value, quotes: bool) -> String {
         Value::Array(_) => "an array".into(),
         Value::Object(_) => "an object".into(),
     }
+}
+
+/// A short string without control characters, quoted. Beside the allowed words it shows the slip.
+fn short_text(value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    let is_short = text.len() <= MAX_SHORT_TEXT && !text.contains(char::is_control);
+    is_short.then(|| value.to_string())
 }
 
 fn describe_options(options: &Value) -> String {

@@ -103,7 +103,7 @@ fn violations_describe_the_expected_value() {
     messages.sort_unstable();
     let options: Vec<String> = (0..20).map(|n| format!("\"o{n}\"")).collect();
     let many = format!(
-        "`many` must be one of {}, … (25 in all), not this string.",
+        "`many` must be one of {}, … (25 in all), not \"k\".",
         options.join(", ")
     );
     assert_eq!(
@@ -127,7 +127,7 @@ fn violations_describe_the_expected_value() {
             "`must` is required (integer: How many).",
             "`never` is not allowed here.",
             "`not` {\"type\":\"null\"} is not allowed for value.",
-            "`one` must be one of \"c\", 1, not this string.",
+            "`one` must be one of \"c\", 1, not \"k\".",
             "`same` must be {\"a\":[1]}, not an object.",
             "`set` must not hold the same item twice.",
             "`short` must have at most 2 characters.",

@@ -355,6 +355,11 @@ impl<'s> Check<'s> {
         option: &Alternative<'s>,
         value: &Value,
     ) -> String {
+        // `yes` stands for true or false where that is one of the alternatives.
+        let flag = expected.options.iter().find(|option| {
+            option.kind() == Some("boolean") && self.corrected(option, "boolean", value).is_some()
+        });
+        let option = flag.unwrap_or(option);
         let kind = option.kind().unwrap_or("string");
         let noun = match kind {
             "object" => "a map",

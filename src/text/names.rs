@@ -5,7 +5,7 @@
 //! names a server (`mcp__github__create_issue`) identifies the tool, so it is not removed. An alias
 //! helps there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::ToolName;
 use crate::text::suggest;
@@ -106,6 +106,26 @@ impl Spellings {
             (!tools.is_empty()).then_some(tools)
         };
         normal_forms(requested).find_map(found).unwrap_or_default()
+    }
+
+    /// The tools with a name that begins with the text, in the order of their names. A text of one or
+    /// two characters means nothing.
+    pub fn tools_beginning_with(
+        &self,
+        requested: &str,
+        usable: impl Fn(&ToolName) -> bool,
+    ) -> Vec<&ToolName> {
+        let beginning = normalize_name(requested);
+        if beginning.len() < 3 {
+            return Vec::new();
+        }
+        let range = self.0.range(beginning.clone()..);
+        let tools = range
+            .take_while(|(form, _)| form.starts_with(&beginning))
+            .flat_map(|(_, tools)| tools)
+            .filter(|tool| usable(tool));
+        let found: BTreeSet<&ToolName> = tools.collect();
+        found.into_iter().collect()
     }
 
     /// The tools with a name similar enough to the text, the most similar first, each with its
@@ -250,5 +270,15 @@ mod tests {
         };
         assert_eq!(found("functions.Get-Weathers"), ["a", "b"]);
         assert_eq!(found("frobnicate"), [""; 0]);
+        let beginning = |text| spellings.tools_beginning_with(text, |_| true).len();
+        assert_eq!(
+            [
+                beginning("Get_W"),
+                beginning("got-"),
+                beginning("ge"),
+                beginning("weather")
+            ],
+            [1, 1, 0, 0]
+        );
     }
 }

@@ -163,7 +163,15 @@ def test_unknown_top_level_field_is_refused(crib, body):
     assert "arguments" in error["detail"] + text_of(error), error
 
 
+@pytest.mark.parametrize("field", ["input", "args", "parameters"])
+def test_other_names_of_the_arguments_are_explained(crib, field):
+    """As other APIs name them. Wrapping the field would be wrong advice."""
+    error = problem(send(crib, json.dumps({field: {"expression": "6*7"}})), 400, "invalid_request")
+    assert error["detail"] == f"unknown field `{field}`: the field with a tool's arguments is `arguments`", error
+
+
 def test_unknown_tool_gets_suggestions(crib):
+    assert problem(send(crib, '{"arguments": {}}', "calc"), 404, "unknown_tool")["did_you_mean"] == ["calculator"]
     error = problem(send(crib, '{"arguments": {}}', "get_wether"), 404, "unknown_tool")
     assert error["did_you_mean"] == ["get_weather"] and "get_weather" in text_of(error), error
     error = problem(send(crib, '{"arguments": {}}', "zzzzqqqq"), 404, "unknown_tool")

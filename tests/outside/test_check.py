@@ -69,7 +69,7 @@ def test_clean_manifest_has_no_findings(tmp_path):
     ("type: string, ", "type: string, minLength: 5, maxLength: 4, ", "contradiction", "parameters.table.minLength", "warning"),
     ("type: string, ", "type: string, minimum: 5, ", "stray-keyword", "parameters.table.minimum", "warning"),
     ("type: string, ", "type: string, examples: [5], ", "unfit-value", "parameters.table.examples", "warning"),
-    ("    cache: {ttl: 5m}\n", "", "uncached-read", "effect", "hint"),
+    ("    cache: {ttl: 5m}\n", "    limits: {calls: 5, per: day}\n", "uncached-read", "effect", "hint"),
     ("    cache: {ttl: 5m}\n", "    timeout: 30s\n    deadline: 5s\n    cache: {ttl: 5m}\n", "ineffective", "timeout", "warning"),
     ("    cache: {ttl: 5m}\n", "    limits: [{calls: 5, per: minute}, {calls: 5, per: day}]\n    cache: {ttl: 5m}\n", "idle-limit", "limits.0", "warning"),
     ("    effect: read\n    cache: {ttl: 5m}\n", "    retry: {attempts: 3}\n", "ineffective", "retry", "warning"),

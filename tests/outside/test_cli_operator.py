@@ -79,3 +79,52 @@ def test_keys_are_sent(start, tmp_path):
     assert refused.returncode == 1 and json.loads(refused.stdout)["status"] == 401, refused
     assert cli("purge", "--server", crib.base, "--key", key, cwd=tmp_path).returncode == 0
     assert cli("purge", cwd=tmp_path, env={"TOOLCRIB_SERVER": crib.base, "TOOLCRIB_KEY": key}).returncode == 0
+
+
+def test_waiting_call_is_decided_by_the_end_of_its_id(start, tmp_path):
+    pay = sh("echo paid", effect="write", approval={"wait": "1ms"})
+    crib = start({"tools": {"pay": pay}})
+    waiting = crib.invoke("pay").json["invocation_id"]
+    short = cli("approvals", "approve", waiting[-11:], "--server", crib.base, cwd=tmp_path)
+    assert short.returncode == 64 and "is too short" in short.stderr, short
+    other = cli("approvals", "deny", "0" * 12, "--server", crib.base, cwd=tmp_path)
+    assert other.returncode == 1 and "no waiting call has an id that ends with" in other.stderr, other
+    done = cli("approvals", "approve", waiting[-12:], "--server", crib.base, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["invocation_id"] == waiting, done
+
+
+def test_tools_of_a_running_service_are_printed(start, tmp_path):
+    crib = start({"tools": {"greet": sh("echo hello", effect="read")}})
+    done = cli("tools", "--server", crib.base, cwd=tmp_path)
+    assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["greet"], done
+    table = cli("tools", "--server", crib.base, "--format", "table", cwd=tmp_path).stdout.splitlines()
+    assert table[0].split() == ["TOOL", "KIND", "EFFECT", "DESCRIPTION"] and table[1].split()[:3] == ["greet", "command", "read"], table
+    openai = json.loads(cli("tools", "--server", crib.base, "--format", "openai", cwd=tmp_path).stdout)
+    assert openai[0]["function"]["name"] == "greet", openai
+
+
+def test_calls_are_filtered_by_states_kind_and_text(start, tmp_path):
+    """What failed, and why: over HTTP, by the command line, and in the file."""
+    say = lambda script, **policy: sh(script, effect="read", **policy)
+    crib = start({"tools": {"fine": say("echo all well"), "breaks": say("echo no paper in the printer >&2; exit 3"),
+                            "slow": say("exec sleep 60", timeout="100ms")}})
+    for name in ("fine", "breaks", "slow"):
+        crib.invoke(name)
+    crib.invoke("fine", {"unknown": 1})
+    names = lambda query: sorted(row["tool"] for row in crib.rows(query))
+    assert names("state=failed,timed_out") == ["breaks", "slow"]
+    assert names("kind=invalid_arguments") == ["fine"] and names("kind=attempt_timed_out") == ["slow"]
+    assert names("q=NO%20paper") == ["breaks"] and names("q=within") == ["slow"] and len(names("q=fine")) == 2
+    assert names("until=1h") == [] and names("since=1h&until=2999-01-01T00:00:00Z&state=failed") == ["breaks"]
+    assert "no paper in the printer" in crib.rows("q=paper")[0]["detail"]
+    for query, words in (("state=failed,nope", "`nope` is not known here"), ("kind=nope", "`nope` is not known here"), ("until=nope", "until is a time")):
+        assert words in problem(crib.get(f"/invocations?{query}"), 400, "invalid_request")["detail"]
+    assert all("printer" not in line for line in crib.log().splitlines() if "toolcrib::call" in line)
+    options = ("--state", "failed,timed_out", "--q", "paper", "--since", "1h", "--until", "2999-01-01T00:00:00Z")
+    for place in (("--server", crib.base), ("--ledger", str(crib.folder / "toolcrib.db"))):
+        shown = json.loads(cli("invocations", *place, *options, cwd=tmp_path).stdout)["invocations"]
+        assert [row["tool"] for row in shown] == ["breaks"], shown
+        shown = json.loads(cli("invocations", *place, "--kind", "attempt_timed_out", cwd=tmp_path).stdout)["invocations"]
+        assert [row["tool"] for row in shown] == ["slow"], shown
+    wrong = cli("invocations", "--state", "failed,nope", cwd=tmp_path)
+    assert wrong.returncode == 64 and "there is no state `nope`" in wrong.stderr, wrong

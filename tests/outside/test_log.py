@@ -173,7 +173,7 @@ def test_terminal_gets_coloured_text(tmp_path):
     assert "\x1b[32m" in shown and "\x1b[2J" not in shown, "our colours, nobody else's control codes"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     for word in ("Toolcrib ", "\n  tools    6 (6 native)\n", "\n  ledger   sqlite ", "\n  callers  none\n", "\n  open     everything, to every client",
-                 "\n  limits   ", "/docs and http", "\n  curl -s http://127.0.0.1:"):
+                 "\n  limits   ", "\n  console  http://127.0.0.1:", "/docs and http", "\n  curl -s http://127.0.0.1:"):
         assert word in plain, (word, plain)
     found = re.findall(r"^\S+Z +INFO toolcrib::call: calculator (\w+) in [\d.]+ ms( kind=\w+)?(?: detail=\"[^\"]*\")? caller=\"anonymous\"", plain, re.M)
     assert found == [("succeeded", ""), ("refused", " kind=invalid_arguments")], plain

@@ -205,6 +205,14 @@ def test_call_runs_module_tools_in_process(folder):
     assert cli("call", "calculator", '{"expression": "6*7"}', cwd=folder).returncode == 0
 
 
+def test_call_does_not_wait_for_other_sources(folder):
+    """The module needs a minute. The tool of the manifest is called at once."""
+    write_module(folder, "import time\ntime.sleep(60)\n" + HELLO)
+    began = now()
+    assert cli("call", "calculator", '{"expression": "6*7"}', cwd=folder).returncode == 0
+    assert elapsed(began) < 30
+
+
 def test_check_runs_no_module_code(folder):
     """Files are looked for; what is in them is not."""
     write_module(folder, "open('ran', 'w').close()\nraise SystemExit(9)\n")

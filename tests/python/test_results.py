@@ -295,6 +295,27 @@ def test_yields_are_progress_and_last_result(workshop):
     assert worker.watch("odd")[0] == ["<class 'object'>", None]
 
 
+REPORTS = """
+def crawl():
+    yield {"progress": 1, "total": 2}
+    yield {"progress": 2, "total": 2}
+    yield {"crawled": 2}
+async def acrawl():
+    yield {"progress": 1}
+    yield {"found": "a"}
+    yield {"progress": 2}
+    yield {"crawled": 2}
+"""
+
+
+def test_last_value_after_reports_is_only_the_result(workshop):
+    worker, _ = workshop.load(REPORTS, functions=["crawl", "acrawl"])
+    seen, end = worker.watch("crawl")
+    assert seen == [{"progress": 1, "total": 2}, {"progress": 2, "total": 2}] and end["structured_content"] == {"crawled": 2}
+    seen, end = worker.watch("acrawl")
+    assert seen == [{"progress": 1}, {"found": "a"}, {"progress": 2}] and end["structured_content"] == {"crawled": 2}
+
+
 def test_unwatched_call_sends_no_progress(workshop):
     worker, _ = workshop.load(GENERATORS, functions=NAMES)
     assert worker.call("steps", {"n": 3})["structured_content"] == {"step": 2}

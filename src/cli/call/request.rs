@@ -103,7 +103,10 @@ impl CallRequest {
     ) -> Result<(Value, bool), Failure> {
         let registry = app.registry().clone();
         let work = async {
-            app.wait_for_sources().await;
+            match &self {
+                Self::Tool { name, .. } => wait_for_tool(&app, name).await,
+                Self::Message { .. } => app.wait_for_sources().await,
+            }
             for source in app.sources() {
                 if let Some(fault) = source.fault {
                     print_note(&format!("source `{}` failed: {fault}", source.name));
@@ -136,6 +139,25 @@ impl CallRequest {
                 stopped?;
                 Err(Failure::Failed("toolcrib: stopped".into()))
             }
+        }
+    }
+}
+
+/// Waits until the tool of this name can be called, or every source was listed. A tool that calls
+/// other tools needs these, too.
+async fn wait_for_tool(app: &App, name: &str) {
+    let registry = app.registry();
+    let mut changes = registry.watch_changes();
+    let is_there = || {
+        let entry = registry.get(name);
+        entry.is_some_and(|entry| entry.is_available() && !entry.rules.runner.calls_tools())
+    };
+    let all_listed = app.wait_for_sources();
+    tokio::pin!(all_listed);
+    while !is_there() {
+        tokio::select! {
+            () = &mut all_listed => return,
+            changed = changes.changed() => if changed.is_err() { return },
         }
     }
 }

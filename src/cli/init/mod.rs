@@ -61,7 +61,7 @@ fn write_files(folder: &Path) -> Result<Vec<String>, Failure> {
     let next = [
         "toolcrib check",
         "toolcrib call word_count text=\"to be or not to be\"",
-        "toolcrib serve",
+        "toolcrib serve          # then open the console: http://127.0.0.1:7411/",
     ];
     lines.push(format!("\nNext:\n  {}", next.join("\n  ")));
     Ok(lines)

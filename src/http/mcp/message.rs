@@ -129,6 +129,14 @@ pub(super) fn error_response(status: StatusCode, id: &Value, error: &ErrorData) 
         .into_response()
 }
 
+/// The answer to a browser, which a person has sent here.
+pub(super) fn not_a_page() -> Response {
+    let text = "this is the address for MCP clients, not a page: enter it in the settings of a client. The console of this \
+                service is at /, and its operations are at /docs";
+    let error = ErrorData::invalid_request(text, None);
+    error_response(StatusCode::NOT_ACCEPTABLE, &Value::Null, &error)
+}
+
 /// There is no such session, or another caller owns it. Both get the same answer, so that a caller
 /// cannot find out which ids exist.
 pub(super) fn session_not_found(id: Option<Value>) -> Response {

@@ -65,6 +65,12 @@ fn opens_stream(parts: &Parts) -> bool {
     parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts)
 }
 
+/// Whether the client is a browser that shows pages.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let types = headers.get(ACCEPT).map(HeaderValue::as_bytes);
+    types.is_some_and(|types| types.starts_with(b"text/html"))
+}
+
 /// The name of a header that occurs more than once but must not.
 fn find_duplicate_header(headers: &HeaderMap) -> Option<&'static str> {
     [VERSION_HEADER, SESSION_HEADER]
@@ -316,6 +322,9 @@ pub(in crate::http) async fn get(
     let (parts, _) = request.into_parts();
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, None));
+    }
+    if wants_page(&parts.headers) {
+        return Ok(message::not_a_page());
     }
     let peer = McpPeer {
         caller,

@@ -104,6 +104,7 @@ fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
     secrets::check_literals(&tool.entry, &entry_path, lints);
     secrets::check_unused_variables(tool, &entry_path, lints);
     policy::check_tool_policy(tool, &entry_path, lints);
+    policy::check_shell_syntax(tool, &entry_path, lints);
     context::check_context(tool, &entry_path, lints);
 }
 

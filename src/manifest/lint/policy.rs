@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{Lints, limits};
 use crate::call::units::HumanDuration;
 use crate::call::{Capture, Effect, Kind};
 use crate::manifest::finding::Location;
-use crate::manifest::node::Node;
+use crate::manifest::node::{Data, Node};
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::schema;
@@ -59,17 +61,39 @@ pub(super) fn check_tool_policy(parsed: &ParsedTool, entry_path: &str, lints: &m
     }
     // A built-in decides itself whether its results can be cached. A disabled tool has no results.
     let may_cache = policy.effect == Effect::Read && tool.kind != Kind::Native && policy.enabled;
-    if may_cache && policy.cache.is_none() {
+    if may_cache && policy.cache.is_none() && !policy.limits.is_empty() {
         let location =
             find_key(entry, "effect").map_or(&parsed.key.location, |(location, _)| location);
-        let message = "results are not cached; if a result stays valid for a while, cache: {ttl: 5m} saves further \
-                       calls";
+        let message = "calls are limited, and results are not cached; if a result stays valid for a while, cache: \
+                       {ttl: 5m} answers further calls at no cost";
         lints.hint(
             Rule::UncachedRead,
             location,
             format!("{entry_path}.effect"),
             message,
         );
+    }
+}
+
+/// What joins commands in a shell. A tool's program gets it as an argument.
+const SHELL_WORDS: [&str; 9] = ["|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"];
+
+/// Checks that no argument of a command is meant for a shell.
+pub(super) fn check_shell_syntax(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+    let Some(Data::List(command)) = parsed.entry.get("command").map(|node| &node.data) else {
+        return;
+    };
+    for (at, item) in command.iter().enumerate().skip(1) {
+        if let Data::Scalar(Value::String(word)) = &item.data
+            && SHELL_WORDS.contains(&word.as_str())
+        {
+            let message = format!(
+                "no shell reads this, so the program gets `{word}` as an argument; for a pipeline, write \
+                 [sh, -c, \"… {word} …\"] without placeholders in the script"
+            );
+            let path = format!("{entry_path}.command.{at}");
+            lints.hint(Rule::ShellSyntax, &item.location, path, message);
+        }
     }
 }
 
@@ -155,6 +179,22 @@ mod tests {
     use super::super::testing::{finding_lines, tool_findings};
 
     #[test]
+    fn words_for_a_shell_are_hints() {
+        let findings = |command: &str| {
+            let text = format!(
+                "tools:\n  t:\n    kind: command\n    description: Counts the lines of all orders of a day.\n    command: {command}\n"
+            );
+            finding_lines(&text, &[])
+        };
+        assert_eq!(
+            findings("[cat, a.txt, '|', wc, -l]"),
+            ["hint shell-syntax tools.t.command.2 5"]
+        );
+        assert_eq!(findings("[sh, -c, 'cat a.txt | wc -l']"), [""; 0]);
+        assert_eq!(findings("[awk, '-F|', a.txt]"), [""; 0]);
+    }
+
+    #[test]
     fn approvals_in_memory_are_hints() {
         let findings = |more: &str| tool_findings(&format!("    effect: write\n{more}"));
         assert_eq!(findings("    approval: true\n"), [""; 0]);
@@ -166,15 +206,18 @@ mod tests {
 
     #[test]
     fn uncached_read_tools_are_hints() {
+        let limits = "    limits: {calls: 9, per: day}\n";
+        let findings = |keys: &str| tool_findings(&format!("{keys}{limits}"));
         assert_eq!(
-            tool_findings("    effect: read\n"),
+            findings("    effect: read\n"),
             ["hint uncached-read effect 6"]
         );
         assert_eq!(
-            tool_findings("    effect: read\n    cache: {ttl: 5m}\n"),
+            findings("    effect: read\n    cache: {ttl: 5m}\n"),
             [""; 0]
         );
-        assert_eq!(tool_findings("    effect: idempotent\n"), [""; 0]);
+        assert_eq!(findings("    effect: idempotent\n"), [""; 0]);
+        assert_eq!(tool_findings("    effect: read\n"), [""; 0], "no limit");
         assert_eq!(
             finding_lines("tools:\n  calculator: {kind: native}\n", &[]),
             [""; 0]

@@ -140,16 +140,36 @@ def read_call(wire, line, tools):
     return message, Call(message, tool, wire)
 
 
+class Yielded:
+    """The values that a generator yields. They are progress. But after reports such as `{"progress": 1, "total": 2}`, a value of another kind may
+    be the result alone, so it is progress only if a further value follows."""
+
+    def __init__(self, call):
+        self.call, self.last, self.held, self.has_reports = call, NO_VALUE, NO_VALUE, False
+
+    def add(self, value):
+        if self.held is not NO_VALUE:
+            self.call.progress(self.held)
+            self.held = NO_VALUE
+        self.last = value
+        is_report = type(value) is dict and type(value.get("progress")) in (int, float)
+        self.has_reports |= is_report
+        if self.has_reports and not is_report:
+            self.held = value
+        else:
+            self.call.progress(value)
+
+
 def exhaust_generator(generator, call):
-    """The result of a generator: the value that it returns, or else the last one that it yields. Yielded values are progress."""
-    last = NO_VALUE
+    """The result of a generator: the value that it returns, or else the last one that it yields."""
+    yielded = Yielded(call)
     try:
         while True:
             try:
-                last = next(generator)
+                value = next(generator)
             except StopIteration as stop:
-                return last if stop.value is None else stop.value
-            call.progress(last)
+                return yielded.last if stop.value is None else stop.value
+            yielded.add(value)
     finally:
         generator.close()
 
@@ -159,13 +179,13 @@ async def await_value(value, call):
     if isinstance(value, types.GeneratorType):
         return exhaust_generator(value, call)
     if inspect.isasyncgen(value):
-        last = NO_VALUE
+        yielded = Yielded(call)
         try:
-            async for last in value:
-                call.progress(last)
+            async for item in value:
+                yielded.add(item)
         finally:
             await value.aclose()
-        return last
+        return yielded.last
     if inspect.isawaitable(value):
         value = await value
         return await await_value(value, call) if type(value) not in PLAIN_RESULT_TYPES else value
