@@ -6,7 +6,7 @@ import { useData } from "./query";
 import { dark, switchTheme } from "./theme";
 import type { Approval } from "./types";
 import { Icon, type IconName } from "./ui/icons";
-import { IconButton, Loading, Toast } from "./ui/parts";
+import { Empty, IconButton, Loading, Toast } from "./ui/parts";
 import { ApiPage } from "./views/api";
 import { Approvals, useNotification } from "./views/approvals";
 import { CallPage } from "./views/call";
@@ -70,7 +70,8 @@ function View() {
     case "approvals": return <Approvals />;
     case "usage": return <UsageView />;
     case "api": return <ApiPage chosen={id} />;
-    default: return <Now />;
+    case "now": return <Now />;
+    default: return <div class="view"><h1>There is no such page</h1><Empty>Nothing is at <code>#/{view}</code>. <a href={link("now")}>Open Now</a></Empty></div>;
   }
 }
 
@@ -81,7 +82,7 @@ function Shell() {
   const waiting = inbox.data?.approvals ?? [];
   useNotification(waiting);
   const count = waiting.filter((approval) => approval.can_decide).length;
-  const name = view === "api" ? "API" : (VIEWS.find(([path]) => path === view)?.[1] ?? "Now");
+  const name = view === "api" ? "API" : (VIEWS.find(([path]) => path === view)?.[1] ?? "No such page");
   useEffect(() => {
     document.title = `${count ? `(${count}) ` : ""}${name} · Toolcrib`;
   }, [name, count]);

@@ -72,6 +72,9 @@ const STATES: Record<string, string> = {
   cancelled: "cancelled", refused: "refused", unknown: "unknown",
 };
 
+/** A number of things: `1 tool`, `2 tools`. */
+export const count = (many: number, one: string, more = `${one}s`) => `${number(many)} ${many === 1 ? one : more}`;
+
 export const stateWord = (state: string) => STATES[state] ?? state.replaceAll("_", " ");
 export const words = (name: string) => name.replaceAll("_", " ");
 

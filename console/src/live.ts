@@ -58,9 +58,15 @@ function take(name: string, data: string) {
 }
 
 let current: AbortController | null = null;
+let following = false;
+
+// A page in the back/forward cache keeps its connections, of which a browser has six for each service. So its stream ends with it.
+addEventListener("pagehide", () => current?.abort());
+addEventListener("pageshow", (event) => { if (event.persisted && following) void follow(); });
 
 /** Follows the events until the session changes. */
 export async function follow(): Promise<void> {
+  following = true;
   current?.abort();
   const own = (current = new AbortController());
   const wait = (ms: number) => new Promise((done) => setTimeout(done, ms));
@@ -99,6 +105,7 @@ async function poll(signal: AbortSignal) {
 }
 
 export function stopFollowing() {
+  following = false;
   current?.abort();
   connection.value = "connecting";
   progress.value = new Map();

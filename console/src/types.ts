@@ -9,7 +9,7 @@ export interface Session { needs_key: boolean; caller: string | null; admin: boo
 export interface Limit { limit: number; per: string; scope: string; of: "tool" | "caller"; used: number; remaining: number; resets_at: string | null }
 
 export interface Tool {
-  name: string; description: string; input_schema: Obj; output_schema: Obj | null; annotations: Obj; kind: string; origin: string;
+  name: string; description: string; input_schema: Obj; output_schema: Obj | null; annotations: Obj; kind: string; origin: string; source?: string | null;
   effect: string; tags: string[]; aliases: string[]; available: boolean; definition_hash: string;
 }
 

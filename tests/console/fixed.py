@@ -80,9 +80,9 @@ def answer(url):
     if path == "/console/session":
         return {"needs_key": True, "caller": "operator", "admin": True, "version": "1.0.0"}
     if path == "/invocations":
-        rows = TURNS if query.get("run_id") else RUNNING if query.get("state") == "running" else [] if "parent" in query or query.get("state") == "reserved" else RUNNING + CALLS
-        if query.get("state") in ("failed", "timed_out"):
-            rows = [row for row in CALLS if row["state"] == query["state"]]
+        rows = TURNS if query.get("run_id") else [] if "parent" in query else RUNNING + CALLS
+        if query.get("state"):
+            rows = [row for row in rows if row["state"] in query["state"].split(",")]
         return {"invocations": rows, "next_cursor": None}
     if path.startswith("/invocations/"):
         return detail(next(row for row in everything if row["invocation_id"] == path.split("/")[2]))

@@ -1,6 +1,7 @@
 """The console at `/`, as a person uses it, against a service with the tools of a shop's support desk."""
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -397,6 +398,74 @@ def test_operator_switches_purges_and_resets(page, start, tmp_path):
     page.get_by_role("button", name="Purge cache").click()
     page.get_by_text("Its stored results were removed").wait_for()
     assert crib.invoke("order_status", {"order": "A-1001"}).json["meta"]["cache"] == "miss"
+
+
+def test_failures_are_found_by_state_and_text(page, start, tmp_path):
+    """The list tells why a call failed, and a person saves what the filters leave."""
+    crib = open_shop(start, tmp_path)
+    found = fill(crib)
+    visit(page, crib, "calls")
+    rows = page.locator("table.calls tbody tr")
+    page.get_by_label("State").select_option("without success")
+    until(page, "document.querySelectorAll('table.calls tbody tr').length === 2")
+    rows.filter(has_text="there is no order A-7777").wait_for()
+    page.get_by_label("Text").fill("a-7777")
+    until(page, "document.querySelectorAll('table.calls tbody tr').length === 1")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["invocation_id"] for line in lines] == [found["missing"]]
+    page.get_by_role("button", name="Clear").click()
+    until(page, "document.querySelectorAll('table.calls tbody tr').length === 13")
+
+
+def test_tables_are_sorted_and_tools_grouped(page, start, tmp_path):
+    crib = open_shop(start, tmp_path)
+    fill(crib)
+    visit(page, crib, "tools")
+    names = lambda: [row.split("\t")[0].strip() for row in page.locator("table.tools tbody tr").all_inner_texts()]
+    page.locator("table.tools tbody tr").nth(8).wait_for()
+    everything = names()
+    assert everything == sorted(everything)
+    page.get_by_role("button", name="Calls").click()
+    until(page, "document.querySelector('table.tools tbody tr').innerText.includes('refund_payment')")
+    page.get_by_label("Source").select_option("desk")
+    until(page, "document.querySelectorAll('table.tools tbody tr').length === 6")
+    assert "sort=-calls" in page.url and "source=desk" in page.url
+    visit(page, crib, "runs")
+    failed = page.locator("table.runs tbody tr").filter(has_text="chat-83").locator("td").nth(4)
+    failed.wait_for()
+    assert failed.inner_text() == "", "a refused call has not failed"
+
+
+def test_callers_limit_stands_once(page, start, tmp_path):
+    change = (f"name: support-agent, key: {KEYS['support-agent']},", f"name: support-agent, key: {KEYS['support-agent']}, limits: [{{calls: 3, per: day}}],")
+    callers = CALLERS.replace(*change)
+    folder = tmp_path / "shop"
+    shutil.copytree(HERE / "shop", folder)
+    crib = start(callers + (HERE / "shop/toolcrib.yaml").read_text(encoding="utf-8"), folder=folder)
+    crib.ready()
+    for number in range(3):
+        crib.invoke("calculator", {"expression": f"{number}+1"}, key=KEYS["support-agent"])
+    sign_in(page, crib)
+    limits = page.get_by_role("region", name="Limits that run out")
+    limits.get_by_text("used up").wait_for()
+    assert limits.locator(".limit").count() == 1
+    assert "support-agent all tools" in limits.locator(".limit .line-head").inner_text()
+
+
+def test_pages_in_the_history_hold_no_connection(page, start, tmp_path):
+    """Chromium has six connections for each service, and keeps old pages in its back/forward cache."""
+    crib = open_shop(start, tmp_path)
+    for number in range(9):
+        page.goto(f"{crib.base}/?visit={number}#/now")
+        page.get_by_role("heading", level=1, name="Now").wait_for()
+        page.locator(".link-live").wait_for()
+    page.go_back()
+    page.locator(".link-live").wait_for()
+    crib.invoke("calculator", {"expression": "2+3"})
+    page.goto(f"{crib.base}/?visit=last#/calls")
+    page.locator("table.calls").get_by_role("link", name="calculator").wait_for()
 
 
 def test_usage_names_who_used_up_the_limit(page, start, tmp_path, screenshot):

@@ -1,16 +1,20 @@
 // A chart of values over time.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { moment } from "../format";
 import { dark } from "../theme";
 
 export interface Line { label: string; values: (number | null)[]; tone: "accent" | "bad" | "warn" | "good" | "dim"; bars?: boolean }
 
-export function Chart({ times, lines, label, height = 150, unit = "" }: { times: number[]; lines: Line[]; label: string; height?: number; unit?: string }) {
+export function Chart({ times, lines: all, label, height = 150, unit = "" }: { times: number[]; lines: Line[]; label: string; height?: number; unit?: string }) {
   const at = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const [chosen, setChosen] = useState<number | null>(null);
   const isDark = dark.value;
+  // A line of zeros on the axis would look like an alarm.
+  const lines = useMemo(() => all.filter((line, index) => index === 0 || line.values.some(Boolean)), [all]);
   const shape = lines.map((line) => line.label).join();
 
   useEffect(() => {
@@ -24,11 +28,12 @@ export function Chart({ times, lines, label, height = 150, unit = "" }: { times:
         legend: { show: false },
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
         scales: { y: { range: (_plot, _low, high) => [0, Math.max(high, 1) * 1.1] } },
+        hooks: { setCursor: [(plot) => setChosen(plot.cursor.idx ?? null)] },
         axes: [{ ...axis, size: 24, values: "{HH}:{mm}" }, { ...axis, size: 46, values: (_plot, ticks) => ticks.map((tick) => `${tick}${unit}`) }],
         series: [
           {},
           ...lines.map((line) => ({
-            label: line.label, stroke: colour(line.tone), width: 1.5, points: { show: false }, spanGaps: false,
+            label: line.label, stroke: colour(line.tone), width: 1.5, points: { show: false }, spanGaps: false, paths: uPlot.paths.stepped!({ align: 1 }),
             ...(line.bars ? { paths: uPlot.paths.bars!({ size: [0.7, 24] }), fill: colour(line.tone) } : {}),
           })),
         ],
@@ -53,7 +58,7 @@ export function Chart({ times, lines, label, height = 150, unit = "" }: { times:
   return (
     <figure class="chart">
       <div ref={at} role="img" aria-label={label} />
-      <figcaption>{lines.map((line) => <span key={line.label} class={`key key-${line.tone}`}>{line.label}</span>)}</figcaption>
+      <figcaption>{lines.map((line) => <span key={line.label} class={`key key-${line.tone}`}>{line.label}{chosen !== null && ` ${line.values[chosen] ?? "–"}${unit}`}</span>)}{chosen !== null && times[chosen] !== undefined && <span>{moment(new Date(times[chosen]! * 1000).toISOString())}</span>}</figcaption>
     </figure>
   );
 }

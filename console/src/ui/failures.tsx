@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, withQuery } from "../api";
-import { exact, moment, number, words } from "../format";
+import { exact, moment, number, stateWord, words } from "../format";
 import { useData } from "../query";
 import { link } from "../router";
 import type { Answer, Call, CallDetail, Problem } from "../types";
@@ -10,6 +10,7 @@ import { Chip, Empty, Failure, Loading, Panel } from "./parts";
 
 const WINDOW = 200;
 const SHOWN = 6;
+const STATES = "failed,timed_out,unknown";
 
 /** What a failed call says about itself: the text of the tool, else the words of the service. */
 export function reason(call: CallDetail): string {
@@ -40,26 +41,24 @@ function Reason({ call }: { call: Call }) {
 }
 
 export function Failures() {
-  const failed = useData<{ invocations: Call[]; next_cursor: string | null }>(withQuery("/invocations", { state: "failed", since: "24h", limit: WINDOW }), ["calls"]);
-  const late = useData<{ invocations: Call[] }>(withQuery("/invocations", { state: "timed_out", since: "24h", limit: WINDOW }), ["calls"]);
+  const failed = useData<{ invocations: Call[]; next_cursor: string | null }>(withQuery("/invocations", { state: STATES, since: "24h", limit: WINDOW }), ["calls"]);
   const groups = useMemo(() => {
     const found = new Map<string, { last: Call; count: number }>();
-    const all = [...(failed.data?.invocations ?? []), ...(late.data?.invocations ?? [])].sort((a, b) => (a.invocation_id < b.invocation_id ? 1 : -1));
-    for (const call of all) {
+    for (const call of failed.data?.invocations ?? []) {
       const name = `${call.tool} ${call.state} ${call.kind}`, old = found.get(name);
       if (old) old.count += call.count;
       else found.set(name, { last: call, count: call.count });
     }
     return [...found.values()].sort((a, b) => b.count - a.count);
-  }, [failed.data, late.data]);
+  }, [failed.data]);
   return (
-    <Panel title="Failures in 24 hours" action={<a href={link("calls", null, { state: "failed", since: "24h" })}>All</a>} flush>
+    <Panel title="Failures in 24 hours" action={<a href={link("calls", null, { state: STATES, since: "24h" })}>All</a>} flush>
       {failed.error && !failed.data ? <Failure error={failed.error} retry={failed.reload} /> : !failed.data ? <Loading /> : groups.length === 0 ? <Empty>No call has failed.</Empty> : (
         <ul class="rows">
           {groups.slice(0, SHOWN).map(({ last, count }) => (
             <li key={`${last.tool} ${last.state} ${last.kind}`}>
               <div class="line-head">
-                <span><a href={link("tools", last.tool)}>{last.tool}</a> <Chip tone="bad">{number(count)}{failed.data!.next_cursor ? "+" : ""} {last.state === "timed_out" ? "timed out" : "failed"}</Chip></span>
+                <span><a href={link("tools", last.tool)}>{last.tool}</a> <Chip tone="bad">{number(count)}{failed.data!.next_cursor ? "+" : ""} {stateWord(last.state)}</Chip></span>
                 <a class="small" href={link("calls", last.invocation_id)} title={exact(last.started_at)}>last {moment(last.started_at)}</a>
               </div>
               <Reason call={last} />

@@ -2,17 +2,18 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get, session, withQuery } from "../api";
-import { brief, exact, milliseconds, moment, number } from "../format";
+import { brief, exact, milliseconds, moment, number, words } from "../format";
 import { useData, useSettled } from "../query";
 import { filter, go, link, place } from "../router";
 import type { Call, Tool } from "../types";
-import { Chip, Empty, Failure, Loading, StateMark } from "../ui/parts";
+import { downloadCalls } from "../ui/download";
+import { Action, Chip, Empty, Failure, Loading, StateMark } from "../ui/parts";
 import { reveal, Spacer, useRows } from "../ui/rows";
 
 const PAGE = 60;
 interface Page { invocations: Call[]; next_cursor: string | null }
 
-const STATES: [string, string][] = [["", "any state"], ["running", "running"], ["waiting", "waiting"], ["succeeded", "succeeded"], ["failed", "failed"], ["timed_out", "timed out"], ["refused", "refused"], ["cancelled", "cancelled"], ["unknown", "unknown"]];
+const STATES: [string, string][] = [["", "any state"], ["running", "running"], ["waiting", "waiting"], ["succeeded", "succeeded"], ["failed,timed_out,unknown", "without success"], ["failed", "failed"], ["timed_out", "timed out"], ["refused", "refused"], ["cancelled", "cancelled"], ["unknown", "unknown"]];
 const SPANS: [string, string][] = [["", "any time"], ["15m", "15 minutes"], ["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
 
 const isTyping = (target: EventTarget | null) => target instanceof HTMLElement && (target.matches("input, select, textarea") || target.isContentEditable);
@@ -44,14 +45,15 @@ export function Calls() {
   const [tool, setTool] = useState(filters.tool ?? "");
   const [caller, setCaller] = useState(filters.caller ?? "");
   const [run, setRun] = useState(filters.run_id ?? "");
-  const settled = useSettled(`${tool}\n${caller}\n${run}`);
+  const [text, setText] = useState(filters.q ?? "");
+  const settled = useSettled(`${tool}\n${caller}\n${run}\n${text}`);
   useEffect(() => {
-    const [tool, caller, run_id] = settled.split("\n") as [string, string, string];
-    filter({ tool, caller, run_id });
+    const [tool, caller, run_id, q] = settled.split("\n") as [string, string, string, string];
+    filter({ tool, caller, run_id, q });
   }, [settled]);
   const tools = useData<{ tools: Tool[] }>("/tools", ["tools"]);
 
-  const query = { tool: filters.tool, caller: filters.caller, run_id: filters.run_id, state: filters.state, since: filters.since, parent: filters.parent, idempotency_key: filters.idempotency_key };
+  const query = { tool: filters.tool, caller: filters.caller, run_id: filters.run_id, state: filters.state, kind: filters.kind, q: filters.q, since: filters.since, until: filters.until, parent: filters.parent, idempotency_key: filters.idempotency_key };
   const path = withQuery("/invocations", { ...query, limit: PAGE });
   const first = useData<Page>(path, ["calls"]);
   const [older, setOlder] = useState<{ path: string; calls: Call[]; cursor: string | null } | null>(null);
@@ -89,6 +91,8 @@ export function Calls() {
     return () => watch.disconnect();
   }, [cursor]);
 
+  const kinds = useMemo(() => [...new Set([...calls.map((call) => call.kind), filters.kind].filter(Boolean) as string[])].sort(), [calls, filters.kind]);
+
   const at = useKeys(calls.length, (index) => go(link("calls", calls[index]!.invocation_id)));
   const used = Object.values(query).some(Boolean);
   const { table, from, to, above, below } = useRows(calls.length);
@@ -96,6 +100,7 @@ export function Calls() {
     <div class="view">
       <div class="view-head">
         <h1>Calls</h1>
+        <Action run={() => downloadCalls(query)} done="The calls were exported">Export</Action>
         <p class="dim small wide-only"><kbd>j</kbd> <kbd>k</kbd> move, <kbd>Enter</kbd> opens, <kbd>/</kbd> filters</p>
       </div>
       <form class="filters" role="search" aria-label="Filter the calls" onSubmit={(event) => event.preventDefault()}>
@@ -105,7 +110,9 @@ export function Calls() {
         <label><span>Run</span><input value={run} placeholder="any run" onInput={(event) => setRun(event.currentTarget.value)} /></label>
         <label><span>State</span><select value={filters.state ?? ""} onChange={(event) => filter({ state: event.currentTarget.value })}>{STATES.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>
         <label><span>Started within</span><select value={filters.since ?? ""} onChange={(event) => filter({ since: event.currentTarget.value })}>{SPANS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>
-        {used && <button type="button" class="quiet" onClick={() => { setTool(""); setCaller(""); setRun(""); filter({ tool: null, caller: null, run_id: null, state: null, since: null, parent: null, idempotency_key: null }); }}>Clear</button>}
+        <label><span>Kind of failure</span><select value={filters.kind ?? ""} onChange={(event) => filter({ kind: event.currentTarget.value })}><option value="">any kind</option>{kinds.map((kind) => <option key={kind} value={kind}>{words(kind)}</option>)}</select></label>
+        <label><span>Text</span><input type="search" value={text} placeholder="of a tool's name or an error" onInput={(event) => setText(event.currentTarget.value)} /></label>
+        {used && <button type="button" class="quiet" onClick={() => { setTool(""); setCaller(""); setRun(""); setText(""); filter(Object.fromEntries(Object.keys(query).map((name) => [name, null]))); }}>Clear</button>}
       </form>
       {filters.parent && <p class="dim small">Only calls that call <code>{filters.parent}</code> made.</p>}
       {(first.error ?? error) && <Failure error={(first.error ?? error)!} retry={first.reload} />}
@@ -115,7 +122,7 @@ export function Calls() {
         <div class="panel panel-flush">
           <table class="list fixed calls" ref={table} aria-rowcount={cursor ? -1 : calls.length + 1}>
             <caption class="hidden">Calls, newest first</caption>
-            <thead><tr><th scope="col" class="w-time">Started</th><th scope="col" class="w-name">Tool</th><th scope="col" class="w-state">State</th><th scope="col" class="wide-only w-name-small">Caller</th><th scope="col" class="wide-only w-name-small">Run</th><th scope="col" class="wide-only">Arguments</th><th scope="col" class="num w-num">Took</th></tr></thead>
+            <thead><tr><th scope="col" class="w-time">Started</th><th scope="col" class="w-name">Tool</th><th scope="col" class="w-state">State</th><th scope="col" class="wide-only w-name-small">Caller</th><th scope="col" class="wide-only w-name-small">Run</th><th scope="col" class="wide-only">Arguments, or why it failed</th><th scope="col" class="num w-num">Took</th></tr></thead>
             <tbody>
               <Spacer height={above} />
               {calls.slice(from, to).map((call, offset) => { const index = from + offset; return (
@@ -125,7 +132,7 @@ export function Calls() {
                   <td title={call.detail ?? undefined}><StateMark state={call.state} kind={call.kind} />{(call.cache === "hit" || call.cache === "joined") && <Chip>cache</Chip>}{call.attempts > 1 && <Chip tone="warn">{call.attempts} tries</Chip>}</td>
                   <td class="wide-only" title={call.caller}>{call.caller}</td>
                   <td class="wide-only" title={call.run_id ?? undefined}>{call.run_id && <a href={link("runs", call.run_id)}>{call.run_id}</a>}</td>
-                  <td class="wide-only"><code>{call.arguments ? brief(call.arguments) : <span class="dim">{call.arguments_digest ? "only a digest is kept" : "long"}</span>}</code></td>
+                  <td class="wide-only" title={call.detail ?? undefined}>{call.detail ? <span class="why">{call.detail}</span> : <code>{call.arguments ? brief(call.arguments) : <span class="dim">{call.arguments_digest ? "only a digest is kept" : "long"}</span>}</code>}</td>
                   <td class="num">{milliseconds(call.duration_ms)}</td>
                 </tr>
               ); })}

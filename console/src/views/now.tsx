@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { request, send, session, withQuery } from "../api";
-import { brief, milliseconds, moment, number, percent, span, words } from "../format";
+import { brief, count, milliseconds, moment, number, percent, span, words } from "../format";
 import { progress, touch } from "../live";
 import { useData, useNow } from "../query";
 import { link } from "../router";
@@ -85,8 +85,7 @@ function Running({ calls, now }: { calls: Call[]; now: number }) {
 export function Now() {
   const now = useNow();
   const recent = useData<{ invocations: Call[] }>(withQuery("/invocations", { since: "1m", limit: WINDOW }), ["calls"], 5000);
-  const running = useData<{ invocations: Call[] }>("/invocations?state=running&limit=100", ["calls"], 5000);
-  const reserved = useData<{ invocations: Call[] }>("/invocations?state=reserved&limit=100", ["calls"], 5000);
+  const running = useData<{ invocations: Call[] }>("/invocations?state=running,reserved&limit=200", ["calls"], 5000);
   const admin = session.value!.admin;
   const queue = useQueue(admin);
   const sources = useData<{ sources: Source[] }>(admin ? "/sources" : null, ["sources"], 10000);
@@ -95,8 +94,7 @@ export function Now() {
   const usage = useData<Totals>("/usage", ["calls"], 15000);
   const calls = recent.data?.invocations;
   const at = useMemo(() => (calls ? figures(calls, Date.now()) : null), [calls]);
-  const inFlight = [...(running.data?.invocations ?? []), ...(reserved.data?.invocations ?? [])]
-    .filter((call, index, all) => all.findIndex((other) => other.invocation_id === call.invocation_id) === index);
+  const inFlight = running.data?.invocations ?? [];
   const totals = usage.data?.tools.reduce((sum, row) => ({ calls: sum.calls + row.calls, hits: sum.hits + row.cache_hits }), { calls: 0, hits: 0 });
   const breakers = ready.data?.breakers?.filter((breaker) => breaker.state !== "closed") ?? [];
   return (
@@ -111,8 +109,8 @@ export function Now() {
         <Tile name="In flight" value={running.data ? String(inFlight.length) : "–"} note={inFlight.length ? `longest ${span(now - Math.min(...inFlight.map((call) => Date.parse(call.started_at))))}` : "idle"} />
         {queue && <Tile name="Queue" value={number(queue.reduce((sum, [, count]) => sum + count, 0))} note={queue[0] ? `${queue[0][0]} ${queue[0][1]}${queue.length > 1 ? ` and ${queue.length - 1} more` : ""}` : "no call waits for a permit"} tone={queue.length ? "warn" : undefined} />}
       </div>
-      <Panel title="Running calls" flush><div class="scroll" tabIndex={0} role="group" aria-label="Running calls"><Running calls={inFlight} now={now} /></div></Panel>
       <RateChart />
+      <Panel title="Running calls" flush><div class="scroll" tabIndex={0} role="group" aria-label="Running calls"><Running calls={inFlight} now={now} /></div></Panel>
       <div class="columns">
         <Failures />
         {usage.data && hasLimits(usage.data) && <Limits totals={usage.data} most={5} />}
@@ -122,8 +120,8 @@ export function Now() {
               <ul class="rows">
                 {sources.data.sources.map((source) => (
                   <li key={source.name}>
-                    <StateMark state={`source-${source.state}`} /> <strong>{source.name}</strong> <span class="dim">{source.kind}, {source.tools} tools{source.workers ? `, ${source.workers} processes` : ""}</span>
-                    {(source.fault ?? source.doing) && <div class="small">{source.fault ?? source.doing}</div>}
+                    <StateMark state={`source-${source.state}`} /> <strong>{source.name}</strong> <span class="dim">{source.kind}, {count(source.tools, "tool")}{source.workers ? `, ${count(source.workers, "process", "processes")}` : ""}</span>
+                    {(source.fault ?? source.doing) && <div class="small">{source.fault_at && source.fault && <span class="dim">{moment(source.fault_at)}: </span>}{source.fault ?? source.doing}</div>}
                     {source.stopped.map((stopped) => <div class="small fault" key={stopped.tool}>{stopped.tool}: {stopped.why}</div>)}
                   </li>
                 ))}

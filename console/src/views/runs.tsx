@@ -10,6 +10,7 @@ import { link, place, filter } from "../router";
 import type { Approval, Call } from "../types";
 import { Icon } from "../ui/icons";
 import { Chip, Empty, Failure, Loading, Panel, StateMark } from "../ui/parts";
+import { SortHead, useSorted } from "../ui/sort";
 import { turns } from "../ui/turns";
 
 interface Page { invocations: Call[]; next_cursor: string | null }
@@ -46,7 +47,7 @@ export function Waterfall({ calls, root, decided }: { calls: Call[]; root?: stri
   const begin = Math.min(...calls.map(started), ...asked), length = Math.max(1, Math.max(...calls.map(ended)) - begin);
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Time line">
-      <table class="list waterfall">
+      <table class="list waterfall stacked">
         <thead><tr><th scope="col">Call</th><th scope="col">State</th><th scope="col" class="line">0 <span class="right">{milliseconds(length)}</span></th><th scope="col" class="num">Took</th></tr></thead>
         <tbody>
           {rows.map(({ call, depth }) => { const turn = parts.get(call.invocation_id), approval = decided?.get(call.invocation_id); return (
@@ -116,7 +117,8 @@ export function RunPage({ id }: { id: string }) {
     return () => { live = false; };
   }, [id, revision]);
   const decided = useDecided(calls);
-  const failed = calls?.filter((call) => !["succeeded", "running", "reserved", "waiting"].includes(call.state)).length ?? 0;
+  const failed = failedCalls(calls ?? []), refused = refusedCalls(calls ?? []);
+  const without = [failed && `${number(failed)} failed`, refused && `${number(refused)} refused`].filter(Boolean).join(", ");
   const first = calls?.length ? Math.min(...calls.map((call) => Date.parse(call.started_at))) : 0;
   const last = calls?.length ? Math.max(...calls.map((call) => Date.parse(call.started_at) + (call.duration_ms ?? 0))) : 0;
   return (
@@ -127,13 +129,24 @@ export function RunPage({ id }: { id: string }) {
       </div>
       {error && !calls && <div class="note note-bad" role="alert">{error.message}</div>}
       {!calls ? !error && <Loading /> : calls.length === 0 ? <Empty>There is no call of this run.</Empty> : (
-        <Panel title={`${number(calls.length)} ${calls.length === 1 ? "call" : "calls"} by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${milliseconds(last - first)}, ${failed ? `${failed} without success` : "all well"}`} flush><Waterfall calls={calls} decided={decided} /></Panel>
+        <Panel title={`${number(calls.length)} ${calls.length === 1 ? "call" : "calls"} by ${[...new Set(calls.map((call) => call.caller))].join(", ")} in ${milliseconds(last - first)}, ${without || "all well"}`} flush><Waterfall calls={calls} decided={decided} /></Panel>
       )}
     </div>
   );
 }
 
-const unsuccessful = (calls: Call[]) => calls.filter((call) => ["failed", "timed_out", "refused", "unknown", "cancelled"].includes(call.state)).length;
+/** How many calls each row of these states counts. */
+const inStates = (calls: Call[], states: string[]) => calls.filter((call) => states.includes(call.state)).reduce((sum, call) => sum + call.count, 0);
+const failedCalls = (calls: Call[]) => inStates(calls, ["failed", "timed_out", "unknown", "cancelled"]);
+const refusedCalls = (calls: Call[]) => inStates(calls, ["refused"]);
+const lengthOf = (calls: Call[]) => Math.max(...calls.map((call) => Date.parse(call.started_at) + (call.duration_ms ?? 0))) - Math.min(...calls.map((call) => Date.parse(call.started_at)));
+
+interface Run { run: string; calls: Call[] }
+const USUAL = "-last";
+const SORTS: Record<string, (row: Run) => string | number | null> = {
+  last: ({ calls }) => calls[0]!.started_at, run: ({ run }) => run, caller: ({ calls }) => calls[0]!.caller, calls: ({ calls }) => calls.length,
+  failed: ({ calls }) => failedCalls(calls), refused: ({ calls }) => refusedCalls(calls), took: ({ calls }) => lengthOf(calls),
+};
 
 /** Runs among the latest calls. */
 export function Runs() {
@@ -142,26 +155,27 @@ export function Runs() {
   const runs = useMemo(() => {
     const found = new Map<string, Call[]>();
     for (const call of loaded.data?.invocations ?? []) if (call.run_id) found.set(call.run_id, [...(found.get(call.run_id) ?? []), call]);
-    return [...found];
+    return [...found].map(([run, calls]) => ({ run, calls }));
   }, [loaded.data]);
+  const sorted = useSorted(runs, SORTS, USUAL);
   return (
     <div class="view">
       <h1>Runs</h1>
       <form class="filters" role="search" aria-label="Open a run" onSubmit={(event) => { event.preventDefault(); if (text.trim()) location.hash = link("runs", text.trim()); }}>
         <label><span>Run</span><input value={text} placeholder="run_id of the caller" onInput={(event) => setText(event.currentTarget.value)} /></label>
         <label><span>Started within</span><select value={place.value.filters.since ?? ""} onChange={(event) => filter({ since: event.currentTarget.value })}><option value="">any time</option><option value="1h">1 hour</option><option value="24h">24 hours</option></select></label>
-        <button type="submit">Open</button>
+        <button type="submit" disabled={!text.trim()}>Open</button>
       </form>
       {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
       {!loaded.data ? !loaded.error && <Loading /> : runs.length === 0 ? <Empty>None of the latest calls carries a <code>run_id</code>.</Empty> : (
         <div class="panel panel-flush">
           <table class="list fixed runs">
-            <thead><tr><th scope="col" class="w-time">Last call</th><th scope="col" class="w-name">Run</th><th scope="col" class="w-name-small wide-only">Caller</th><th scope="col" class="num w-num">Calls</th><th scope="col" class="num w-num">Failed</th><th scope="col" class="wide-only">Tools</th></tr></thead>
+            <thead><tr><SortHead column="last" label="Last call" usual={USUAL} class="w-time" /><SortHead column="run" label="Run" usual={USUAL} class="w-name" /><SortHead column="caller" label="Caller" usual={USUAL} class="w-name-small wide-only" /><SortHead column="calls" label="Calls" usual={USUAL} num class="w-num" /><SortHead column="failed" label="Failed" usual={USUAL} num class="w-num" /><SortHead column="refused" label="Refused" usual={USUAL} num class="w-num wide-only" /><SortHead column="took" label="Took" usual={USUAL} num class="w-num wide-only" /><th scope="col" class="wide-only">Tools</th></tr></thead>
             <tbody>
-              {runs.map(([run, calls]) => (
+              {sorted.map(({ run, calls }) => (
                 <tr key={run}>
                   <td class="dim" title={exact(calls[0]!.started_at)}>{moment(calls[0]!.started_at)}</td><td class="name" title={run}><a class="row-link" href={link("runs", run)}>{run}</a></td><td class="wide-only" title={calls[0]!.caller}>{calls[0]!.caller}</td><td class="num">{calls.length}</td>
-                  <td class={`num${unsuccessful(calls) ? " fault" : ""}`}>{unsuccessful(calls) || ""}</td>
+                  <td class={`num${failedCalls(calls) ? " fault" : ""}`}>{failedCalls(calls) || ""}</td><td class="num wide-only">{refusedCalls(calls) || ""}</td><td class="num wide-only">{milliseconds(lengthOf(calls))}</td>
                   <td class="wide-only">{[...new Set(calls.map((call) => call.tool))].join(", ")}</td>
                 </tr>
               ))}

@@ -30,6 +30,11 @@ function Try({ tool }: { tool: ToolDetail }) {
   }, [from]);
   useEffect(() => () => running.current?.abort(), []);
 
+  // What was wrong with the values before is no longer beside them.
+  const change = (next: Obj) => {
+    setValues(next);
+    setFaults(new Map());
+  };
   const show = (problem: Problem) => {
     setFaults(new Map(problem.violations?.map((fault) => [fault.pointer, fault.message])));
     setOutcome({ problem });
@@ -76,7 +81,7 @@ function Try({ tool }: { tool: ToolDetail }) {
   return (
     <Panel title="Try it" action={<Segments label="Input" options={[["form", "Form"], ["json", "JSON"]]} value={mode} choose={setMode} />}>
       <form class="try" noValidate onSubmit={(event) => { event.preventDefault(); void run(); }}>
-        {mode === "form" ? <Fields schema={tool.input_schema} root={tool.input_schema} value={values} change={setValues} faults={faults} /> : <RawJson label="Arguments as JSON" value={values} change={setValues} />}
+        {mode === "form" ? <Fields schema={tool.input_schema} root={tool.input_schema} value={values} change={change} faults={faults} /> : <RawJson label="Arguments as JSON" value={values} change={change} />}
         {tool.effect === "write" && <p class="small dim">This tool changes something outside. A call here is a real call.</p>}
         <div class="actions">
           <button type="submit" class="primary" disabled={busy || !tool.policy.enabled}><Icon name="play" /> Run</button>
@@ -170,7 +175,7 @@ export function ToolPage({ name }: { name: string }) {
         </div>
       </div>
       {stopped && <Quarantine tool={name} why={stopped.why} source={stopped.source} />}
-      {findings.length > 0 && <div class="note note-warn">{findings.map((finding) => <div key={finding.message}>{finding.message} <span class="dim">{finding.rule}</span></div>)}</div>}
+      {findings.length > 0 && <div class="note note-warn">{findings.map((finding) => <div key={finding.message}>{finding.message} <span class="dim">[{finding.rule}]</span></div>)}</div>}
       <p class="lead wrap">{tool.description}</p>
       <div class="detail">
         <div>
@@ -182,14 +187,14 @@ export function ToolPage({ name }: { name: string }) {
           {tool.usage.length > 0 && <Panel title="Limits">{tool.usage.map((limit, index) => <Meter key={index} limit={limit} />)}</Panel>}
           <Panel title="Usage" flush>
             {rows.length ? (
-              <table class="list"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th>{each && <th scope="col" class="num">Left</th>}<th scope="col" class="num">p99</th></tr></thead>
+              <table class="list narrow-cells"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th>{each && <th scope="col" class="num">Left</th>}<th scope="col" class="num">p99</th></tr></thead>
                 <tbody>{rows.map((row) => <tr key={row.caller}><td><a href={link("calls", null, { tool: tool.name, caller: row.caller })}>{row.caller}</a></td><td class="num">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`}>{row.failed ? percent(row.failed, row.calls) : "0"}</td><td class="num nowrap">{number(row.refused)}</td>{each && <td class="num nowrap"><Left limits={row.limits} /></td>}<td class="num nowrap">{milliseconds(row.p99_ms)}</td></tr>)}</tbody></table>
             ) : <p class="empty">Not called yet.</p>}
           </Panel>
           <Panel title="Policy">
             <Facts rows={[
               ["Kind", tool.kind], ["Tags", tool.tags.join(", ")], ["Timeout", policy.timeout], ["Deadline", policy.deadline],
-              ["Attempts", String(policy.retry.attempts)], ["Limits", policy.limits.map((limit, index) => <div key={index}>{limitWords(limit)}</div>)],
+              ["Attempts", String(policy.retry.attempts)], ["Limits", policy.limits.length ? policy.limits.map((limit, index) => <div key={index}>{limitWords(limit)}</div>) : "none"],
               ["Cache", policy.cache ? `${policy.cache.ttl}, ${policy.cache.scope === "shared" ? "for all callers" : "for each caller"}` : "off"],
               ["At once", `${policy.concurrency.max}, queue ${policy.concurrency.queue}`], ["When its caller leaves", policy.on_disconnect],
               ["Circuit breaker", tool.breaker && words(tool.breaker)], ["Approval", policy.approval ? JSON.stringify(policy.approval) : null], ["Kept in the ledger", policy.capture],

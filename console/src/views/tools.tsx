@@ -7,10 +7,15 @@ import { filter, link, place } from "../router";
 import type { Tool, Usage } from "../types";
 import { Action, Chip, Empty, Failure, Loading } from "../ui/parts";
 import { Spacer, useRows } from "../ui/rows";
+import { SortHead, useSorted } from "../ui/sort";
 
 export function EffectMark({ effect }: { effect: string }) {
   return <Chip tone={effect === "write" ? "warn" : undefined}>{effect}</Chip>;
 }
+
+const USUAL = "name";
+/** Stands in the address for the tools of no source. */
+const OWN = "-";
 
 export function Tools() {
   const { filters } = place.value;
@@ -31,9 +36,14 @@ export function Tools() {
   })), [loaded.data]);
   const tools = useMemo(() => {
     const words = settled.toLowerCase().split(/\s+/).filter(Boolean);
-    return searched.filter(({ tool, text }) => words.every((word) => text.includes(word)) && (!filters.tag || tool.tags.includes(filters.tag))).map(({ tool }) => tool);
-  }, [searched, settled, filters.tag]);
-  const { table, from, to, above, below } = useRows(tools.length);
+    return searched.filter(({ tool, text }) => words.every((word) => text.includes(word)) && (!filters.tag || tool.tags.includes(filters.tag)) && (!filters.source || (tool.source ?? "") === (filters.source === OWN ? "" : filters.source))).map(({ tool }) => tool);
+  }, [searched, settled, filters.tag, filters.source]);
+  const sorted = useSorted(tools, {
+    name: (tool) => tool.name, kind: (tool) => tool.kind, effect: (tool) => tool.effect, source: (tool) => tool.source ?? "",
+    calls: (tool) => totals.get(tool.name)?.calls, failed: (tool) => totals.get(tool.name)?.failed, median: (tool) => totals.get(tool.name)?.p50,
+  }, USUAL);
+  const sources = useMemo(() => [...new Set(loaded.data?.tools.map((tool) => tool.source ?? ""))].sort(), [loaded.data]);
+  const { table, from, to, above, below } = useRows(sorted.length);
   const tags = useMemo(() => [...new Set(loaded.data?.tools.flatMap((tool) => tool.tags))].sort(), [loaded.data]);
   return (
     <div class="view">
@@ -43,6 +53,7 @@ export function Tools() {
       </div>
       <form class="filters" role="search" aria-label="Search the tools" onSubmit={(event) => event.preventDefault()}>
         <label class="grow"><span>Search</span><input type="search" value={text} placeholder="name, tag, kind or words of the description" onInput={(event) => { setText(event.currentTarget.value); filter({ q: event.currentTarget.value }); }} /></label>
+        {sources.length > 1 && <label><span>Source</span><select value={filters.source ?? ""} onChange={(event) => filter({ source: event.currentTarget.value })}><option value="">any source</option>{sources.map((source) => <option key={source} value={source || OWN}>{source || "the manifest itself"}</option>)}</select></label>}
         {tags.length > 0 && <label><span>Tag</span><select value={filters.tag ?? ""} onChange={(event) => filter({ tag: event.currentTarget.value })}><option value="">any tag</option>{tags.map((tag) => <option key={tag} value={tag}>{tag}</option>)}</select></label>}
       </form>
       {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
@@ -50,15 +61,16 @@ export function Tools() {
         <div class="panel panel-flush">
           <table class="list fixed tools" ref={table} aria-rowcount={tools.length + 1}>
             <caption class="hidden">Tools</caption>
-            <thead><tr><th scope="col" class="w-name">Tool</th><th scope="col" class="wide-only">Description</th><th scope="col" class="w-kind">Kind</th><th scope="col" class="w-kind">Effect</th><th scope="col" class="num wide-only w-num">Calls</th><th scope="col" class="num wide-only w-num">Failed</th><th scope="col" class="num wide-only w-num">Median</th></tr></thead>
+            <thead><tr><SortHead column="name" label="Tool" usual={USUAL} class="w-name" /><th scope="col" class="wide-only">Description</th>{sources.length > 1 && <SortHead column="source" label="Source" usual={USUAL} class="wide-only w-name-small" />}<SortHead column="kind" label="Kind" usual={USUAL} class="w-kind" /><SortHead column="effect" label="Effect" usual={USUAL} class="w-kind" /><SortHead column="calls" label="Calls" usual={USUAL} num class="wide-only w-num" /><SortHead column="failed" label="Failed" usual={USUAL} num class="wide-only w-num" /><SortHead column="median" label="Median" usual={USUAL} num class="wide-only w-num" /></tr></thead>
             <tbody>
               <Spacer height={above} />
-              {tools.slice(from, to).map((tool, offset) => {
+              {sorted.slice(from, to).map((tool, offset) => {
                 const used = totals.get(tool.name);
                 return (
                   <tr key={tool.name} aria-rowindex={from + offset + 2}>
                     <td class="name" title={tool.name}>{!tool.available && <Chip tone="bad">off</Chip>}<a class="row-link" href={link("tools", tool.name)}>{tool.name}</a></td>
                     <td class="wide-only" title={tool.description}>{tool.description}</td>
+                    {sources.length > 1 && <td class="wide-only" title={tool.source ?? undefined}>{tool.source}</td>}
                     <td>{tool.kind}</td>
                     <td><EffectMark effect={tool.effect} /></td>
                     <td class="num wide-only">{used ? number(used.calls) : ""}</td><td class={`num wide-only${used?.failed ? " fault" : ""}`}>{used?.failed ? number(used.failed) : ""}</td><td class="num wide-only">{used ? milliseconds(used.p50) : ""}</td>

@@ -8,13 +8,21 @@ import { filter, link, place } from "../router";
 import type { Bucket, Totals, Usage } from "../types";
 import { Chart } from "../ui/chart";
 import { Limits } from "../ui/limits";
+import { downloadTable } from "../ui/download";
 import { Empty, Failure, Loading, Panel, Segments } from "../ui/parts";
+import { SortHead, useSorted } from "../ui/sort";
 
 type By = "tool" | "caller" | "run";
 const LENGTHS: Record<string, { ms: number; bucket: string; step: number; text: string }> = {
   "1h": { ms: 3600e3, bucket: "1m", step: 60e3, text: "1 hour" },
   "24h": { ms: 86400e3, bucket: "1h", step: 3600e3, text: "24 hours" },
   "30d": { ms: 30 * 86400e3, bucket: "1d", step: 86400e3, text: "30 days" },
+};
+
+const USUAL = "-calls";
+const SORTS: Record<string, (row: Row) => string | number | null> = {
+  name: (row) => row.name, calls: (row) => row.calls, failed: (row) => row.failed, refused: (row) => row.refused,
+  cache: (row) => row.cache_hits / Math.max(1, row.calls), median: (row) => row.p50_ms, p99: (row) => row.p99_ms,
 };
 
 interface Row { name: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null }
@@ -60,12 +68,16 @@ export function UsageView() {
       { label: "refused", values: times.map((time) => sum(time, (part) => part.refused)), tone: "warn" as const },
     ] };
   }, [buckets]);
+  const sorted = useSorted(rows, SORTS, USUAL);
+  const save = () => downloadTable(`usage-by-${by}.csv`, [[by, "calls", "succeeded", "failed", "refused", "cache_hits", "p50_ms", "worst_p99_ms"],
+    ...sorted.map((row) => [row.name, row.calls, row.succeeded, row.failed, row.refused, row.cache_hits, row.p50_ms, row.p99_ms])]);
   const target = (name: string) => (by === "run" ? (name === "without a run" ? null : link("runs", name)) : by === "caller" ? link("calls", null, { caller: name }) : link("tools", name));
   return (
     <div class="view">
       <h1>Usage</h1>
       <div class="actions">
         <Segments<By> label="Group by" options={[["tool", "By tool"], ["caller", "By caller"], ["run", "By run"]]} value={by} choose={(next) => filter({ by: next })} />
+        <button type="button" onClick={save} disabled={rows.length === 0}>Export</button>
         {buckets && <Segments label="Time" options={Object.entries(LENGTHS).map(([key, entry]) => [key, entry.text])} value={length} choose={(next) => filter({ within: next })} />}
       </div>
       {totals.error && <Failure error={totals.error} retry={totals.reload} />}
@@ -75,14 +87,14 @@ export function UsageView() {
           <Panel title={buckets ? `By ${by}, since ${moment(since)}` : `By ${by}, all calls of the ledger`} flush>
             {!totals.data && !totals.error ? <Loading /> : rows.length === 0 ? <Empty>{by === "run" && !buckets ? <>This service does not count by run. <a href={link("runs")}>Runs</a> has the latest.</> : "No call in this time."}</Empty> : (
               <div class="scroll" tabIndex={0} role="group" aria-label={`Usage by ${by}`}>
-                <table class="list usage">
-                  <thead><tr><th scope="col">{by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"}</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th><th scope="col" class="num">Cache</th><th scope="col" class="num">Median</th><th scope="col" class="num nowrap">Worst p99</th></tr></thead>
+                <table class="list usage stacked">
+                  <thead><tr><SortHead column="name" label={by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"} usual={USUAL} /><SortHead column="calls" label="Calls" usual={USUAL} num /><SortHead column="failed" label="Failed" usual={USUAL} num /><SortHead column="refused" label="Refused" usual={USUAL} num /><SortHead column="cache" label="Cache" usual={USUAL} num /><SortHead column="median" label="Median" usual={USUAL} num /><SortHead column="p99" label="Worst p99" usual={USUAL} num class="nowrap" /></tr></thead>
                   <tbody>
-                    {rows.slice(0, 300).map((row) => (
+                    {sorted.slice(0, 300).map((row) => (
                       <tr key={row.name}>
                         <td class="name">{target(row.name) ? <a href={target(row.name)!}>{row.name}</a> : row.name}</td>
-                        <td class="num">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`}>{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num">{number(row.refused)}</td>
-                        <td class="num">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap">{milliseconds(row.p50_ms)}</td><td class="num nowrap">{milliseconds(row.p99_ms)}</td>
+                        <td class="num" data-label="calls">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`} data-label="failed">{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num" data-label="refused">{number(row.refused)}</td>
+                        <td class="num" data-label="cache">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap" data-label="median">{milliseconds(row.p50_ms)}</td><td class="num nowrap" data-label="worst p99">{milliseconds(row.p99_ms)}</td>
                       </tr>
                     ))}
                   </tbody>
