@@ -75,15 +75,18 @@ export interface CallDetail extends Call {
 
 export interface Usage {
   tool: string; caller: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number;
-  p50_ms: number | null; p99_ms: number | null; limits: Limit[];
+  p50_ms: number | null; p99_ms: number | null; limits: Limit[]; tokens?: Tokens | null;
 }
+
+/** What the models of agents took. */
+export interface Tokens { requests: number; input_tokens: number; output_tokens: number }
 
 /** The answer of `GET /usage` without a bucket. */
 export interface Totals { tools: Usage[]; callers: { caller: string; limits: Limit[] }[] }
 
 export interface Bucket {
   start: string; tool?: string | null; caller?: string | null; run_id?: string | null; calls: number; succeeded: number; failed: number;
-  refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null;
+  refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null; tokens?: Tokens | null;
 }
 
 export interface Source {

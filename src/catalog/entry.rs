@@ -92,6 +92,11 @@ impl Entry {
         }
     }
 
+    /// The name of the source that brings the tool; `None` for a tool of its own.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.settings.source.as_deref()
+    }
+
     /// The tool's name and its aliases.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ToolName> {
         std::iter::once(&self.definition.name).chain(&self.definition.aliases)

@@ -114,6 +114,7 @@ fn build_bucket_table(answer: &Value) -> Table {
         ("CACHED", Content::Number),
         ("P50", Content::Number),
         ("P99", Content::Number),
+        ("TOKENS", Content::Number),
     ]);
     for row in answer["buckets"].as_array().into_iter().flatten() {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -131,9 +132,19 @@ fn build_bucket_table(answer: &Value) -> Table {
             number("cache_hits"),
             time("p50_ms"),
             time("p99_ms"),
+            describe_tokens(row),
         ]);
     }
     table
+}
+
+/// The tokens that models read and wrote; empty for tools without a model.
+fn describe_tokens(row: &Value) -> String {
+    let number = |key: &str| row["tokens"][key].as_u64();
+    match (number("input_tokens"), number("output_tokens")) {
+        (Some(read), Some(written)) => (read + written).to_string(),
+        _ => String::new(),
+    }
 }
 
 fn build_table(answer: &Value) -> Table {
@@ -147,6 +158,7 @@ fn build_table(answer: &Value) -> Table {
         ("CACHED", Content::Number),
         ("P50", Content::Number),
         ("P99", Content::Number),
+        ("TOKENS", Content::Number),
     ]);
     for row in answer["tools"].as_array().into_iter().flatten() {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -162,6 +174,7 @@ fn build_table(answer: &Value) -> Table {
             number("cache_hits"),
             time("p50_ms"),
             time("p99_ms"),
+            describe_tokens(row),
         ]);
     }
     table

@@ -145,7 +145,7 @@ fn tool_view(entry: &Entry) -> ToolView<'_> {
     let (context, hash) = (&entry.rules.context, entry.definition_hash.clone());
     ToolView::new(
         definition,
-        (*kind, *origin, policy.effect),
+        (*kind, *origin, entry.source(), policy.effect),
         context,
         entry.is_available(),
         hash,

@@ -1,7 +1,10 @@
 //! `GET /usage`: calls and limits of each tool and caller. `usage_buckets.rs` counts by time.
 
+use std::collections::HashMap;
+
 use axum::Json;
 use axum::extract::State;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Principal;
@@ -11,7 +14,8 @@ use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryRes
 use super::state::AppState;
 use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
 use crate::call::{Caller, Charged, LimitOwner, LimitUsage};
-use crate::ledger::UsageRow;
+use crate::ledger::{BucketQuery, TokenSums, UsageRow};
+use crate::registry::Registry;
 
 /// Totals and limits of one tool and caller.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -36,6 +40,9 @@ pub struct ToolUsage {
     /// 99th percentile of the duration of calls that were not refused.
     #[schema(required)]
     pub p99_ms: Option<f64>,
+    /// The tokens of an agent's calls, as far as they are recorded; null for other tools.
+    #[schema(required)]
+    pub tokens: Option<TokenSums>,
     /// The current state of the tool's limits. Those per run are left out.
     pub limits: Vec<LimitUsage>,
 }
@@ -72,6 +79,7 @@ impl From<UsageRow> for ToolUsage {
             cache_hits,
             p50_ms,
             p99_ms,
+            tokens: None,
             limits: Vec::new(),
         }
     }
@@ -84,6 +92,42 @@ pub(super) struct Usage {
     pub tools: Vec<ToolUsage>,
     /// One entry for each caller with limits of its own.
     pub callers: Vec<CallerUsage>,
+}
+
+/// A tool's calls over all of time, for each caller.
+fn all_time(caller: Option<&str>) -> BucketQuery {
+    BucketQuery {
+        since: Timestamp::UNIX_EPOCH,
+        until: Timestamp::MAX,
+        width_ms: i64::MAX,
+        by: None,
+        caller: caller.map(str::to_owned),
+        limit: u32::MAX,
+    }
+}
+
+/// Bucket, tool, caller and run of sums of tokens.
+type TokenKey = (i64, String, String, Option<String>);
+
+/// The tokens of agents, by the groups of the query. Only tools that call others have a model.
+pub(super) async fn token_sums(
+    registry: &Registry,
+    query: &BucketQuery,
+) -> Result<HashMap<TokenKey, TokenSums>, ApiError> {
+    let catalog = registry.catalog();
+    let agents = catalog.entries();
+    let agents = agents.filter(|entry| entry.rules.runner.calls_tools());
+    let agents: Vec<String> = agents
+        .map(|entry| entry.definition.name.to_string())
+        .collect();
+    if agents.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = registry.shared().ledger.token_sums(query, &agents).await?;
+    let rows = rows.into_iter();
+    Ok(rows
+        .map(|row| ((row.start_ms, row.tool, row.caller, row.run_id), row.tokens))
+        .collect())
 }
 
 /// A query without parameters.
@@ -122,6 +166,7 @@ pub(super) async fn get_usage(
     let ledger = &registry.shared().ledger;
     ledger.flush().await?;
     let rows = ledger.usage_totals(own.as_deref()).await?;
+    let tokens = token_sums(registry, &all_time(own.as_deref())).await?;
     let mut tools = Vec::with_capacity(rows.len());
     for row in rows {
         let row_caller = Caller::new(row.caller.as_str(), false);
@@ -135,7 +180,9 @@ pub(super) async fn get_usage(
                 .collect(),
             None => Vec::new(),
         };
+        let key = (0, row.tool.clone(), row.caller.clone(), None);
         tools.push(ToolUsage {
+            tokens: tokens.get(&key).copied(),
             limits,
             ..ToolUsage::from(row)
         });

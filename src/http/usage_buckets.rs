@@ -11,9 +11,10 @@ use utoipa::IntoParams;
 
 use super::documented::Since;
 use super::problem::ApiError;
+use super::usage::token_sums;
 use crate::call::units::parse_time;
 use crate::call::{CallError, Caller, Failure};
-use crate::ledger::{BucketQuery, BucketRow, UsageBy};
+use crate::ledger::{BucketQuery, BucketRow, TokenSums, UsageBy};
 use crate::registry::Registry;
 
 /// Most buckets of one answer: a day of minutes, and two months of hours.
@@ -163,10 +164,13 @@ pub(super) struct UsageBucket {
     /// 99th percentile of the duration of calls that were not refused.
     #[schema(required)]
     pub p99_ms: Option<f64>,
+    /// The tokens of agents' calls, without those of nested calls; null if there are none.
+    #[schema(required)]
+    pub tokens: Option<TokenSums>,
 }
 
 impl UsageBucket {
-    fn new(row: BucketRow, by: Option<UsageBy>) -> Option<Self> {
+    fn new(row: BucketRow, tokens: Option<TokenSums>, by: Option<UsageBy>) -> Option<Self> {
         let BucketRow {
             start_ms,
             run_id,
@@ -184,6 +188,7 @@ impl UsageBucket {
             cache_hits: counts.cache_hits,
             p50_ms: counts.p50_ms,
             p99_ms: counts.p99_ms,
+            tokens,
         })
     }
 }
@@ -241,8 +246,12 @@ pub(super) async fn count_by_time(
             "there are more than {MAX_ROWS} rows: use a longer bucket, a later `since`, or `by=tool`"
         )));
     }
-    let rows = rows.into_iter();
-    let buckets = rows.filter_map(|row| UsageBucket::new(row, params.by));
+    let tokens = token_sums(registry, &query).await?;
+    let buckets = rows.into_iter().filter_map(|row| {
+        let (tool, caller) = (row.counts.tool.clone(), row.counts.caller.clone());
+        let key = (row.start_ms, tool, caller, row.run_id.clone());
+        UsageBucket::new(row, tokens.get(&key).copied(), params.by)
+    });
     Ok(UsageBuckets {
         buckets: buckets.collect(),
     })

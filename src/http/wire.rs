@@ -99,6 +99,9 @@ pub struct ToolView<'a> {
     pub kind: Kind,
     /// Where it was declared.
     pub origin: Origin,
+    /// The source that brings it, such as an MCP server; null for a tool of its own.
+    #[schema(required)]
+    pub source: Option<&'a str>,
     /// What may be repeated and cached.
     pub effect: Effect,
     /// The result is the agent's final answer.
@@ -120,7 +123,7 @@ pub struct ToolView<'a> {
 impl<'a> ToolView<'a> {
     pub(super) fn new(
         definition: &'a Definition,
-        (kind, origin, effect): (Kind, Origin, Effect),
+        (kind, origin, source, effect): (Kind, Origin, Option<&'a str>, Effect),
         context: &ContextFields,
         available: bool,
         definition_hash: String,
@@ -133,6 +136,7 @@ impl<'a> ToolView<'a> {
             annotations: &definition.annotations,
             kind,
             origin,
+            source,
             effect,
             result_as_answer: definition.result_as_answer,
             tags: &definition.tags,
@@ -153,12 +157,13 @@ impl<'a> ToolView<'a> {
             kind,
             origin,
             policy,
+            settings,
             ..
         } = tool;
         let context = tool.context_fields();
         Self::new(
             definition,
-            (*kind, *origin, policy.effect),
+            (*kind, *origin, settings.source.as_deref(), policy.effect),
             &context,
             tool.is_available(),
             definition_hash(tool),

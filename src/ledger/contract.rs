@@ -698,6 +698,88 @@ async fn lists_are_filtered_by_states_kind_text_and_end(ledger: &dyn Ledger) {
     assert_eq!(list(&until(Timestamp::now() - 1.hour())).await, [0; 0]);
 }
 
+async fn tokens_are_summed_by_tool_caller_and_run(ledger: &dyn Ledger) {
+    let model = |input: u64| {
+        format!(
+            r#"{{"model":{{"requests":2,"input_tokens":{input},"output_tokens":5,"total_tokens":{},"estimated":false}}}}"#,
+            input + 105
+        )
+    };
+    for (tool, caller, run, meta) in [
+        ("agent", "a", Some("r"), model(10)),
+        ("agent", "a", None, model(20)),
+        ("agent", "b", Some("r"), model(40)),
+        ("agent", "a", Some("r"), "{}".into()),
+        ("other", "a", Some("r"), model(80)),
+    ] {
+        let call = row(tool, caller, Timestamp::now());
+        let call = Row {
+            run_id: run.map(Into::into),
+            meta: Some(meta.into()),
+            ..(*ended_row(&call, State::Succeeded)).clone()
+        };
+        ledger.record(call.into()).await.unwrap();
+    }
+    ledger.flush().await.unwrap();
+    let query = |by, caller: Option<&str>| BucketQuery {
+        since: Timestamp::now() - 1.hour(),
+        until: Timestamp::now() + 1.hour(),
+        width_ms: i64::MAX / 2,
+        by,
+        caller: caller.map(str::to_owned),
+        limit: 10,
+    };
+    let sums = async |query: BucketQuery| -> Vec<(String, String, Option<String>, [u64; 3])> {
+        let rows = ledger.token_sums(&query, &["agent".into()]).await.unwrap();
+        let sum = |row: TokenRow| {
+            let TokenSums {
+                requests,
+                input_tokens,
+                output_tokens,
+            } = row.tokens;
+            (
+                row.tool,
+                row.caller,
+                row.run_id,
+                [requests, input_tokens, output_tokens],
+            )
+        };
+        rows.into_iter().map(sum).collect()
+    };
+    let of = |tool: &str, caller: &str, run: Option<&str>, sums| {
+        (
+            tool.to_owned(),
+            caller.to_owned(),
+            run.map(str::to_owned),
+            sums,
+        )
+    };
+    assert_eq!(
+        sums(query(None, None)).await,
+        [
+            of("agent", "a", None, [4, 30, 10]),
+            of("agent", "b", None, [2, 40, 5])
+        ]
+    );
+    assert_eq!(
+        sums(query(Some(UsageBy::Tool), None)).await,
+        [of("agent", "", None, [6, 70, 15])]
+    );
+    assert_eq!(
+        sums(query(Some(UsageBy::Run), Some("a"))).await,
+        [
+            of("", "a", None, [2, 20, 5]),
+            of("", "a", Some("r"), [2, 10, 5])
+        ]
+    );
+    let earlier = BucketQuery {
+        until: Timestamp::now() - 1.hour(),
+        since: Timestamp::UNIX_EPOCH,
+        ..query(None, None)
+    };
+    assert_eq!(sums(earlier).await, []);
+}
+
 async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
     let result = |key: u8, tool: &str| StoredResult {
         key: [key; 32],
@@ -1664,7 +1746,7 @@ pub(super) async fn approvals_are_listed_newest_first_and_filtered(ledger: &dyn 
 
 macro_rules! contract {
     ($open:expr) => {
-        contract!(@ $open, exported_calls_are_whole_and_oldest_first, imported_calls_count_once, ended_calls_are_found_by_their_end, calls_are_counted_by_time, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
+        contract!(@ $open, exported_calls_are_whole_and_oldest_first, imported_calls_count_once, ended_calls_are_found_by_their_end, calls_are_counted_by_time, tokens_are_summed_by_tool_caller_and_run, rows_settle_once, attempts_and_origin_are_found_with_the_call, nested_calls_are_found_by_parent, limits_are_exact_to_the_unit,
             known_call_is_not_reserved_again, refund_returns_one_unit_of_its_window, lists_are_filtered_by_states_kind_text_and_end, lists_are_newest_first_filtered_and_paged,
             results_are_stored_until_expired_or_purged, key_is_held_by_one_call_until_expiry,
             prune_deletes_old_calls_in_batches, refusals_beyond_a_hundred_a_second_share_rows,

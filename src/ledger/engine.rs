@@ -11,7 +11,8 @@ use tokio::sync::broadcast;
 use super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
     BucketQuery, BucketRow, EndedQuery, Error, ExportQuery, Query, RecordedCall, RegisteredTool,
-    ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, UsageRow,
+    ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, TokenRow,
+    UsageRow,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -91,6 +92,14 @@ pub trait Ledger: Send + Sync + 'static {
     /// has deleted are not counted. Running calls have neither outcome nor duration. A call that waited
     /// for a person started when it was approved.
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error>;
+
+    /// The tokens that the recorded calls of these tools took, grouped as in
+    /// [`Ledger::usage_buckets`]. Groups without tokens are left out.
+    async fn token_sums(
+        &self,
+        query: &BucketQuery,
+        tools: &[String],
+    ) -> Result<Vec<TokenRow>, Error>;
 
     /// Counts the calls of up to `at_most` hours for [`Ledger::usage_buckets`], which then does not
     /// read them again. The hours have ended before `now`, and after `oldest`. Returns the number of

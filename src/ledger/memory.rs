@@ -429,6 +429,52 @@ impl Ledger for MemoryLedger {
         Ok(count_rows(self.tables().rows.values(), query))
     }
 
+    async fn token_sums(
+        &self,
+        query: &BucketQuery,
+        tools: &[String],
+    ) -> Result<Vec<TokenRow>, Error> {
+        let mut sums: BTreeMap<(i64, String, String, Option<String>), TokenSums> = BTreeMap::new();
+        for row in self.tables().rows.values() {
+            let model = row.meta.as_deref().and_then(|meta| {
+                let meta: serde_json::Value = serde_json::from_str(meta).ok()?;
+                meta.get("model").cloned()
+            });
+            let Some(model) = model.filter(|_| {
+                tools.iter().any(|tool| **tool == *row.tool)
+                    && (query.since..query.until).contains(&row.started_at)
+                    && query
+                        .caller
+                        .as_deref()
+                        .is_none_or(|one| *one == *row.caller)
+            }) else {
+                continue;
+            };
+            let of = |is_shown: bool, name: &str| if is_shown { name } else { "" }.to_owned();
+            let by = query.by;
+            let run = row.run_id.as_deref().map(str::to_owned);
+            let key = (
+                row.started_at.as_millisecond() / query.width_ms,
+                of(matches!(by, None | Some(UsageBy::Tool)), &row.tool),
+                of(by != Some(UsageBy::Tool), &row.caller),
+                run.filter(|_| by == Some(UsageBy::Run)),
+            );
+            let sum = sums.entry(key).or_default();
+            let number = |key: &str| model[key].as_u64().unwrap_or_default();
+            sum.requests += number("requests");
+            sum.input_tokens += number("input_tokens");
+            sum.output_tokens += number("output_tokens");
+        }
+        let row = |((bucket, tool, caller, run_id), tokens)| TokenRow {
+            start_ms: bucket * query.width_ms,
+            tool,
+            caller,
+            run_id,
+            tokens,
+        };
+        Ok(sums.into_iter().map(row).collect())
+    }
+
     async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
         let tables = self.tables();
         let charge_now = |charge: &Charge| {

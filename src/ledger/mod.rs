@@ -52,10 +52,11 @@ pub use open::{
 pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;
+use record::group_columns;
 pub use record::{
     AttemptRow, BucketQuery, BucketRow, EndedQuery, ExportQuery, LISTED_ARGUMENTS, Query,
     RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch,
-    UsageBy, UsageRow,
+    TokenRow, TokenSums, UsageBy, UsageRow,
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};
 pub use transfer::{Moved, TableSums, migrate};

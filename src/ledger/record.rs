@@ -358,6 +358,32 @@ impl Query {
     }
 }
 
+/// The tokens that calls of agents took, of one bucket, tool, caller or run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Start of the bucket, in Unix milliseconds.
+    pub start_ms: i64,
+    /// The tool; empty if the row is over all tools.
+    pub tool: String,
+    /// The caller; empty if the row is over all callers.
+    pub caller: String,
+    /// The run; `None` for calls without a run, and unless it is asked for.
+    pub run_id: Option<String>,
+    /// The sums.
+    pub tokens: TokenSums,
+}
+
+/// Sums over calls of agents, without those of nested calls, which have rows of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct TokenSums {
+    /// Requests that models answered.
+    pub requests: u64,
+    /// Tokens that models read.
+    pub input_tokens: u64,
+    /// Tokens that models wrote.
+    pub output_tokens: u64,
+}
+
 /// Selects calls that ended lately.
 #[derive(Debug, Clone)]
 pub struct EndedQuery {
@@ -395,6 +421,17 @@ pub enum UsageBy {
     Caller,
     /// Each caller and run, over all tools.
     Run,
+}
+
+/// The columns for tool, caller and run by which calls are grouped; `None` for one that is not.
+pub(super) fn group_columns(by: Option<UsageBy>) -> [Option<&'static str>; 3] {
+    let (tool, caller, run) = (Some("tool"), Some("caller"), Some("run_id"));
+    match by {
+        None => [tool, caller, None],
+        Some(UsageBy::Tool) => [tool, None, None],
+        Some(UsageBy::Caller) => [None, caller, None],
+        Some(UsageBy::Run) => [None, caller, run],
+    }
 }
 
 /// Selects the calls of [`Ledger::usage_buckets`](super::Ledger::usage_buckets).

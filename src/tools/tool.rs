@@ -55,6 +55,8 @@ pub(crate) struct DeclaredSettings {
     /// The folder at which relative paths of the manifest's entry start. `None` if the runner is
     /// the program's own, because then these settings do not determine what it does.
     pub(crate) base_dir: Option<PathBuf>,
+    /// The name of the source that brings the tool.
+    pub(crate) source: Option<Arc<str>>,
 }
 
 impl Tool<()> {

@@ -22,20 +22,21 @@ const LENGTHS: Record<string, { ms: number; bucket: string; step: number; text: 
 const USUAL = "-calls";
 const SORTS: Record<string, (row: Row) => string | number | null> = {
   name: (row) => row.name, calls: (row) => row.calls, failed: (row) => row.failed, refused: (row) => row.refused,
-  cache: (row) => row.cache_hits / Math.max(1, row.calls), median: (row) => row.p50_ms, p99: (row) => row.p99_ms,
+  cache: (row) => row.cache_hits / Math.max(1, row.calls), median: (row) => row.p50_ms, p99: (row) => row.p99_ms, tokens: (row) => row.tokens,
 };
 
-interface Row { name: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null }
+interface Row { name: string; calls: number; succeeded: number; failed: number; refused: number; cache_hits: number; p50_ms: number | null; p99_ms: number | null; tokens: number }
 
 function summed(rows: (Usage | Bucket)[], name: (row: Usage | Bucket) => string): Row[] {
   const found = new Map<string, Row>();
   for (const row of rows) {
     const key = name(row);
-    const old = found.get(key) ?? { name: key, calls: 0, succeeded: 0, failed: 0, refused: 0, cache_hits: 0, p50_ms: null, p99_ms: null };
+    const old = found.get(key) ?? { name: key, calls: 0, succeeded: 0, failed: 0, refused: 0, cache_hits: 0, p50_ms: null, p99_ms: null, tokens: 0 };
     // Medians of parts cannot be added. The median of one part stays; of more parts only the worst p99 is told.
     found.set(key, {
       name: key, calls: old.calls + row.calls, succeeded: old.succeeded + row.succeeded, failed: old.failed + row.failed, refused: old.refused + row.refused,
       cache_hits: old.cache_hits + row.cache_hits, p50_ms: old.calls ? null : row.p50_ms, p99_ms: Math.max(old.p99_ms ?? 0, row.p99_ms ?? 0) || null,
+      tokens: old.tokens + (row.tokens ? row.tokens.input_tokens + row.tokens.output_tokens : 0),
     });
   }
   return [...found.values()].sort((a, b) => b.calls - a.calls);
@@ -69,8 +70,9 @@ export function UsageView() {
     ] };
   }, [buckets]);
   const sorted = useSorted(rows, SORTS, USUAL);
-  const save = () => downloadTable(`usage-by-${by}.csv`, [[by, "calls", "succeeded", "failed", "refused", "cache_hits", "p50_ms", "worst_p99_ms"],
-    ...sorted.map((row) => [row.name, row.calls, row.succeeded, row.failed, row.refused, row.cache_hits, row.p50_ms, row.p99_ms])]);
+  const save = () => downloadTable(`usage-by-${by}.csv`, [[by, "calls", "succeeded", "failed", "refused", "cache_hits", "p50_ms", "worst_p99_ms", "tokens"],
+    ...sorted.map((row) => [row.name, row.calls, row.succeeded, row.failed, row.refused, row.cache_hits, row.p50_ms, row.p99_ms, row.tokens])]);
+  const hasTokens = rows.some((row) => row.tokens > 0);
   const target = (name: string) => (by === "run" ? (name === "without a run" ? null : link("runs", name)) : by === "caller" ? link("calls", null, { caller: name }) : link("tools", name));
   return (
     <div class="view">
@@ -88,13 +90,13 @@ export function UsageView() {
             {!totals.data && !totals.error ? <Loading /> : rows.length === 0 ? <Empty>{by === "run" && !buckets ? <>This service does not count by run. <a href={link("runs")}>Runs</a> has the latest.</> : "No call in this time."}</Empty> : (
               <div class="scroll" tabIndex={0} role="group" aria-label={`Usage by ${by}`}>
                 <table class="list usage stacked">
-                  <thead><tr><SortHead column="name" label={by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"} usual={USUAL} /><SortHead column="calls" label="Calls" usual={USUAL} num /><SortHead column="failed" label="Failed" usual={USUAL} num /><SortHead column="refused" label="Refused" usual={USUAL} num /><SortHead column="cache" label="Cache" usual={USUAL} num /><SortHead column="median" label="Median" usual={USUAL} num /><SortHead column="p99" label="Worst p99" usual={USUAL} num class="nowrap" /></tr></thead>
+                  <thead><tr><SortHead column="name" label={by === "tool" ? "Tool" : by === "caller" ? "Caller" : "Run"} usual={USUAL} /><SortHead column="calls" label="Calls" usual={USUAL} num /><SortHead column="failed" label="Failed" usual={USUAL} num /><SortHead column="refused" label="Refused" usual={USUAL} num /><SortHead column="cache" label="Cache" usual={USUAL} num /><SortHead column="median" label="Median" usual={USUAL} num /><SortHead column="p99" label="Worst p99" usual={USUAL} num class="nowrap" />{hasTokens && <SortHead column="tokens" label="Tokens" usual={USUAL} num />}</tr></thead>
                   <tbody>
                     {sorted.slice(0, 300).map((row) => (
                       <tr key={row.name}>
                         <td class="name">{target(row.name) ? <a href={target(row.name)!}>{row.name}</a> : row.name}</td>
                         <td class="num" data-label="calls">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`} data-label="failed">{row.failed ? `${number(row.failed)} (${percent(row.failed, row.calls)})` : "0"}</td><td class="num" data-label="refused">{number(row.refused)}</td>
-                        <td class="num" data-label="cache">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap" data-label="median">{milliseconds(row.p50_ms)}</td><td class="num nowrap" data-label="worst p99">{milliseconds(row.p99_ms)}</td>
+                        <td class="num" data-label="cache">{percent(row.cache_hits, row.calls)}</td><td class="num nowrap" data-label="median">{milliseconds(row.p50_ms)}</td><td class="num nowrap" data-label="worst p99">{milliseconds(row.p99_ms)}</td>{hasTokens && <td class="num" data-label="tokens">{row.tokens ? number(row.tokens) : ""}</td>}
                       </tr>
                     ))}
                   </tbody>

@@ -9,7 +9,7 @@ use sqlx::{Executor as _, PgConnection, PgPool, Postgres, QueryBuilder, Row as _
 use super::super::count_by_time::{CallSource, IdRange, count_by_time};
 use super::super::counted_hour::Counts;
 use super::super::tally::{GroupNames, Tally};
-use super::super::{BucketQuery, BucketRow, UsageBy};
+use super::super::{BucketQuery, BucketRow, TokenRow, TokenSums, group_columns};
 use super::commit::{storable, to_uuid};
 use super::read::Result;
 
@@ -51,6 +51,58 @@ pub(super) async fn usage_buckets(pool: &PgPool, query: &BucketQuery) -> Result<
     count_by_time(&mut calls, query).await
 }
 
+/// Sums tokens of the calls of these tools.
+pub(super) async fn token_sums(
+    pool: &PgPool,
+    query: &BucketQuery,
+    tools: &[String],
+) -> Result<Vec<TokenRow>> {
+    let groups = group_columns(query.by).map(|name| name.unwrap_or("null"));
+    let groups = groups.map(|name| format!("{name}::text collate \"C\""));
+    let sum = |key: &str| {
+        format!("coalesce(sum((meta::json -> 'model' ->> '{key}')::bigint), 0)::bigint")
+    };
+    let sums = ["requests", "input_tokens", "output_tokens"].map(sum);
+    let mut sql = QueryBuilder::<Postgres>::new("select started_at / ");
+    sql.push_bind(query.width_ms).push(format!(
+        " as bucket, {}, {} from invocation where state not in ('reserved', 'refused') and meta::json -> 'model' is not null \
+         and tool = any(",
+        groups.join(", "),
+        sums.join(", ")
+    ));
+    let tools: Vec<String> = tools
+        .iter()
+        .map(|tool| storable(tool).into_owned())
+        .collect();
+    sql.push_bind(tools).push(") and started_at >= ");
+    sql.push_bind(query.since.as_millisecond());
+    sql.push(" and started_at < ");
+    sql.push_bind(query.until.as_millisecond());
+    if let Some(caller) = &query.caller {
+        sql.push(" and caller = ")
+            .push_bind(storable(caller).into_owned());
+    }
+    sql.push(" group by 1, 2, 3, 4 order by 1, 2 nulls first, 3 nulls first, 4 nulls first limit ")
+        .push_bind(i64::from(query.limit));
+    let rows = sql.build().persistent(false).fetch_all(pool).await?;
+    let name = |row: &PgRow, at: usize| row.try_get::<Option<String>, _>(at);
+    let sum = |row: &PgRow, at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
+    let token_row = |row: &PgRow| {
+        Ok(TokenRow {
+            start_ms: row.try_get::<i64, _>(0)? * query.width_ms,
+            tool: name(row, 1)?.unwrap_or_default(),
+            caller: name(row, 2)?.unwrap_or_default(),
+            run_id: name(row, 3)?,
+            tokens: TokenSums {
+                requests: sum(row, 4)?,
+                input_tokens: sum(row, 5)?,
+                output_tokens: sum(row, 6)?,
+            },
+        })
+    };
+    rows.iter().map(token_row).collect()
+}
+
 /// The calls of a query.
 pub(super) struct Calls<'a> {
     pub(super) connection: &'a mut PgConnection,
@@ -66,13 +118,8 @@ impl Calls<'_> {
         found: impl FnOnce(&mut QueryBuilder<Postgres>),
     ) -> Result<()> {
         // Names are in the order of their bytes, which the collation of the database may not have.
-        let [tool, caller, run] = match self.query.by {
-            None => ["tool", "caller", "null"],
-            Some(UsageBy::Tool) => ["tool", "null", "null"],
-            Some(UsageBy::Caller) => ["null", "caller", "null"],
-            Some(UsageBy::Run) => ["null", "caller", "run_id"],
-        };
-        let groups = [tool, caller, run].map(|name| format!("{name}::text collate \"C\""));
+        let groups = group_columns(self.query.by).map(|name| name.unwrap_or("null"));
+        let groups = groups.map(|name| format!("{name}::text collate \"C\""));
         let mut query = QueryBuilder::<Postgres>::new("select started_at / ");
         query.push_bind(self.query.width_ms).push(format!(
             " as bucket, {}, {COUNTS} from invocation where ",

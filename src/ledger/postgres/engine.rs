@@ -17,7 +17,7 @@ use super::super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
     BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger,
     LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
-    Row, Settings, SharedChange, State, StoredResult, Switch, UsageRow, WhenDown,
+    Row, Settings, SharedChange, State, StoredResult, Switch, TokenRow, UsageRow, WhenDown,
 };
 use super::address::Address;
 use super::batch::{End, StartingCall, UnitRequest};
@@ -314,6 +314,14 @@ impl Ledger for PostgresLedger {
 
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
         bounded(buckets::usage_buckets(&self.pool, query)).await
+    }
+
+    async fn token_sums(
+        &self,
+        query: &BucketQuery,
+        tools: &[String],
+    ) -> Result<Vec<TokenRow>, Error> {
+        bounded(buckets::token_sums(&self.pool, query, tools)).await
     }
 
     async fn count_hours(

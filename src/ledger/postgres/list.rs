@@ -11,7 +11,7 @@ use sqlx::{PgPool, Postgres, QueryBuilder};
 use uuid::Uuid;
 
 use super::super::count_by_time::late_expiry;
-use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row, State};
+use super::super::{EndedQuery, LISTED_ARGUMENTS, Query, Row};
 use super::commit::{storable, to_uuid};
 use super::read::{Result, decode_row, first_columns};
 use crate::call::{ErrorKind, InvocationId};

@@ -9,7 +9,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection, SqlitePool};
 use super::super::count_by_time::{CallSource, IdRange, count_by_time};
 use super::super::counted_hour::Counts;
 use super::super::tally::{GroupNames, Tally};
-use super::super::{BucketQuery, BucketRow, UsageBy};
+use super::super::{BucketQuery, BucketRow, TokenRow, TokenSums, group_columns};
 use super::read::Result;
 
 /// Only refused calls share a row. Of the others, the column is not read: it is behind the
@@ -35,6 +35,52 @@ pub(super) async fn usage_buckets(
     count_by_time(&mut calls, query).await
 }
 
+/// Sums tokens of the calls of these tools. One index has the calls of each caller and tool.
+pub(super) async fn token_sums(
+    pool: &SqlitePool,
+    query: &BucketQuery,
+    tools: &[String],
+) -> Result<Vec<TokenRow>> {
+    let [tool, caller, run] = group_columns(query.by).map(|name| match name {
+        Some(name) => format!("i.{name}"),
+        None => "null".into(),
+    });
+    let mut sql = QueryBuilder::<Sqlite>::new("select i.started_at / ");
+    sql.push_bind(query.width_ms).push(format!(
+        " as bucket, {tool}, {caller}, {run}, sum(i.meta ->> '$.model.requests'), sum(i.meta ->> '$.model.input_tokens'), \
+         sum(i.meta ->> '$.model.output_tokens') from usage_total as made cross join invocation as i \
+         where i.caller = made.caller and i.tool = made.tool and i.state in ('succeeded', 'failed', 'timed_out', 'cancelled', \
+         'unknown') and i.meta ->> '$.model' is not null and made.tool in (select value from json_each("
+    ));
+    sql.push_bind(serde_json::json!(tools).to_string());
+    sql.push(")) and i.started_at >= ");
+    sql.push_bind(query.since.as_millisecond());
+    sql.push(" and i.started_at < ");
+    sql.push_bind(query.until.as_millisecond());
+    if let Some(caller) = &query.caller {
+        sql.push(" and made.caller = ").push_bind(caller.clone());
+    }
+    sql.push(" group by 1, 2, 3, 4 order by 1, 2, 3, 4 limit ")
+        .push_bind(query.limit);
+    let rows = sql.build().fetch_all(pool).await?;
+    let name = |row: &SqliteRow, at: usize| row.try_get::<Option<String>, _>(at);
+    let sum = |row: &SqliteRow, at: usize| row.try_get::<i64, _>(at).map(i64::unsigned_abs);
+    let token_row = |row: &SqliteRow| {
+        Ok(TokenRow {
+            start_ms: row.try_get::<i64, _>(0)? * query.width_ms,
+            tool: name(row, 1)?.unwrap_or_default(),
+            caller: name(row, 2)?.unwrap_or_default(),
+            run_id: name(row, 3)?,
+            tokens: TokenSums {
+                requests: sum(row, 4)?,
+                input_tokens: sum(row, 5)?,
+                output_tokens: sum(row, 6)?,
+            },
+        })
+    };
+    rows.iter().map(token_row).collect()
+}
+
 /// The calls of a query.
 pub(super) struct Calls<'a> {
     pub(super) connection: &'a mut SqliteConnection,
@@ -49,12 +95,9 @@ impl Calls<'_> {
         tally: &mut Tally<'_>,
         found: impl FnOnce(&mut QueryBuilder<Sqlite>),
     ) -> Result<()> {
-        let groups = match self.query.by {
-            None => "tool, caller, null",
-            Some(UsageBy::Tool) => "tool, null, null",
-            Some(UsageBy::Caller) => "null, caller, null",
-            Some(UsageBy::Run) => "null, caller, run_id",
-        };
+        let groups = group_columns(self.query.by)
+            .map(|name| name.unwrap_or("null"))
+            .join(", ");
         let mut query = QueryBuilder::<Sqlite>::new("select started_at / ");
         query.push_bind(self.query.width_ms).push(format!(
             " as bucket, {groups}, {COUNTS} from invocation where "

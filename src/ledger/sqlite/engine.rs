@@ -18,7 +18,7 @@ use super::super::{
     ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
     Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger, LedgerObserver, Query,
     RecordedCall, RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch,
-    UsageRow, WhenDown,
+    TokenRow, UsageRow, WhenDown,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
@@ -277,6 +277,16 @@ impl Ledger for SqliteLedger {
 
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
         buckets::usage_buckets(&self.readers, query)
+            .await
+            .map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn token_sums(
+        &self,
+        query: &BucketQuery,
+        tools: &[String],
+    ) -> Result<Vec<TokenRow>, Error> {
+        buckets::token_sums(&self.readers, query, tools)
             .await
             .map_err(|error| self.handle_read_error(&error))
     }

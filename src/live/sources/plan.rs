@@ -8,6 +8,7 @@ use super::active_listing::ActiveListing;
 use super::entry::{SourceEntry, Sources};
 use super::lifecycle::Lifecycle;
 use super::live_source::LiveSource;
+use super::tools::set_source;
 use crate::call::{Idempotency, Policy, RetryPolicy, ToolName};
 use crate::live::file_snapshot::FileSnapshot;
 use crate::manifest::DeclaredSource;
@@ -174,7 +175,7 @@ fn unavailable_tools(declared: &DeclaredSource, source: &Arc<LiveSource>) -> Vec
             idempotency,
             ..policy
         };
-        (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
+        set_source(&mut tool, declared);
         tool
     };
     rules.known_tools().chain(more).map(unavailable).collect()

@@ -203,14 +203,21 @@ pub(super) fn quarantined_tool(declared: &DeclaredSource, own: &str) -> Result<T
     tool.definition.input_schema = Arc::new(json!({"type": "object"}));
     tool.quarantined = true;
     apply_rules(&mut tool, declared, own, None);
-    (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
+    set_source(&mut tool, declared);
     Ok(tool)
+}
+
+/// Sets what the tool has of its source.
+pub(super) fn set_source(tool: &mut Tool, declared: &DeclaredSource) {
+    let settings = &declared.settings;
+    (tool.kind, tool.origin) = (settings.kind(), settings.origin());
+    tool.settings.source = Some(declared.name().into());
 }
 
 /// Sets the origin, and what the definition hash covers: the declaration of the source and the
 /// contents of its files.
 fn set_origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &FileSnapshot) {
-    (tool.kind, tool.origin) = (declared.settings.kind(), declared.settings.origin());
+    set_source(tool, declared);
     let contents: Vec<Value> = files
         .content_hashes()
         .map(|content| content.map(hex::encode).into())
