@@ -60,6 +60,10 @@ pub(super) async fn list_calls(pool: &SqlitePool, filter: &Query) -> Result<Vec<
     } else {
         let ended = ENDED_STATES.map(|state| filter.may_have(state));
         let has_running = filter.may_have(State::Reserved);
+        if !has_running && !ended.contains(&true) {
+            // No row has such a state.
+            return Ok(Vec::new());
+        }
         if has_running {
             push_running_calls(&mut query, filter);
         }
