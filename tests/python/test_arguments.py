@@ -115,6 +115,14 @@ def test_own_schema_may_differ_from_the_function(workshop):
     assert answer["op"] == "invalid" and answer["violations"] == [{"pointer": "/a", "message": "is missing"}]
 
 
+def test_choices_keep_the_types_of_json(workshop):
+    """In Python True is 1, but a model that gives 1 does not mean true."""
+    worker, _ = workshop.load("from typing import Literal\ndef f(x: Literal['a', 1, True]): return repr(x)\n", functions=["f"])
+    seen = [text_of(worker.call("f", {"x": given})) for given in ("a", 1, 1.0, True)]
+    assert seen == ["'a'", "1", "1", "True"]
+    assert [violation["pointer"] for violation in worker.call("f", {"x": False})["violations"]] == ["/x"]
+
+
 def test_internal_type_error_is_no_violation(workshop):
     worker, _ = workshop.load("def f(a: int): return a + 'x'\n", functions=["f"])
     answer = worker.call("f", {"a": 1})
@@ -152,3 +160,22 @@ def test_pydantic_models_and_fields_are_converted(with_package):
     assert worker.call("f", {"o": {"inner": {"n": 1}}})["structured_content"] == {"n": 7}
     answer = worker.call("f", {"o": {"inner": {"n": 1}, "many": [{"n": -1}]}, "limit": 0})
     assert [violation["pointer"] for violation in answer["violations"]] == ["/o/many/0/n", "/limit"]
+
+
+def test_defaults_of_fields_may_lie_outside_their_constraints(with_package):
+    """As in FastAPI: the function gets the default that its author wrote, whether it fits or not."""
+    worker, tools = with_package("pydantic").load(
+        "from typing import Annotated\nfrom pydantic import Field\n"
+        "def f(n: int = Field(default=None), m: Annotated[int, Field(ge=1)] = 0): return repr([n, m])\n",
+        functions=["f"],
+    )
+    assert "default" not in tools["f"]["input_schema"]["properties"]["n"]
+    assert text_of(worker.call("f", {})) == "[None, 0]"
+
+
+def test_fault_of_a_field_has_the_reason_of_pydantic(with_package):
+    failed = with_package("pydantic").fail(
+        "from typing import Annotated\nfrom pydantic import Field\ndef f(p: Annotated[str, Field(pattern='(')]): return p\n",
+        functions=["f"],
+    )
+    assert "regex parse error" in failed["message"] and "unclosed group" in failed["message"]

@@ -201,8 +201,28 @@ def test_strands_decorator_is_provided_without_strands(workshop):
     )
     assert tools["f"]["framework"] == "strands"
     assert text_of(ok(worker.call("f", {"x": 1}))) == "1"
-    failed = workshop.fail("from strands import Agent\n")
+
+def test_other_names_of_strands_fail_only_when_they_are_called(workshop):
+    text = (
+        "from strands import Agent, tool\n"
+        "@tool\ndef f(x: int) -> str:\n    '''F.'''\n    return str(x)\n"
+        "@tool\ndef ask():\n    '''Asks.'''\n    return Agent()\n"
+    )
+    worker, _ = workshop.load(text)
+    assert text_of(ok(worker.call("f", {"x": 1}))) == "1"
+    assert "strands-agents is not installed" in text_of(worker.call("ask"))
+    failed = workshop.fail(text + "agent = Agent(tools=[f])\n")
     assert failed["kind"] == "import" and "strands-agents is not installed" in failed["message"]
+
+
+def test_class_file_without_object_names_the_key(workshop):
+    text = (
+        "from toolcrib import tool\nclass Shop:\n    @tool\n    def price(self, item: str) -> str:\n"
+        "        '''Price of an item.'''\n        return '1'\n"
+    )
+    assert "add `object: Shop`" in workshop.fail(text)["message"]
+    assert "add `object: Shop`" in workshop.fail(text, functions=["price"])["message"]
+    workshop.load(text, object="Shop")
 
 
 def test_installed_strands_takes_precedence(workshop):

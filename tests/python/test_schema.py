@@ -40,6 +40,7 @@ def property_of(workshop, hint, before=""):
         ("Literal['a', 'b']", {"type": "string", "enum": ["a", "b"]}),
         ("Literal['only']", {"type": "string", "const": "only"}),
         ("Literal[1, 'a', None]", {"enum": [1, "a", None]}),
+        ("Literal['a', 1, True]", {"enum": ["a", 1, True]}),
         ("List[int]", {"type": "array", "items": {"type": "integer"}}),
         ("list[dict[str, float]]", {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "number"}}}),
         ("list", {"type": "array"}),

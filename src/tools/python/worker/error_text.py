@@ -9,9 +9,17 @@ def message_of(error):
         return ""
 
 
+MAX_REASON_CHARS = 500
+
+
 def first_line_of(error):
-    """The first line of an exception's text, or else the name of its class."""
-    return (message_of(error).strip() or type(error).__name__).split("\n")[0]
+    """The first line of an exception's text, or else the name of its class.
+
+    The first line of some libraries ends with a colon, and the reason follows it. So it is part of the text, on one line.
+    """
+    text = message_of(error).strip() or type(error).__name__
+    first = text.split("\n")[0]
+    return " ".join(text.split())[:MAX_REASON_CHARS] if first.endswith(":") else first
 
 
 def format_error(error):

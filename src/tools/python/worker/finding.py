@@ -186,6 +186,17 @@ def bind_method(instance, name):
     return value
 
 
+def classes_with_tools(module):
+    """The names of the module's classes whose methods are tools."""
+    return [
+        name
+        for name, kind in vars(module).items()
+        if isinstance(kind, type)
+        and kind.__module__ == module.__name__
+        and any(tool_factory(getattr(raw, "__func__", raw)) or tool_factory(raw) for raw in vars(kind).values())
+    ]
+
+
 def add_undecorated_functions(finder, get_value):
     """Adds the functions without a decorator that the manifest names."""
     _, missing = finder.selected_tools()

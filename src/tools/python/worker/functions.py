@@ -112,6 +112,7 @@ class Function:
             schema, convert = from_pydantic_type(builder, typing.Annotated[self.resolve_annotation(hint), default])
             if default.is_required():
                 return schema, convert, True, MISSING
+            schema.pop("default", None)  # pydantic writes it even if it does not fit
             if not default.default_factory:
                 add_default(schema, default.get_default(), builder.defs)
             return schema, convert, False, functools.partial(default.get_default, call_default_factory=True)

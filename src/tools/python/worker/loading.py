@@ -5,7 +5,7 @@ import os
 import sys
 import types
 
-from .finding import find_in_module, find_in_object
+from .finding import classes_with_tools, find_in_module, find_in_object
 from .importing import LoadFailure, import_by_name, import_file, run_user_code
 from .locations import format_location, object_location, own_code_test
 
@@ -26,14 +26,14 @@ def load_tools(request):
             raise LoadFailure("invalid", f"`init` is set, but no `object` is named for {target}", getattr(module, "__file__", None))
         finder = find_in_module(module, only, stem)
     tools, missing = finder.selected_tools()
-    raise_for_missing(finder, missing, target, module)
+    raise_for_missing(finder, missing, module, request)
     tools, duplicate_warnings = remove_duplicates(tools)
     warnings = duplicate_warnings + [problem.message for problem in finder.problems if only is None or problem.name in only]
     if not tools:
         nothing = f"no tool was found in {target}; "
         for problem in finder.problems:
             raise LoadFailure("not_found", nothing + problem.message, problem.file, problem.line, problem.error)
-        hint = "decorate functions with @tool, name them in `functions`, or write a TOOL_SPEC"
+        hint = object_hint(module, request) or "decorate functions with @tool, name them in `functions`, or write a TOOL_SPEC"
         raise LoadFailure("not_found", nothing + hint, getattr(module, "__file__", None))
     if all(tool.line and tool.file == tools[0].file for tool in tools):
         tools.sort(key=lambda tool: tool.line)
@@ -72,7 +72,13 @@ def make_object(module, request, is_own):
     return run_user_code(lambda: kind(**init), f"making {name}({', '.join(init)})", is_own)
 
 
-def raise_for_missing(finder, missing, target, module):
+def object_hint(module, request):
+    """The key that is missing if a class of the module has the tools; else None."""
+    classes = [] if request.get("object") else classes_with_tools(module)
+    return f"its class {classes[0]} has tools: add `object: {classes[0]}`, and `init` if it takes arguments" if classes else None
+
+
+def raise_for_missing(finder, missing, module, request):
     """Raises LoadFailure if names in `functions` have no tool."""
     if not missing:
         return
@@ -82,8 +88,9 @@ def raise_for_missing(finder, missing, target, module):
     there = [tool.name for tool in finder.tools] or [
         name for name, value in vars(module).items() if isinstance(value, types.FunctionType) and value.__module__ == module.__name__
     ]
-    known = f"; it has {', '.join(there[:20])}" if there else ""
-    raise LoadFailure("not_found", f"there is no tool or function '{missing[0]}' in {target}{known}", getattr(module, "__file__", None))
+    known = object_hint(module, request) or (f"it has {', '.join(there[:20])}" if there else "")
+    message = f"there is no tool or function '{missing[0]}' in {request['module']}"
+    raise LoadFailure("not_found", f"{message}; {known}" if known else message, getattr(module, "__file__", None))
 
 
 def remove_duplicates(tools):

@@ -57,6 +57,13 @@ class StrandsStub(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def missing(name):
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise ImportError(f"strands-agents is not installed for this interpreter; without it '{module.__name__}' has no '{name}'")
+            return Missing(name, (), {"__module__": module.__name__})
 
         module.__getattr__ = missing
+
+
+class Missing(type):
+    """A class of Strands that is not here. A file may import it beside `@tool`, and fails only where it uses the class."""
+
+    def __call__(cls, *_, **__):
+        raise ImportError(f"strands-agents is not installed for this interpreter, and {cls.__module__}.{cls.__name__} needs it")

@@ -13,7 +13,7 @@ from ..violations import InvalidValue
 from .containers import from_array, from_mapping
 from .converters import text_converter, value_constructor
 from .hints import UnsupportedHint, is_field, is_pydantic_model, is_typed_dict, origin_name, resolve_hint, show_hint
-from .json_schema import may_fit
+from .json_schema import is_same_json, may_fit
 from .plain_types import ARRAY_TYPES, CONSTRAINTS, OBJECT_TYPES, PLAIN_TYPES, TEXT_SCHEMA, WRAPPER_NAMES
 from .pydantic_types import from_pydantic_model, from_pydantic_type
 from .records import from_dataclass, from_named_tuple, from_typed_dict
@@ -51,7 +51,7 @@ class SchemaBuilder:
         if origin is typing.Union or type(hint) is getattr(types, "UnionType", ()):
             return self.from_union(arguments)
         if origin is typing.Literal or origin_name(hint) == "Literal":
-            return self.from_choices({value.value if isinstance(value, enum.Enum) else value: value for value in arguments}, hint)
+            return self.from_choices([(value.value if isinstance(value, enum.Enum) else value, value) for value in arguments], hint)
         if origin_name(hint) in WRAPPER_NAMES:
             return self.from_hint(arguments[0])
         if hasattr(hint, "__supertype__"):  # NewType
@@ -151,21 +151,20 @@ class SchemaBuilder:
         return schema, convert
 
     def from_choices(self, values, hint):
-        """One of several JSON values. `values`: {value in the arguments: value for the tool}."""
-        if not all(value is None or isinstance(value, (str, int, float)) for value in values):
+        """One of several JSON values. `values`: [(value in the arguments, value for the tool)]."""
+        written = [value for value, _ in values]
+        if not all(value is None or isinstance(value, (str, int, float)) for value in written):
             raise UnsupportedHint(f"{show_hint(hint)}: a choice can only have strings, numbers, booleans and None")
-        kinds = {type(value) for value in values}
-        schema = {"const": next(iter(values))} if len(values) == 1 else {"enum": list(values)}
+        kinds = {type(value) for value in written}
+        schema = {"const": written[0]} if len(written) == 1 else {"enum": written}
         if len(kinds) == 1 and kinds <= {str, int, float, bool}:
             schema = {**PLAIN_TYPES[kinds.pop()][0], **schema}
 
         def convert(value):
-            try:
-                if value in values:
-                    return values[value]
-            except TypeError:
-                pass
-            raise InvalidValue("must be one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values))
+            for choice, result in values:
+                if is_same_json(choice, value):
+                    return result
+            raise InvalidValue("must be one of " + ", ".join(json.dumps(choice, ensure_ascii=False) for choice in written))
 
         return schema, convert
 
@@ -175,5 +174,5 @@ class SchemaBuilder:
         if not members:
             raise UnsupportedHint(f"{hint.__name__} has no members")
         if all(member.value is None or isinstance(member.value, (str, int, float)) for member in members):
-            return self.from_choices({member.value: member for member in members}, hint)
-        return self.from_choices({member.name: member for member in members}, hint)  # values that JSON cannot contain
+            return self.from_choices([(member.value, member) for member in members], hint)
+        return self.from_choices([(member.name, member) for member in members], hint)  # values that JSON cannot contain

@@ -19,6 +19,11 @@ JSON_TYPES = {  # type in a schema: whether a value has it
 }
 
 
+def is_same_json(one, other):
+    """Whether two values are the same in JSON, where 1 is 1.0, and true is not 1 as in Python."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
 def may_fit(value, schema, defs):
     """Whether the value may match the schema. Checks only the outermost type."""
     if "$ref" in schema:
@@ -26,9 +31,9 @@ def may_fit(value, schema, defs):
     if "anyOf" in schema:
         return any(may_fit(value, alternative, defs) for alternative in schema["anyOf"])
     if "const" in schema:
-        return value == schema["const"]
+        return is_same_json(value, schema["const"])
     if "enum" in schema:
-        return value in schema["enum"]
+        return any(is_same_json(value, choice) for choice in schema["enum"])
     wanted = schema.get("type")
     return not isinstance(wanted, str) or JSON_TYPES[wanted](value)
 
