@@ -76,8 +76,8 @@ pub(super) fn render_list(format: Format, tools: Vec<Value>) -> Value {
     }
 }
 
-/// The input schema in keywords that all providers accept. A schema that cannot be converted (a
-/// nested `$id`) stays as it is.
+/// The input schema in keywords that all providers accept. A schema that refers to another one
+/// outside of it stays as it is.
 pub(super) fn portable_parameters(input_schema: &Value) -> Value {
     let mut parameters =
         schema::to_standalone(input_schema).unwrap_or_else(|| input_schema.clone());

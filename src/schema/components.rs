@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
+use super::nested_ids::resolve_nested_ids;
 use crate::call::json::{escape_pointer_token, parse_pointer};
 
 /// Keywords of the schema as a whole. No part contains them.
@@ -63,17 +64,17 @@ impl Audience {
 }
 
 /// Within one schema, all of these keywords have the same target.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// The kind of value that a keyword has.
-enum KeywordKind {
+pub(super) enum KeywordKind {
     Schema,
     List,
     ByName,
     Data,
 }
 
-fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
+pub(super) fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
     match keyword {
         "additionalItems"
         | "additionalProperties"
@@ -100,14 +101,15 @@ fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
 /// root is named `root`. The name of another part is `prefix_` and the last token of its pointer;
 /// `claim` makes the name unique.
 ///
-/// `None` if some reference cannot be carried over (a nested `$id`, a relative reference).
+/// `None` if some reference leads outside.
 pub fn split_components(
     schema: &Value,
     root: &str,
     prefix: &str,
     mut claim: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    collect_parts(schema, Audience::Document, root, |word| {
+    let schema = resolve_nested_ids(schema)?;
+    collect_parts(&schema, Audience::Document, root, |word| {
         claim(&format!("{prefix}_{}", to_identifier(word)))
     })
 }
@@ -134,7 +136,8 @@ pub fn to_standalone(schema: &Value) -> Option<Value> {
             }
         }
     };
-    let mut parts = collect_parts(schema, Audience::Provider, "", claim)?.into_iter();
+    let schema = resolve_nested_ids(schema)?;
+    let mut parts = collect_parts(&schema, Audience::Provider, "", claim)?.into_iter();
     let (_, mut root) = parts.next()?;
     let definitions: Map<String, Value> = parts.collect();
     if !definitions.is_empty() {
@@ -162,7 +165,7 @@ fn collect_parts(
         anchors: HashMap::new(),
         names: BTreeMap::new(),
     };
-    found.collect_anchors(schema, &mut String::new())?;
+    found.collect_anchors(schema, &mut String::new());
 
     // If the root only refers to a part (as pydantic writes a recursive model), that part is the
     // root.
@@ -215,7 +218,7 @@ fn may_be_array(schema: &Map<String, Value>) -> bool {
 }
 
 /// The direct subschemas of a schema, each with its pointer relative to the schema.
-fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
+pub(super) fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let keywords = schema.as_object().into_iter().flatten();
     keywords.flat_map(|(keyword, value)| {
         let at = format!("/{}", escape_pointer_token(keyword));
@@ -271,29 +274,25 @@ struct KnownReferences<'a> {
 }
 
 impl<'a> KnownReferences<'a> {
-    /// Collects plain names. `None` at a nested `$id`, because references below it have another
-    /// base.
-    fn collect_anchors(&mut self, schema: &'a Value, pointer: &mut String) -> Option<()> {
+    /// Collects plain names.
+    fn collect_anchors(&mut self, schema: &'a Value, pointer: &mut String) {
         for word in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = schema.get(word).and_then(Value::as_str) {
                 self.anchors.insert(name, pointer.clone());
             }
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
-            match id.strip_prefix('#') {
-                // In draft 7 and earlier, this is an anchor.
-                Some(name) => drop(self.anchors.insert(name, pointer.clone())),
-                None if pointer.is_empty() => {}
-                None => return None,
+            // In draft 7 and earlier, this is an anchor.
+            if let Some(name) = id.strip_prefix('#') {
+                self.anchors.insert(name, pointer.clone());
             }
         }
         for (token, subschema) in subschemas(schema) {
             let length = pointer.len();
             pointer.push_str(&token);
-            self.collect_anchors(subschema, pointer)?;
+            self.collect_anchors(subschema, pointer);
             pointer.truncate(length);
         }
-        Some(())
     }
 
     /// The JSON Pointer of a reference's target.
@@ -704,7 +703,7 @@ mod tests {
             to_standalone(
                 &json!({"properties": {"a": {"$id": "https://example.com/a", "type": "string"}}})
             ),
-            None
+            Some(json!({"properties": {"a": {"type": "string"}}}))
         );
     }
 

@@ -15,6 +15,7 @@ mod graph;
 mod hostile_tests;
 mod meter;
 mod metered;
+mod nested_ids;
 mod page_fields;
 mod patterns;
 mod references;

@@ -103,8 +103,8 @@ pub(super) fn check_standalone(schema: &ToolSchema<'_>, tool: &ParsedTool, lints
     if definition
         .is_some_and(|definition| schema::to_standalone(&definition.input_schema).is_none())
     {
-        let message = "refers to its parts through an $id: formats leave that unchanged, and providers may refuse \
-                       it; put the parts in $defs and write $ref: '#/$defs/…'";
+        let message = "refers to a schema outside of it: formats leave that unchanged, and providers may refuse \
+                       it; put that schema in $defs and write $ref: '#/$defs/…'";
         lints.hint(
             Rule::RefusedSchema,
             schema.location,
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn schema_with_nested_id_is_a_hint() {
-        let schema = r#"{"type": "object", "additionalProperties": false, "properties": {"a": {"$ref": "https://example.com/a", "description": "Row"}}, "$defs": {"a": {"$id": "https://example.com/a", "type": "string"}}}"#;
+        let schema = r#"{"type": "object", "additionalProperties": false, "properties": {"a": {"$ref": "https://json-schema.org/draft/2020-12/schema", "description": "Row"}}}"#;
         let found = all_tool_findings(&format!("    input_schema: {schema}\n"));
         assert!(
             found.contains(&"hint refused-schema input_schema 6".to_owned()),
@@ -347,7 +347,7 @@ mod tests {
             .iter()
             .map(ToString::to_string)
             .collect::<String>();
-        assert!(messages.contains("through an $id"), "{messages}");
+        assert!(messages.contains("a schema outside of it"), "{messages}");
     }
 
     #[test]
