@@ -213,7 +213,8 @@ pub fn build_stack(
         digest_key: capture_key,
         redactor: redactor.clone(),
     };
-    let output = output_schema.map(|schema| OutputCheck::new(schema, validation_pool.clone()));
+    let output = output_schema
+        .and_then(|schema| OutputCheck::new(schema, policy.output_check, validation_pool.clone()));
 
     let paginate = PaginateLayer::new(paging, &rules, output.clone(), !records_digests);
     let page_cache = || PageCache::new(cache, &name, generation, paginate.max_chars(), sees_agent);

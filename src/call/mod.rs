@@ -81,7 +81,8 @@ pub use nested_calls::{
 };
 pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
 pub use policy::{
-    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, Policy, RetryPolicy,
+    CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, OutputCheckMode, Policy,
+    RetryPolicy,
 };
 pub use progress::{Event, Listener, Progress, ProgressObserver, ProgressSink, RedactFn, Reporter};
 pub use question::{

@@ -223,6 +223,28 @@ pub enum OnDisconnect {
     Finish,
 }
 
+/// What happens to a result that does not fit the output schema of its tool.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputCheckMode {
+    /// The result is passed on with a warning.
+    Warn,
+    /// The call fails with `bad_output`.
+    Fail,
+    /// Results are not checked.
+    Off,
+}
+
 /// All decisions of the operator about one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -257,6 +279,9 @@ pub struct Policy {
     pub repeatable: bool,
     /// Whether arguments are never coerced.
     pub strict: bool,
+    /// What happens to results that do not fit the output schema; `None`: the party that wrote the
+    /// schema decides.
+    pub output_check: Option<OutputCheckMode>,
     /// Whether the tool is enabled. Otherwise its calls fail with `tool_disabled`. An admin's
     /// switch takes precedence.
     pub enabled: bool,
@@ -280,6 +305,7 @@ impl Default for Policy {
             capture: None,
             repeatable: false,
             strict: false,
+            output_check: None,
             enabled: true,
         }
     }

@@ -31,6 +31,7 @@ impl Catalog {
     pub(crate) fn build(&self, tool: Tool, env: &BuildEnv<'_>) -> Result<Arc<Entry>, BuildError> {
         let mut tool = tool
             .validate()?
+            .with_described_patterns()
             .without_large_output_schema()
             .separate_cached_results();
         let own_schema = tool.definition.input_schema.clone();
@@ -45,6 +46,7 @@ impl Catalog {
             origin,
             policy,
             settings,
+            schema_owner,
             quarantined,
             runner,
             ..
@@ -68,7 +70,7 @@ impl Catalog {
             before.matches_parts(
                 &definition,
                 &shown_hash,
-                (kind, origin, quarantined),
+                (kind, origin, schema_owner, quarantined),
                 &policy,
                 &settings,
                 &runner,
@@ -89,16 +91,17 @@ impl Catalog {
             schema,
             message: fault.to_string(),
         };
-        let input = match compiled_input.filter(|compiled| compiled.is_of(&own_schema)) {
-            Some(compiled) => compiled,
-            None => Schema::compile_input(own_schema)
-                .map_err(|f| fault("input_schema", f))?
-                .into(),
-        };
+        let input =
+            match compiled_input.filter(|compiled| compiled.is_of(&own_schema, schema_owner)) {
+                Some(compiled) => compiled,
+                None => Schema::compile_input(own_schema, schema_owner)
+                    .map_err(|f| fault("input_schema", f))?
+                    .into(),
+            };
         let output = definition
             .output_schema
             .clone()
-            .map(Schema::compile)
+            .map(|schema| Schema::compile_output(schema, schema_owner))
             .transpose();
         let output = output.map_err(|f| fault("output_schema", f))?;
         let rules = Arc::new(ArgumentRules {

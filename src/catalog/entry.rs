@@ -14,6 +14,7 @@ use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
 use crate::middleware::concurrency::ToolPermits;
 use crate::middleware::usage_limit::ChargeRules;
 use crate::middleware::validate::ArgumentRules;
+use crate::schema::SchemaOwner;
 use crate::stack::ToolService;
 use crate::tools::{DeclaredSettings, Runner};
 
@@ -116,7 +117,12 @@ impl Entry {
         self.matches_parts(
             definition,
             shown_hash,
-            (other.kind, other.origin, other.quarantined),
+            (
+                other.kind,
+                other.origin,
+                other.rules.schema.owner(),
+                other.quarantined,
+            ),
             policy,
             settings,
             &rules.runner,
@@ -127,13 +133,18 @@ impl Entry {
         &self,
         definition: &Definition,
         shown_hash: &[u8; 32],
-        state: (Kind, Origin, bool),
+        state: (Kind, Origin, SchemaOwner, bool),
         policy: &Policy,
         settings: &DeclaredSettings,
         runner: &Arc<dyn Runner>,
     ) -> bool {
         let is_declared = settings.base_dir.is_some();
-        (self.kind, self.origin, self.quarantined) == state
+        (
+            self.kind,
+            self.origin,
+            self.rules.schema.owner(),
+            self.quarantined,
+        ) == state
             && self.definition == *definition
             && self.shown_hash == *shown_hash
             && self.policy == *policy

@@ -11,8 +11,8 @@ use utoipa::openapi::{KnownFormat, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::call::{
-    CacheMode, CacheScope, Capture, Effect, Idempotency, JsonObject, Limit, OnDisconnect, Page,
-    Paging,
+    CacheMode, CacheScope, Capture, Effect, Idempotency, JsonObject, Limit, OnDisconnect,
+    OutputCheckMode, Page, Paging,
 };
 
 /// The spellings of a duration in the document. The service accepts more, such as `2min 30sec`. It
@@ -201,6 +201,8 @@ pub(super) struct RegisteredTool {
     repeatable: Option<bool>,
     /// Whether arguments are checked without coercion.
     strict: Option<bool>,
+    /// What happens to a result that does not fit `output_schema`. Default: `fail`.
+    output_check: Option<OutputCheckMode>,
     /// Whether the tool is enabled.
     enabled: Option<bool>,
     /// What the ledger keeps of arguments and results.

@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use crate::call::{
     Answer, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest,
     Effect, EnvVar, ErrorKind, Idempotency, InvocationId, JsonObject, Kind, LimitUsage, Meta,
-    OnDisconnect, Origin, Page, Paging, ToolName, Truncated,
+    OnDisconnect, Origin, OutputCheckMode, Page, Paging, ToolName, Truncated,
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::ledger::{Row, State};
@@ -243,6 +243,10 @@ pub(super) struct PolicyView {
     pub repeatable: bool,
     /// Whether arguments are checked without coercion.
     pub strict: bool,
+    /// What happens to results that do not fit the output schema. Absent: `warn` if another party
+    /// wrote the schema, else `fail`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_check: Option<OutputCheckMode>,
     /// Whether the caller or the model requests the parts of long results.
     pub paging: Paging,
     /// Whether the tool is enabled.
@@ -295,6 +299,7 @@ impl PolicyView {
             capture: policy.capture.unwrap_or_default(),
             repeatable: policy.repeatable,
             strict: policy.strict,
+            output_check: policy.output_check,
             paging,
             enabled,
         }

@@ -6,7 +6,7 @@ use super::decode::Findings;
 use super::node::Node;
 use crate::call::json::parse_pointer;
 use crate::call::{Definition, Violation};
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaOwner};
 
 /// Reports each position where an example violates a schema of its tool. A schema with faults of
 /// its own is skipped, because these are reported elsewhere.
@@ -19,11 +19,11 @@ pub(super) fn check_examples(
     if definition.examples.is_empty() {
         return;
     }
-    let arguments = Schema::compile_input(definition.input_schema.clone()).ok();
+    let arguments = Schema::compile_input(definition.input_schema.clone(), SchemaOwner::Own).ok();
     let result = definition
         .output_schema
         .clone()
-        .and_then(|schema| Schema::compile(schema).ok());
+        .and_then(|schema| Schema::compile_output(schema, SchemaOwner::Own).ok());
     for (at, example) in definition.examples.iter().enumerate() {
         let mut report = |part: &str, schema: &Option<Schema>, value: &Value| {
             for violation in schema.iter().flat_map(|schema| schema.violations(value)) {

@@ -272,6 +272,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::schema::SchemaOwner;
     use crate::tools::{ToolDefinitionSnapshot, UnavailableTool};
 
     fn offer(change: impl Fn(&mut DiscoveredTool)) -> DiscoveredTool {
@@ -280,6 +281,7 @@ mod tests {
             description: "Weather for a city.".into(),
             input_schema: json!({"type": "object", "properties": {"city": {"type": "string"}}}),
             output_schema: None,
+            schema_owner: SchemaOwner::Foreign,
             effect: None,
             tags: Vec::new(),
             annotations: serde_json::Map::new(),

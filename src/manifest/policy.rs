@@ -113,6 +113,7 @@ impl PolicyEntry {
             idempotency: self.idempotency.or(other.idempotency),
             repeatable: self.repeatable.or(other.repeatable),
             strict: self.strict.or(other.strict),
+            output_check: self.output_check.or(other.output_check),
             enabled: self.enabled.or(other.enabled),
             capture: self.capture.or(other.capture),
         }
@@ -315,6 +316,10 @@ fn complete_policy(
         .repeatable
         .unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
     policy.strict = entry.strict.or(defaults.strict).unwrap_or(policy.strict);
+    policy.output_check = entry
+        .output_check
+        .or(policy.output_check)
+        .or(defaults.output_check);
     policy.enabled = entry.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
     // A native tool decides itself whether its results can be cached: those of a clock cannot.
     let may_default = policy.effect == Effect::Read && kind != Kind::Native;

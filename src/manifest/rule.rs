@@ -50,6 +50,7 @@ rules! {
     Contradiction "contradiction" "a schema that no value fits",
     UnknownRequired "unknown-required" "a name in required that is not in properties",
     StrayKeyword "stray-keyword" "a keyword for values of another type",
+    CostlyPattern "costly-pattern" "hint: a pattern that is matched by backtracking, or not at all (warning: it guards a path with allow_private)",
     RefusedArgument "refused-argument" "a parameter of a command that allows values which calls refuse",
     // Providers.
     RefusedName "refused-name" "a tool name that a provider refuses (hint: the provider gets another form of it)",

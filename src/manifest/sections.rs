@@ -6,7 +6,8 @@ use serde::Deserialize;
 use super::short_forms::{self, ApprovalForm, CacheForm, LimitsForm, RetryForm};
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{
-    CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect, Paging,
+    CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect,
+    OutputCheckMode, Paging,
 };
 use crate::ledger::{Durability, WhenDown};
 use crate::telemetry::Protocol;
@@ -250,6 +251,12 @@ pub(crate) struct PolicyEntry {
     /// Refuses arguments of the wrong type instead of converting them, such as `"5"` for a number.
     #[schemars(extend("examples" = [true]), extend("default" = false))]
     pub(super) strict: Option<bool>,
+    /// What happens to a result that does not fit `output_schema`: `warn` passes it on with a
+    /// warning, `fail` fails the call with `bad_output`, `off` checks nothing. Default: `warn` if
+    /// another party wrote the schema (MCP servers, OpenAPI documents, agent frameworks), else
+    /// `fail`.
+    #[schemars(extend("examples" = ["fail"]))]
+    pub(super) output_check: Option<OutputCheckMode>,
     /// Whether the tool can be called. An admin's switch at run time takes precedence.
     #[schemars(extend("examples" = [false]), extend("default" = true))]
     pub(super) enabled: Option<bool>,

@@ -10,7 +10,7 @@ use super::node::Node;
 use super::parameters;
 use super::tool::ToolReader;
 use crate::call::json::{escape_pointer_token, parse_pointer};
-use crate::schema::{Schema, SchemaFault};
+use crate::schema::{Schema, SchemaFault, SchemaOwner};
 
 impl ToolReader<'_> {
     /// The input schema, from `parameters` or `input_schema`; `None` if there is neither.
@@ -44,7 +44,7 @@ impl ToolReader<'_> {
             ("input_schema", 0)
         };
         let value = Arc::new(schema);
-        let compiled = match Schema::compile_input(value.clone()) {
+        let compiled = match Schema::compile_input(value.clone(), SchemaOwner::Own) {
             Err(fault) => {
                 self.report_schema_faults(node, entry_path, key, skip, &value, fault);
                 None
@@ -111,7 +111,7 @@ impl ToolReader<'_> {
     ) -> Option<Arc<Value>> {
         let schema = node.get("output_schema")?.to_json();
         let schema = Arc::new(schema);
-        match Schema::compile(schema.clone()) {
+        match Schema::compile_output(schema.clone(), SchemaOwner::Own) {
             Err(fault) if fault.is_too_large => {
                 let tokens = parse_pointer(&fault.pointer);
                 let path: Vec<String> = std::iter::once("output_schema".to_owned())

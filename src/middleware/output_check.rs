@@ -1,11 +1,12 @@
 //! Checks structured content against the tool's output schema.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::validation_pool::{ValidationError, ValidationPool, is_small};
-use crate::call::ToolResult;
+use crate::call::{CallError, OutputCheckMode, ToolResult};
 use crate::schema::{INLINE_STEPS, Meter, Schema, StopReason};
 
 /// An output schema, and the pool that checks large results against it.
@@ -13,12 +14,65 @@ use crate::schema::{INLINE_STEPS, Meter, Schema, StopReason};
 pub struct OutputCheck {
     schema: Arc<Schema>,
     pool: ValidationPool,
+    /// Whether a result that does not fit is passed on with a warning. Otherwise its call fails.
+    only_warns: bool,
 }
 
 impl OutputCheck {
-    /// Checks results against `schema`.
-    pub fn new(schema: Arc<Schema>, pool: ValidationPool) -> Self {
-        Self { schema, pool }
+    /// Checks results against `schema`. `None` if they are not checked. Without a mode, a foreign
+    /// schema only warns.
+    pub fn new(
+        schema: Arc<Schema>,
+        mode: Option<OutputCheckMode>,
+        pool: ValidationPool,
+    ) -> Option<Self> {
+        let only_warns = match mode {
+            Some(OutputCheckMode::Off) => return None,
+            Some(OutputCheckMode::Warn) => true,
+            Some(OutputCheckMode::Fail) => false,
+            None => schema.owner().is_foreign(),
+        };
+        Some(Self {
+            schema,
+            pool,
+            only_warns,
+        })
+    }
+
+    /// Checks a result. A result that is passed on although it does not fit adds a warning.
+    ///
+    /// # Errors
+    /// The result does not fit, or there was no time to check it.
+    pub(super) async fn check(
+        &self,
+        result: &Arc<ToolResult>,
+        until: Instant,
+        timeout: Duration,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), CallError> {
+        let fault = if result.structured_content.is_none() {
+            "the tool has an output schema, but returned no structured content".to_owned()
+        } else {
+            match self.find_violation(result, until).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(first)) => format!("the output violates the output schema: {first}"),
+                // The tool has run.
+                Err(ValidationError::ShuttingDown) => {
+                    return Err(CallError::Cancelled { started: true });
+                }
+                Err(_) if self.only_warns => {
+                    "there was no time to check the output against the output schema".to_owned()
+                }
+                Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
+                    return Err(CallError::AttemptTimedOut { after: timeout });
+                }
+            }
+        };
+        if self.only_warns {
+            warnings.push(fault);
+            return Ok(());
+        }
+        Err(CallError::BadOutput(fault))
     }
 
     /// The first violation of the schema in a result's structured content, as a message. `None` if

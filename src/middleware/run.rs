@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use tower::Service;
 
 use super::output_check::OutputCheck;
-use super::validation_pool::ValidationError;
 use super::{CallFuture, Outcome, media};
 use crate::call::{
     CallError, Invocation, RedactFn, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
@@ -83,9 +82,13 @@ impl Service<Box<Invocation>> for Run {
             };
             own_warnings.extend(invisible_warnings.into_iter().map(str::to_owned));
             let outcome = inner.redact_outcome(output, &invocation.tool, &mut own_warnings);
-            let outcome = match outcome {
-                Ok(result) => inner.check_output(result, end).await,
-                Err(error) => Err(error),
+            // An error result needs no structured content.
+            let outcome = match (outcome, &inner.output) {
+                (Ok(result), Some(output)) if !result.is_error => output
+                    .check(&result, end, inner.timeout, &mut own_warnings)
+                    .await
+                    .map(|()| result),
+                (outcome, _) => outcome,
             };
             let warnings = &mut report.tool.lock().warnings;
             for warning in warnings.iter_mut() {
@@ -130,31 +133,6 @@ impl Inner {
                 }
                 self.redactor.redact_error(&mut error);
                 Err(error)
-            }
-        }
-    }
-
-    /// Checks a result against the output schema. An error result needs no structured content.
-    async fn check_output(&self, result: Arc<ToolResult>, end: Instant) -> Outcome {
-        let Some(output) = self.output.as_ref().filter(|_| !result.is_error) else {
-            return Ok(result);
-        };
-        if result.structured_content.is_none() {
-            return Err(CallError::BadOutput(
-                "the tool has an output schema, but returned no structured content".into(),
-            ));
-        }
-        match output.find_violation(&result, end).await {
-            Ok(None) => Ok(result),
-            Ok(Some(first)) => Err(CallError::BadOutput(format!(
-                "the output violates the output schema: {first}"
-            ))),
-            // The tool has run.
-            Err(ValidationError::ShuttingDown) => Err(CallError::Cancelled { started: true }),
-            Err(ValidationError::NoFreeSlot | ValidationError::TimedOut) => {
-                Err(CallError::AttemptTimedOut {
-                    after: self.timeout,
-                })
             }
         }
     }

@@ -50,8 +50,27 @@ pub struct FittedArguments {
     pub arguments: JsonObject,
     /// The values that were converted.
     pub coercions: Vec<Coercion>,
+    /// Warnings about values that could not be judged.
+    pub warnings: Vec<String>,
     /// The part of the result that the arguments request.
     pub page: Option<Page>,
+}
+
+/// What made arguments valid.
+struct FittingChanges {
+    coercions: Vec<Coercion>,
+    warnings: Vec<String>,
+}
+
+impl FittingChanges {
+    fn with_arguments(self, arguments: JsonObject) -> FittedArguments {
+        FittedArguments {
+            arguments,
+            coercions: self.coercions,
+            warnings: self.warnings,
+            page: None,
+        }
+    }
 }
 
 impl ArgumentRules {
@@ -97,21 +116,13 @@ impl ArgumentRules {
             && let Some(fitted) =
                 self.fit_with_meter(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            return fitted.map(|coercions| FittedArguments {
-                arguments,
-                coercions,
-                page: None,
-            });
+            return fitted.map(|changes| changes.with_arguments(arguments));
         }
         let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validation_pool.run(until, move |meter| {
             let fitted = rules.fit_with_meter(&mut arguments, &context, meter)?;
-            Some(fitted.map(|coercions| FittedArguments {
-                arguments,
-                coercions,
-                page: None,
-            }))
+            Some(fitted.map(|changes| changes.with_arguments(arguments)))
         });
         match fitted.await {
             Ok(Some(fitted)) => fitted,
@@ -138,7 +149,7 @@ impl ArgumentRules {
         arguments: &mut JsonObject,
         context: &JsonObject,
         meter: &Meter<'_>,
-    ) -> Option<Result<Vec<Coercion>, CallError>> {
+    ) -> Option<Result<FittingChanges, CallError>> {
         match self.schema.fit_arguments(arguments, self.strict, meter) {
             Ok(coercions) => {
                 let faults = self.runner.value_faults(Values {
@@ -147,7 +158,10 @@ impl ArgumentRules {
                     credentials: None,
                 });
                 Some(if faults.is_empty() {
-                    Ok(coercions)
+                    Ok(FittingChanges {
+                        coercions,
+                        warnings: meter.unjudged_warning().into_iter().collect(),
+                    })
                 } else {
                     Err(faults.into())
                 })
@@ -242,8 +256,10 @@ impl Interceptor for Validate {
             error => error,
         })?;
         invocation.input.arguments = Arc::new(fitting.arguments);
-        if !fitting.coercions.is_empty() {
-            invocation.report.fitting.lock().coercions = fitting.coercions;
+        if !fitting.coercions.is_empty() || !fitting.warnings.is_empty() {
+            let mut report = invocation.report.fitting.lock();
+            report.coercions = fitting.coercions;
+            report.warnings.extend(fitting.warnings);
         }
         inner.call(invocation).await
     }
@@ -257,6 +273,7 @@ mod tests {
 
     use super::*;
     use crate::call::{ToolContext, ToolError, ToolResult};
+    use crate::schema::SchemaOwner;
     use crate::tools::ValueFault;
 
     /// A tool whose validation takes as long as the lock is held.
@@ -277,7 +294,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn rules(slots: usize, lock: &Arc<Mutex<()>>) -> ArgumentRules {
-        let schema = Arc::new(Schema::compile(Arc::new(json!({"type": "object"}))).unwrap());
+        let schema = Arc::new(
+            Schema::compile(Arc::new(json!({"type": "object"})), SchemaOwner::Own).unwrap(),
+        );
         let validation_pool = ValidationPool::with_slots(slots);
         ArgumentRules {
             schema,

@@ -115,11 +115,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::{Schema, StopReason};
+    use crate::schema::{Schema, SchemaOwner, StopReason};
 
     /// Validates a value in a loop until it is told to end.
     fn endless(meter: &Meter<'_>) -> StopReason {
-        let schema = Schema::compile(Arc::new(json!({"items": {"type": "integer"}}))).unwrap();
+        let schema = Schema::compile(
+            Arc::new(json!({"items": {"type": "integer"}})),
+            SchemaOwner::Own,
+        )
+        .unwrap();
         let value = json!(vec![1; 1000]);
         loop {
             if let Err(stop) = schema.first_violation(&value, meter) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::compiled::Schema;
+use super::compiled::{Schema, SchemaOwner};
 use crate::call::{Question, QuestionAnswer, Violation};
 
 /// Checks the content of an answer against the schema of its question.
@@ -23,7 +23,7 @@ pub fn check_answer(question: &Question, answer: &QuestionAnswer) -> Result<(), 
             schema_pointer: String::new(),
         }]
     };
-    let schema = Schema::compile(Arc::new(question.schema.clone()));
+    let schema = Schema::compile(Arc::new(question.schema.clone()), SchemaOwner::Own);
     let schema =
         schema.map_err(|fault| violation(format!("the tool's form is faulty: {fault}")))?;
     match schema.violations(&Value::Object(content.clone())) {

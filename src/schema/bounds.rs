@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::SchemaFault;
 use super::graph::{Edge, Graph, GraphError};
-use super::patterns::{self, PatternCost};
+use super::patterns::{MAX_PATTERN, PatternUse, pattern_use};
 
 /// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all
 /// descriptions has about 600 KB.
@@ -24,9 +24,6 @@ const MAX_NESTING: usize = 128;
 pub(super) const MAX_SUBSCHEMAS: u64 = 50_000;
 /// Maximum number of subschemas in a chain for the same value. Each of them takes some stack.
 const MAX_CHAIN: u32 = 100;
-/// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the
-/// pattern.
-const MAX_PATTERN: usize = 8 << 10;
 /// Maximum number of states of all patterns together: about 10 MB when compiled.
 const MAX_STATES: u64 = 200_000;
 
@@ -37,6 +34,10 @@ pub(super) struct Weights {
     pub(super) text: u64,
     /// Steps for each byte of a property's name, if patterns select the schema of a property.
     pub(super) name: u64,
+    /// Whether a value of `pattern` needs backtracking.
+    pub(super) backtracks: bool,
+    /// Whether a pattern cannot be matched.
+    pub(super) has_unjudged: bool,
 }
 
 /// Measures a schema.
@@ -279,8 +280,13 @@ fn check_loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> 
 
 /// Computes the cost of the patterns. Equal patterns are compiled once, so they count once.
 fn measure_patterns(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
-    let mut known: HashMap<&str, Option<PatternCost>> = HashMap::new();
-    let mut weights = Weights { text: 1, name: 0 };
+    let mut known: HashMap<&str, PatternUse> = HashMap::new();
+    let mut weights = Weights {
+        text: 1,
+        name: 0,
+        backtracks: false,
+        has_unjudged: false,
+    };
     let (mut states, mut has_names) = (0_u64, false);
     for (node, value) in graph.objects() {
         let pattern = value.get("pattern").and_then(Value::as_str);
@@ -309,26 +315,31 @@ fn measure_patterns(graph: &Graph<'_>) -> Result<Weights, SchemaFault> {
                 )));
             }
             let is_new = !known.contains_key(text);
-            let Some(cost) = *known
-                .entry(text)
-                .or_insert_with(|| patterns::estimate_cost(text))
-            else {
-                continue;
-            };
+            let (pattern_states, width) =
+                match *known.entry(text).or_insert_with(|| pattern_use(text)) {
+                    PatternUse::Linear(cost) => (cost.states, cost.width),
+                    PatternUse::Backtracking { states } => {
+                        weights.backtracks |= !is_name;
+                        (states, 1)
+                    }
+                    PatternUse::Unsupported | PatternUse::Invalid => {
+                        weights.has_unjudged = true;
+                        continue;
+                    }
+                };
             if is_new {
-                states = states.saturating_add(cost.states);
+                states = states.saturating_add(pattern_states);
             }
             if states > MAX_STATES {
                 return Err(fault(format!(
-                    "the patterns of the schema need more than {MAX_STATES} states with this one ({} for it alone); at \
-                     most {MAX_STATES} are allowed: use `maxLength` instead of a counted repetition",
-                    cost.states
+                    "the patterns of the schema need more than {MAX_STATES} states with this one ({pattern_states} for it \
+                     alone); at most {MAX_STATES} are allowed: use `maxLength` instead of a counted repetition"
                 )));
             }
             if is_name {
-                of_names = of_names.saturating_add(cost.width);
+                of_names = of_names.saturating_add(width);
             } else {
-                weights.text = weights.text.max(cost.width);
+                weights.text = weights.text.max(width);
             }
         }
         weights.name = weights.name.max(of_names);

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::Value;
 
 use super::meter::{Meter, StopReason};
@@ -143,14 +144,33 @@ fn find_misfits(
     let errors = schema
         .iter_errors(value, meter, ERROR_BYTES)
         .take(MAX_MISFITS + 1);
-    let pointers: HashSet<String> = errors
-        .map(|error| error.instance_path().to_string())
-        .collect();
+    let mut pointers = HashSet::new();
+    errors.for_each(|error| add_positions(&error, &mut pointers));
     match meter.stop_reason() {
         None => Ok(Some(pointers).filter(|pointers| pointers.len() <= MAX_MISFITS)),
         Some(StopReason::Errors) => Ok(None),
         Some(stop) => Err(FitError::Stopped(stop)),
     }
+}
+
+/// Adds the position of an error. An error of `anyOf` or `oneOf` stands for those of its forms: if
+/// the value is of one form except for parts of it, the positions of these parts are added instead.
+fn add_positions(error: &ValidationError<'_>, pointers: &mut HashSet<String>) {
+    let own = error.instance_path();
+    if let ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } =
+        error.kind()
+    {
+        let mut errors = context
+            .iter()
+            .filter(|form| form.iter().all(|error| error.instance_path() != own))
+            .flatten()
+            .peekable();
+        if errors.peek().is_some() {
+            errors.for_each(|error| add_positions(error, pointers));
+            return;
+        }
+    }
+    pointers.insert(own.to_string());
 }
 
 /// The content of a string, if it is JSON of another type.

@@ -1,20 +1,24 @@
 //! A compiled schema and its operations.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
+use super::bounded_pattern::BoundedPattern;
 use super::bounds::{self, Weights};
 use super::coerce::{self, Coerced};
 use super::definition_faults::{describe_fault, find_definition_faults};
 use super::explain::{self, ViolationCollector};
 use super::fault::SchemaFault;
+use super::local_times::{is_date_time, is_time, lacks_offset};
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
 use super::references::{find_endless_reference, find_outside_reference};
+use super::relax::relax;
 use super::whole_numbers;
 use super::write_only::WriteOnly;
 use crate::call::{Coercion, JsonObject, Violation, json};
@@ -28,9 +32,51 @@ const ERROR_BYTES: usize = 4 << 20;
 /// Memory for the errors if only the first violation is needed.
 const FIRST_ERROR_BYTES: usize = 64 << 10;
 
+/// Who wrote a schema. It decides how the schema is read, by one rule: strict with our own words,
+/// lenient with a foreign party's.
+///
+/// An own schema is a contract, so each of its words binds. A foreign schema describes. Its types,
+/// `required`, enums and bounds are checked, and a call that violates them is refused. But no call
+/// is refused that the other side would accept, because that side checks the call itself:
+///
+/// - A default that does not fit, or is a time without an offset, is not filled in. The other side
+///   fills in its own.
+/// - A pattern that cannot be judged is no constraint, and stands in the description.
+/// - `oneOf` is met by one form that fits.
+/// - An `enum` whose values have another type than `type` accepts both spellings.
+/// - A date-time may lack an offset. In results, `format` is an annotation.
+/// - A result that does not fit is passed on with a warning.
+///
+/// What could not be judged is told in `meta.warnings`. The rule is only about schemas: it never
+/// touches the place of a value in a request, its encoding, addresses, sizes, deny rules and
+/// approvals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaOwner {
+    /// The operator or the program: manifest, `PUT /tools`, library, `TOOL_SPEC`, overrides.
+    #[default]
+    Own,
+    /// This service, from the types of a plain Python function. It is an own schema, too. But the
+    /// worker reads the values once more, and it reads date-times as Python does.
+    Derived,
+    /// Another party that checks the arguments itself: an MCP server, the API of an OpenAPI
+    /// document, an agent framework.
+    Foreign,
+}
+
+impl SchemaOwner {
+    /// Whether another party wrote the schema.
+    pub fn is_foreign(self) -> bool {
+        self == Self::Foreign
+    }
+}
+
 /// A compiled JSON Schema.
 pub struct Schema {
     schema: Arc<Value>,
+    /// The form that values are checked against: [`relax`] of the schema.
+    checked: Arc<Value>,
+    owner: SchemaOwner,
     validator: Validator<Metered>,
     weights: Weights,
     defaults: JsonObject,
@@ -47,50 +93,116 @@ pub enum FitError {
 }
 
 impl Schema {
-    /// Compiles a schema. References are never fetched, patterns run in linear time, and the cost
-    /// of validation is bounded.
+    /// Compiles a schema. References are never fetched, and the cost of validation is bounded.
+    /// Patterns run in linear time, except those that need backtracking (`bounded_pattern.rs`).
     ///
     /// # Errors
     /// The fault in the schema, and its position.
-    pub fn compile(schema: Arc<Value>) -> Result<Self, SchemaFault> {
+    pub fn compile(schema: Arc<Value>, owner: SchemaOwner) -> Result<Self, SchemaFault> {
+        Self::compile_with(schema, owner, true)
+    }
+
+    /// Compiles an output schema. In a foreign one, `format` is an annotation.
+    ///
+    /// # Errors
+    /// As [`Schema::compile`].
+    pub fn compile_output(schema: Arc<Value>, owner: SchemaOwner) -> Result<Self, SchemaFault> {
+        Self::compile_with(schema, owner, !owner.is_foreign())
+    }
+
+    fn compile_with(
+        schema: Arc<Value>,
+        owner: SchemaOwner,
+        checks_formats: bool,
+    ) -> Result<Self, SchemaFault> {
         let weights = bounds::measure_schema(&schema)?;
         if let Some(fault) = find_endless_reference(&schema) {
             return Err(fault);
         }
+        let checked = match owner.is_foreign() || weights.has_unjudged {
+            true => {
+                let mut relaxed = Value::clone(&schema);
+                relax(&mut relaxed, owner);
+                if relaxed == *schema {
+                    schema.clone()
+                } else {
+                    Arc::new(relaxed)
+                }
+            }
+            false => schema.clone(),
+        };
         let mut options = jsonschema::options_for::<Metered>()
-            .should_validate_formats(true)
+            .should_validate_formats(checks_formats)
             .with_pattern_options(PatternOptions::regex())
             .offline();
+        if weights.backtracks {
+            options = options.with_keyword("pattern", move |_, value, _| {
+                Ok(Box::new(BoundedPattern::from_keyword(value, owner)?))
+            });
+        }
+        if owner != SchemaOwner::Own {
+            options = options
+                .with_format("date-time", is_date_time)
+                .with_format("time", is_time);
+        }
         if schema.get("$schema").is_none() {
             options = options.with_draft(Draft::Draft202012);
         }
-        let validator = options.build(&schema).map_err(|error| match error.kind() {
-            ValidationErrorKind::Referencing(_) => {
-                find_outside_reference(&schema, "").unwrap_or_else(|| describe_fault(&error))
-            }
-            _ => describe_fault(&error),
-        })?;
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let defaults = properties
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, property)| {
-                property
-                    .get("default")
-                    .map(|default| (name.clone(), default.clone()))
-            });
-        Ok(Self {
-            defaults: defaults.collect(),
+        let validator = options
+            .build(&checked)
+            .map_err(|error| match error.kind() {
+                ValidationErrorKind::Referencing(_) => {
+                    find_outside_reference(&schema, "").unwrap_or_else(|| describe_fault(&error))
+                }
+                _ => describe_fault(&error),
+            })?;
+        let mut compiled = Self {
+            defaults: JsonObject::new(),
             write_only: WriteOnly::from_schema(&schema),
             validator,
             weights,
+            checked,
             schema,
-        })
+            owner,
+        };
+        let mut defaults = compiled.written_defaults();
+        if !defaults.is_empty() {
+            let misfits = compiled.find_misfit_members(&Value::Object(defaults.clone()));
+            defaults.retain(|name, default| {
+                let is_left_out = owner.is_foreign() && lacks_offset(default);
+                !is_left_out && !misfits.contains(name)
+            });
+            compiled.defaults = defaults;
+        }
+        Ok(compiled)
+    }
+
+    /// Who wrote the schema.
+    pub fn owner(&self) -> SchemaOwner {
+        self.owner
+    }
+
+    /// The defaults of the parameters, as the schema has them.
+    fn written_defaults(&self) -> JsonObject {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        let defaults = properties
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, property)| Some((name.clone(), property.get("default")?.clone())));
+        defaults.collect()
+    }
+
+    /// The members of an object whose values do not fit.
+    fn find_misfit_members(&self, value: &Value) -> HashSet<String> {
+        let meter = Meter::new(MAX_STEPS, None);
+        self.iter_errors(value, &meter, ERROR_BYTES)
+            .filter_map(|error| json::parse_pointer(error.instance_path().as_str()).next())
+            .collect()
     }
 
     /// Whether this is the compiled form of that schema.
-    pub(crate) fn is_of(&self, schema: &Arc<Value>) -> bool {
-        Arc::ptr_eq(&self.schema, schema)
+    pub(crate) fn is_of(&self, schema: &Arc<Value>, owner: SchemaOwner) -> bool {
+        Arc::ptr_eq(&self.schema, schema) && self.owner == owner
     }
 
     /// All faults of a schema of draft 2020-12. Empty if compilation finds other faults only, or
@@ -108,9 +220,9 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Schema::compile`].
-    pub fn compile_input(schema: Arc<Value>) -> Result<Self, SchemaFault> {
+    pub fn compile_input(schema: Arc<Value>, owner: SchemaOwner) -> Result<Self, SchemaFault> {
         match schema.get("type") {
-            Some(Value::String(root)) if root == "object" => Self::compile(schema),
+            Some(Value::String(root)) if root == "object" => Self::compile(schema, owner),
             _ => Err(SchemaFault::new(
                 "",
                 "the root must be `type: object`: arguments are always an object",
@@ -118,7 +230,7 @@ impl Schema {
         }
     }
 
-    /// Fits arguments to the schema. It fills in defaults. Unless `strict`, it also converts
+    /// Fits arguments to the schema. It fills in the defaults that fit. Unless `strict`, it also converts
     /// strings that contain JSON where the schema requires another type. It spends at most the
     /// steps of `meter`.
     ///
@@ -207,10 +319,13 @@ impl Schema {
         }
     }
 
-    /// Parameters whose default does not fit, and the reason. Every call without such a parameter
-    /// would be refused.
+    /// Parameters whose default does not fit and so is never filled in, and the reason.
     pub fn misfit_defaults(&self) -> Vec<(String, String)> {
-        let violations = self.violations(&Value::Object(self.defaults.clone()));
+        let written = self.written_defaults();
+        if written.len() == self.defaults.len() {
+            return Vec::new();
+        }
+        let violations = self.violations(&Value::Object(written.clone()));
         let of = |name: &str, violation: &Violation| {
             let own = format!("/{}", json::escape_pointer_token(name));
             violation.pointer == own || violation.pointer.starts_with(&format!("{own}/"))
@@ -222,7 +337,7 @@ impl Schema {
                 format!("the default does not fit: {}", found.message),
             ))
         };
-        self.defaults.keys().filter_map(misfit).collect()
+        written.keys().filter_map(misfit).collect()
     }
 
     /// Whether any part of the schema is marked `writeOnly`.
@@ -308,7 +423,7 @@ impl Schema {
             });
             shown.pointer(error.instance_path().as_str()) == Some(error.instance())
         };
-        let mut collector = ViolationCollector::new(&self.schema, most);
+        let mut collector = ViolationCollector::new(&self.checked, most);
         for error in self.iter_errors(value, meter, error_bytes) {
             if collector.is_full() {
                 break;

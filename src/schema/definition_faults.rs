@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::bounds;
 use super::fault::SchemaFault;
+use super::patterns::{PatternUse, pattern_use};
 use crate::settings::to_flow;
 use crate::text::suggest;
 
@@ -80,7 +81,13 @@ pub(super) fn describe_fault(error: &ValidationError<'_>) -> SchemaFault {
         }
         ValidationErrorKind::UniqueItems => "the list has an item twice".into(),
         ValidationErrorKind::Format { format } if format == "regex" => {
-            format!("{} is not a regular expression", to_flow(value))
+            let is_valid = value
+                .as_str()
+                .is_some_and(|pattern| pattern_use(pattern) != PatternUse::Invalid);
+            match is_valid {
+                true => "a pattern for names cannot look around or refer to a group".into(),
+                false => format!("{} is not a regular expression", to_flow(value)),
+            }
         }
         _ => error.to_string(),
     };

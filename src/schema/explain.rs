@@ -155,7 +155,7 @@ fn list_first(all: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 /// The beginning of a long text.
-fn abbreviate(text: &str) -> String {
+pub(super) fn abbreviate(text: &str) -> String {
     match text.char_indices().nth(MAX_QUOTE) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
@@ -237,6 +237,7 @@ fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
         Kind::OneOfMultipleValid { .. } => {
             "fits more than one of the allowed forms; it must fit exactly one".into()
         }
+        Kind::Custom { message, .. } => message.clone(),
         // The other kinds are rare. The library's message is good, and it masks the value.
         _ => error.masked().to_string(),
     }

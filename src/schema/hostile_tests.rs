@@ -19,13 +19,15 @@ fn doubling(levels: usize, link: impl Fn(Value) -> Value) -> Value {
 }
 
 fn compile_error(schema: Value) -> String {
-    let fault = Schema::compile_input(Arc::new(schema)).err().unwrap();
+    let fault = Schema::compile_input(Arc::new(schema), SchemaOwner::Own)
+        .err()
+        .unwrap();
     assert!(fault.is_too_large, "{fault}");
     fault.to_string()
 }
 
 fn compiled(schema: Value) -> Schema {
-    Schema::compile_input(Arc::new(schema)).unwrap()
+    Schema::compile_input(Arc::new(schema), SchemaOwner::Own).unwrap()
 }
 
 /// The result of fitting arguments, and the steps that it took.
@@ -64,7 +66,7 @@ fn doubling_schemas_are_refused() {
             message.starts_with("/$defs/d") && message.contains("50000 subschemas"),
             "{message}"
         );
-        assert!(Schema::compile_input(Arc::new(doubling(10, link))).is_ok());
+        assert!(Schema::compile_input(Arc::new(doubling(10, link)), SchemaOwner::Own).is_ok());
     }
 }
 
@@ -112,7 +114,7 @@ fn recursion_counts_once() {
     }
     // Forty kinds of nodes that may contain each other. The order in which they are visited decides
     // how each is counted.
-    if let Err(fault) = Schema::compile_input(Arc::new(schema)) {
+    if let Err(fault) = Schema::compile_input(Arc::new(schema), SchemaOwner::Own) {
         panic!("{fault}");
     }
 }

@@ -5,8 +5,10 @@
 //! step. When no steps remain, every container appears empty, and the validation ends at once. Its
 //! verdict is then invalid.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::explain::abbreviate;
 
 /// Steps between two checks of the cancellation flag: well under a millisecond.
 const STEPS_BETWEEN_CHECKS: u64 = 16 * 1024;
@@ -45,6 +47,8 @@ pub struct Meter<'a> {
     is_first_error: Cell<bool>,
     stopped: Cell<Option<StopReason>>,
     cancelled: Option<&'a AtomicBool>,
+    /// A pattern that no one compared an accepted text with.
+    unjudged: RefCell<Option<String>>,
     /// An address on the stack at the start of the validation.
     stack: usize,
     /// Steps for each byte of a text that a pattern or a format may read.
@@ -67,6 +71,7 @@ impl<'a> Meter<'a> {
             is_first_error: Cell::new(true),
             stopped: Cell::new(None),
             cancelled,
+            unjudged: RefCell::default(),
             stack: std::ptr::from_ref(&here).addr(),
             text_weight: Cell::new(1),
             name_weight: Cell::new(1),
@@ -80,6 +85,22 @@ impl<'a> Meter<'a> {
     /// Why it ended early, if it did.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stopped.get()
+    }
+
+    /// Notes that a text was accepted without a comparison with this pattern.
+    pub(super) fn report_unjudged(&self, pattern: &str) {
+        self.unjudged
+            .borrow_mut()
+            .get_or_insert_with(|| pattern.to_owned());
+    }
+
+    /// A warning about texts that were accepted and not judged.
+    pub fn unjudged_warning(&self) -> Option<String> {
+        let pattern = self.unjudged.take()?;
+        Some(format!(
+            "a text takes too long to compare with the pattern {}, so it is passed on unchecked",
+            abbreviate(&pattern)
+        ))
     }
 
     /// The remaining steps.

@@ -41,8 +41,26 @@ impl<'a> MeteredValue<'a> {
     }
 
     #[inline]
-    fn spend(&self, steps: u64) -> bool {
+    pub(super) fn spend(&self, steps: u64) -> bool {
         self.meter.is_none_or(|meter| meter.spend(steps))
+    }
+
+    /// Whether it is the name of a property.
+    pub(super) fn is_name(&self) -> bool {
+        self.meter.is_none()
+    }
+
+    /// Notes that the text is accepted although nobody compared it with this pattern.
+    pub(super) fn report_unjudged(&self, pattern: &str) {
+        if let Some(meter) = self.meter {
+            meter.report_unjudged(pattern);
+        }
+    }
+
+    /// Reserves memory for an error with a copy of the text. Returns `false` if no memory remains.
+    pub(super) fn reserve_copy(&self) -> bool {
+        let bytes = self.value.as_str().map_or(0, str::len);
+        self.meter.is_none_or(|meter| meter.reserve_error(bytes))
     }
 
     #[inline]

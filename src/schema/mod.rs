@@ -3,6 +3,7 @@
 //! the basic keywords that providers accept.
 
 mod answers;
+mod bounded_pattern;
 mod bounds;
 mod coerce;
 mod compiled;
@@ -13,12 +14,16 @@ mod fault;
 mod graph;
 #[cfg(test)]
 mod hostile_tests;
+mod local_times;
 mod meter;
 mod metered;
 mod nested_ids;
+#[cfg(test)]
+mod owner_tests;
 mod page_fields;
 mod patterns;
 mod references;
+mod relax;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -26,12 +31,14 @@ mod whole_numbers;
 mod write_only;
 
 pub use answers::check_answer;
-pub use compiled::{FitError, Schema};
+pub use compiled::{FitError, Schema, SchemaOwner};
 pub use components::{split_components, to_identifier, to_standalone};
 pub use explain::too_costly;
 pub use fault::SchemaFault;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;
 pub use page_fields::PageFields;
+pub use patterns::{PatternCaveat, pattern_caveat};
+pub use relax::{describe_unjudged_patterns, relax};
 pub use sample::sample_value;
 pub use write_only::has_write_only;

@@ -1,7 +1,17 @@
-//! Estimates the cost of a pattern: memory after compilation, and time for each character of a
-//! text.
+//! Decides how a pattern is matched, and estimates its cost: memory after compilation, and time for
+//! each character of a text.
+
+use std::borrow::Cow;
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+use super::bounded_pattern;
+
+/// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the
+/// pattern.
+pub(super) const MAX_PATTERN: usize = 8 << 10;
+/// States that each byte of a backtracking pattern counts as, if they cannot be counted.
+const STATES_PER_BYTE: u64 = 24;
 
 /// The estimate for one pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +21,97 @@ pub(super) struct PatternCost {
     /// The maximum number of states that are active for one character. A counted repetition has one
     /// active state, unless its prefix may end at many positions.
     pub(super) width: u64,
+}
+
+/// How a pattern is matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatternUse {
+    /// In linear time.
+    Linear(PatternCost),
+    /// By backtracking within bounds, because it looks around or refers to a group.
+    Backtracking {
+        /// States of its parts.
+        states: u64,
+    },
+    /// Not at all: it is valid in ECMA-262, and no engine here can compile it.
+    Unsupported,
+    /// Not at all: it is not valid.
+    Invalid,
+}
+
+/// How a pattern in the syntax of JSON Schema (ECMA-262) is matched.
+pub(super) fn pattern_use(pattern: &str) -> PatternUse {
+    if pattern.len() > MAX_PATTERN {
+        return PatternUse::Unsupported;
+    }
+    if let Some(cost) = estimate_cost(pattern) {
+        return PatternUse::Linear(cost);
+    }
+    if !has_nested_lookaround(pattern) && bounded_pattern::compile(pattern, 1).is_some() {
+        return PatternUse::Backtracking {
+            states: count_backtracking_states(pattern),
+        };
+    }
+    match jsonschema_regex::is_valid_ecma_regex(pattern) {
+        true => PatternUse::Unsupported,
+        false => PatternUse::Invalid,
+    }
+}
+
+/// What an author should know about a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternCaveat {
+    /// It is matched by backtracking, which may end without a verdict.
+    Backtracks,
+    /// It is valid, but not matched at all.
+    Unjudged,
+}
+
+/// What an author should know about a pattern. `None` if it is matched in linear time, or invalid.
+pub fn pattern_caveat(pattern: &str) -> Option<PatternCaveat> {
+    match pattern_use(pattern) {
+        PatternUse::Backtracking { .. } => Some(PatternCaveat::Backtracks),
+        PatternUse::Unsupported => Some(PatternCaveat::Unjudged),
+        PatternUse::Linear(_) | PatternUse::Invalid => None,
+    }
+}
+
+/// The marks of groups that match no characters of their own.
+const LOOKAROUNDS: [&str; 4] = ["(?=", "(?!", "(?<=", "(?<!"];
+
+/// Whether a lookaround stands inside another one. Each level multiplies the time for a text by its
+/// length, and the limit on backtracking does not count that.
+fn has_nested_lookaround(pattern: &str) -> bool {
+    let (mut open, mut in_class) = (Vec::new(), false);
+    let mut chars = pattern.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => {
+                let rest = pattern.get(at..).unwrap_or_default();
+                let looks = LOOKAROUNDS.iter().any(|mark| rest.starts_with(mark));
+                if looks && open.contains(&true) {
+                    return true;
+                }
+                open.push(looks);
+            }
+            ')' if !in_class => drop(open.pop()),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The states of a pattern whose lookarounds count as groups.
+fn count_backtracking_states(pattern: &str) -> u64 {
+    let groups = LOOKAROUNDS
+        .iter()
+        .fold(Cow::Borrowed(pattern), |pattern, mark| {
+            pattern.replace(mark, "(?:").into()
+        });
+    estimate_cost(&groups).map_or(pattern.len() as u64 * STATES_PER_BYTE, |cost| cost.states)
 }
 
 /// Parses a pattern in the syntax of JSON Schema. `None` if the pattern is invalid, or has features

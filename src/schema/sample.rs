@@ -271,7 +271,7 @@ fn write_match(hir: &Hir, text: &mut String) -> Option<()> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Schema;
+    use super::super::{Schema, SchemaOwner};
     use super::*;
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             json!({"type": "object", "properties": {"optional": {"type": "integer"}}}),
         ] {
             let value = sample_value(&schema);
-            let compiled = Schema::compile(Arc::new(schema.clone()))
+            let compiled = Schema::compile(Arc::new(schema.clone()), SchemaOwner::Own)
                 .unwrap_or_else(|fault| panic!("{fault:?}"));
             assert!(compiled.violations(&value).is_empty(), "{schema}: {value}");
         }

@@ -7,7 +7,7 @@ use crate::call::{Coercion, JsonObject, Violation};
 use crate::secrets::REDACTED;
 
 fn schema(value: Value) -> Schema {
-    Schema::compile_input(Arc::new(value)).unwrap()
+    Schema::compile_input(Arc::new(value), SchemaOwner::Own).unwrap()
 }
 
 #[derive(Debug)]
@@ -426,7 +426,7 @@ fn unusable_schemas_are_refused() {
             "(",
         ),
     ] {
-        let messages = Schema::compile_input(Arc::new(bad))
+        let messages = Schema::compile_input(Arc::new(bad), SchemaOwner::Own)
             .err()
             .unwrap()
             .to_string();
@@ -454,7 +454,9 @@ fn schema_faults_have_pointers() {
             "/",
         ),
     ] {
-        let fault = Schema::compile_input(Arc::new(bad)).err().unwrap();
+        let fault = Schema::compile_input(Arc::new(bad), SchemaOwner::Own)
+            .err()
+            .unwrap();
         assert!(fault.pointer.starts_with(place), "{fault:?}");
     }
 }

@@ -28,11 +28,9 @@ use super::source::{
 };
 use crate::call::JsonObject;
 use crate::call::units::Size;
-use crate::openapi::{
-    Document, Import, LeftOut, Operation, Options, Selector, append_sentence, import,
-};
+use crate::openapi::{Document, Import, LeftOut, Operation, Options, Selector, import};
 use crate::runtime::blocking::run_blocking;
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaOwner, describe_unjudged_patterns};
 
 /// The largest document.
 const MAX_DOCUMENT_BYTES: usize = 64 << 20;
@@ -377,6 +375,7 @@ fn build_tools(
         let reason = left_out
             .first()
             .map(|first| format!(": {}: {}", first.operation, first.reason))
+            .or_else(|| Some(format!(": {}", listing.warnings.first()?)))
             .unwrap_or_default();
         return Err(format!("none of its {found} operations is a tool{reason}"));
     }
@@ -409,8 +408,9 @@ fn build_tool(
 ) -> Result<(DiscoveredTool, Vec<String>), String> {
     let input_schema = compilable_schema(&operation.input_schema)?;
     let output_schema = operation.output_schema.clone();
-    let output_schema =
-        output_schema.filter(|schema| Schema::compile(Arc::new(schema.clone())).is_ok());
+    let output_schema = output_schema.filter(|schema| {
+        Schema::compile_output(Arc::new(schema.clone()), SchemaOwner::Foreign).is_ok()
+    });
     let is_at_url = matches!(settings.document, DocumentLocation::Url(_));
     let mut request = operation.request.clone();
     remove_foreign_references(
@@ -445,6 +445,7 @@ fn build_tool(
         description: operation.description.clone(),
         input_schema,
         output_schema,
+        schema_owner: SchemaOwner::Foreign,
         effect: Some(operation.effect),
         tags: operation.tags.clone(),
         annotations: JsonObject::new(),
@@ -467,18 +468,16 @@ fn build_tool(
     ))
 }
 
-/// The schema of arguments as the service can compile it. Documents have patterns in the syntax of
-/// other languages; a model can follow such a pattern as a text.
+/// The schema of arguments as models read it. Documents have patterns in the syntax of other
+/// languages; a model can follow such a pattern as a text.
 ///
 /// # Errors
 /// A sentence: the schema cannot be used.
 pub fn compilable_schema(schema: &Value) -> Result<Value, String> {
-    let mut schema = schema.clone();
-    if Schema::compile_input(Arc::new(schema.clone())).is_err() {
-        describe_patterns(&mut schema);
-        Schema::compile_input(Arc::new(schema.clone()))
-            .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
-    }
+    let described = describe_unjudged_patterns(schema, SchemaOwner::Foreign);
+    let schema = described.unwrap_or_else(|| schema.clone());
+    Schema::compile_input(Arc::new(schema.clone()), SchemaOwner::Foreign)
+        .map_err(|fault| format!("its schema cannot be used: {}", fault.message))?;
     Ok(schema)
 }
 
@@ -501,27 +500,6 @@ fn fingerprint_operation(operation: &Operation, base_url: Option<&str>) -> Defin
             ("request", Some(Value::Object(request))),
         ],
     )
-}
-
-/// Moves every pattern of a schema into the description beside it.
-fn describe_patterns(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            if matches!(fields.get("pattern"), Some(Value::String(_)))
-                && let Some(Value::String(pattern)) = fields.shift_remove("pattern")
-            {
-                let description = fields
-                    .get("description")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
-                let text = append_sentence(description, &format!("Pattern: {pattern}"));
-                fields.insert("description".into(), text.into());
-            }
-            fields.values_mut().for_each(describe_patterns);
-        }
-        Value::Array(items) => items.iter_mut().for_each(describe_patterns),
-        _ => {}
-    }
 }
 
 /// Makes sure that only the operator's texts refer to credentials of callers: headers and query

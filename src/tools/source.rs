@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Runner;
 use crate::call::canonical::canonical_json;
 use crate::call::{Effect, EnvVar, JsonObject};
+use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
 
 /// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the
@@ -70,6 +71,8 @@ pub struct DiscoveredTool {
     pub input_schema: Value,
     /// The schema of the output, if the source declares one.
     pub output_schema: Option<Value>,
+    /// Who wrote both schemas.
+    pub schema_owner: SchemaOwner,
     /// What the tool may do, if the source knows. The manifest takes precedence.
     pub effect: Option<Effect>,
     /// Words to filter `GET /tools` by.
@@ -214,6 +217,7 @@ mod tests {
             description: "Uses very-secret.".into(),
             input_schema: schema,
             output_schema: None,
+            schema_owner: SchemaOwner::Foreign,
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),

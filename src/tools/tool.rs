@@ -11,11 +11,11 @@ use super::build_error::BuildError;
 use super::runner::Runner;
 use crate::call::{
     CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, ContextFields, Definition, Effect,
-    EnvVar, Idempotency, JsonObject, Kind, Limit, OnDisconnect, Origin, Paging, Policy,
-    RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
+    EnvVar, Idempotency, JsonObject, Kind, Limit, OnDisconnect, Origin, OutputCheckMode, Paging,
+    Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
-use crate::schema::{PageFields, Schema};
+use crate::schema::{PageFields, Schema, SchemaOwner, describe_unjudged_patterns};
 use crate::text::sanitize;
 
 /// A named operation that a model may call: definition, policy and runner.
@@ -30,6 +30,7 @@ pub struct Tool<R = Arc<dyn Runner>> {
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) settings: DeclaredSettings,
+    pub(crate) schema_owner: SchemaOwner,
     /// Whether the tool is quarantined: its definition differs from the approved one, and no call
     /// reaches the runner.
     pub(crate) quarantined: bool,
@@ -92,6 +93,7 @@ impl Tool<()> {
             origin: Origin::default(),
             policy: Policy::default(),
             settings: DeclaredSettings::default(),
+            schema_owner: SchemaOwner::default(),
             quarantined: false,
             fault,
             runner: (),
@@ -110,6 +112,7 @@ impl Tool<()> {
             origin: self.origin,
             policy: self.policy,
             settings: self.settings,
+            schema_owner: self.schema_owner,
             quarantined: self.quarantined,
             fault: self.fault,
             runner,
@@ -268,6 +271,7 @@ impl<R> Tool<R> {
             origin,
             policy,
             settings,
+            schema_owner,
             quarantined,
             fault,
             runner,
@@ -280,6 +284,7 @@ impl<R> Tool<R> {
                 origin,
                 policy,
                 settings,
+                schema_owner,
                 quarantined,
                 fault,
                 runner: (),
@@ -443,6 +448,12 @@ impl<R> Tool<R> {
         self
     }
 
+    /// Sets what happens to a result that does not fit the output schema. Default: the call fails.
+    pub fn output_check(mut self, mode: OutputCheckMode) -> Self {
+        self.policy.output_check = Some(mode);
+        self
+    }
+
     /// Marks results as the agent's final answer.
     pub fn result_as_answer(mut self) -> Self {
         self.definition.result_as_answer = true;
@@ -518,6 +529,21 @@ impl<R> Tool<R> {
     /// Sets an MCP annotation such as `title`.
     pub fn annotation(mut self, name: &str, value: Value) -> Self {
         self.definition.annotations.insert(name.into(), value);
+        self
+    }
+
+    /// The tool with patterns in its descriptions instead, where they cannot be checked.
+    pub(crate) fn with_described_patterns(mut self) -> Self {
+        let Definition {
+            input_schema,
+            output_schema,
+            ..
+        } = &mut self.definition;
+        for schema in std::iter::once(input_schema).chain(output_schema) {
+            if let Some(described) = describe_unjudged_patterns(schema, self.schema_owner) {
+                *schema = Arc::new(described);
+            }
+        }
         self
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use toolcrib::schema::SchemaOwner;
 use toolcrib::tools::{
     DiscoveredTool, Runner, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
 };
@@ -109,6 +110,7 @@ pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> Discovered
         description: "Says something.".into(),
         input_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
         output_schema: None,
+        schema_owner: SchemaOwner::Own,
         effect: None,
         tags: Vec::new(),
         annotations: JsonObject::new(),

@@ -341,6 +341,10 @@ mod tests {
                 "repeatable, strict = true, result_as_answer = false",
                 ".repeatable().strict();",
             ),
+            (
+                "output_check = \"warn\"",
+                ".output_check(::toolcrib::call::OutputCheckMode::Warn)",
+            ),
             ("paging = \"model\"", ".paging(::toolcrib::Paging::Model)"),
             (
                 "tags = [\"a\", \"b\"], aliases = [\"sum\"]",

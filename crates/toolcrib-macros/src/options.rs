@@ -32,6 +32,7 @@ const KEYS: &[&str] = &[
     "capture",
     "repeatable",
     "strict",
+    "output_check",
     "result_as_answer",
     "paging",
     "tags",
@@ -158,6 +159,11 @@ impl Options {
                 ];
                 let idempotency = parse_variant(entry, &words)?;
                 quote!(.idempotency(#root::Idempotency::#idempotency))
+            }
+            "output_check" => {
+                let mode =
+                    parse_variant(entry, &[("warn", "Warn"), ("fail", "Fail"), ("off", "Off")])?;
+                quote!(.output_check(#root::call::OutputCheckMode::#mode))
             }
             "capture" => {
                 let capture = parse_variant(entry, &[("full", "Full"), ("digest", "Digest")])?;

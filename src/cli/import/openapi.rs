@@ -10,6 +10,7 @@ use super::super::Failure;
 use super::super::output::print_line;
 use super::{print_yaml, read_input};
 use crate::openapi::{Import, Selector};
+use crate::schema::{SchemaOwner, relax};
 use crate::tools::openapi::{ApiSettings, DocumentLocation, compilable_schema, read_document};
 
 /// Arguments of `import openapi`.
@@ -69,7 +70,7 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
         .collect();
     let mut tools = Map::new();
     for operation in operations {
-        let input_schema = match compilable_schema(&operation.input_schema) {
+        let mut input_schema = match compilable_schema(&operation.input_schema) {
             Ok(schema) => schema,
             Err(reason) => {
                 left_out.push(format!(
@@ -80,6 +81,8 @@ pub(super) fn print_openapi_tools(args: OpenapiArgs) -> Result<(), Failure> {
                 continue;
             }
         };
+        // In the manifest it is an own schema, and must permit what the API permits.
+        relax(&mut input_schema, SchemaOwner::Foreign);
         let mut tool = json!({
             "kind": "http",
             "description": operation.description,

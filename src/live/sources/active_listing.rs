@@ -318,6 +318,7 @@ mod tests {
     use crate::call::{Effect, JsonObject};
     use crate::manifest::pins::ServerPins;
     use crate::manifest::{SourceRules, load};
+    use crate::schema::SchemaOwner;
     use crate::tools::{
         DefinitionFingerprint, SourceListing, ToolDefinitionSnapshot, UnavailableTool,
     };
@@ -363,6 +364,7 @@ mod tests {
             description: "Says something.".into(),
             input_schema: json!({"type": "object"}),
             output_schema: None,
+            schema_owner: SchemaOwner::Foreign,
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::new(),

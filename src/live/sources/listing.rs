@@ -93,6 +93,7 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
         description,
         input_schema,
         output_schema,
+        schema_owner,
         effect,
         tags,
         annotations,
@@ -109,7 +110,7 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
     };
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
-        && (effect, tags) == (&other.effect, &other.tags)
+        && (schema_owner, effect, tags) == (&other.schema_owner, &other.effect, &other.tags)
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
         // The fingerprint covers the definition before secrets are removed. A change of a removed
         // part is found only here.

@@ -130,10 +130,11 @@ fn check_fit(tool: &Tool, taken: &HashSet<String>) -> Result<(), String> {
             conflict_advice(tool.kind)
         ));
     }
-    let input = Schema::compile_input(tool.definition.input_schema.clone()).map(drop);
+    let input =
+        Schema::compile_input(tool.definition.input_schema.clone(), tool.schema_owner).map(drop);
     input.map_err(|fault| format!("its tool `{own}`: input_schema: {fault}"))?;
     if let Some(output) = &tool.definition.output_schema {
-        Schema::compile(output.clone())
+        Schema::compile_output(output.clone(), tool.schema_owner)
             .map_err(|fault| format!("its tool `{own}`: output_schema: {fault}"))?;
     }
     Ok(())

@@ -43,6 +43,23 @@ pub(super) fn build_tool(
     let mut tool = Tool::new(served_name(declared, &discovered.name)?, description)
         .with_runner(runner.clone());
     tool.definition.input_schema = Arc::new(discovered.input_schema.clone());
+    tool.schema_owner = discovered.schema_owner;
+    tool.compiled_input =
+        Schema::compile_input(tool.definition.input_schema.clone(), tool.schema_owner)
+            .ok()
+            .map(Arc::new);
+    // The author of an own schema can mend it. A foreign party fills in its own defaults.
+    if let Some(compiled) = &tool.compiled_input
+        && !tool.schema_owner.is_foreign()
+    {
+        let misfits = compiled.misfit_defaults().into_iter();
+        warnings.extend(misfits.map(|(parameter, reason)| {
+            format!(
+                "tool `{}`: parameter `{parameter}`: {reason}; it is not filled in",
+                tool.name()
+            )
+        }));
+    }
     let size_fault = discovered
         .output_schema
         .as_ref()

@@ -18,6 +18,7 @@ mod listed;
 mod names;
 mod objects;
 mod own_address;
+mod patterns;
 mod policy;
 mod provider_refusals;
 mod schema_parts;
@@ -98,6 +99,7 @@ fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
             provider_refusals::check_standalone(&schema, tool, lints);
             objects::check_objects(&parts, lints);
         }
+        patterns::check_patterns(tool, &parts, lints);
         values::check_values(&schema, &parts, lints);
     }
     secrets::check_short_values(&tool.entry, &entry_path, &tool.base, input, lints);

@@ -12,7 +12,7 @@ use super::Lints;
 use super::schema_parts::{Applicability, Part, Role, ToolSchema};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaOwner};
 use crate::text::suggest;
 
 /// Maximum number of reported values of one enum. A list of a thousand bad values is one mistake.
@@ -386,7 +386,7 @@ impl Definitions {
         if let Some(draft) = &self.draft {
             schema.insert("$schema".into(), draft.clone());
         }
-        Schema::compile(Value::Object(schema).into()).ok()
+        Schema::compile(Value::Object(schema).into(), SchemaOwner::Own).ok()
     }
 }
 

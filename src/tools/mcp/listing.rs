@@ -16,7 +16,7 @@ use super::fault::{self, ListToolsError};
 use super::message::TASK_ONLY_KEY;
 use super::partial_list;
 use crate::call::{CutEnds, JsonObject, Redact};
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaOwner};
 use crate::secrets::Redactor;
 use crate::text::sanitize;
 use crate::tools::DefinitionFingerprint;
@@ -265,12 +265,12 @@ fn check_usable(tool: Tool) -> Result<Tool, String> {
     let fault = |which: &str, fault: crate::schema::SchemaFault| {
         format!("{which}{}: {}", fault.pointer, fault.message)
     };
-    Schema::compile_input(schema(&tool.input_schema))
+    Schema::compile_input(schema(&tool.input_schema), SchemaOwner::Foreign)
         .map_err(|error| fault("inputSchema", error))?;
     if let Some(output) = &tool.output_schema {
         // Accept an output schema that is only too large. The manifest side drops it later, and the
         // tool works without it.
-        let checked = Schema::compile(schema(output)).map(drop);
+        let checked = Schema::compile_output(schema(output), SchemaOwner::Foreign).map(drop);
         checked.or_else(|error| {
             if error.is_too_large {
                 Ok(())

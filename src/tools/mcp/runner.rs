@@ -13,6 +13,7 @@ use super::per_caller::PerCaller;
 use super::persistent_connection::PersistentConnection;
 use super::pin_check::verify_pin;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
 use crate::tools::process::OrphanReaper;
 use crate::tools::{DefinitionFingerprint, DiscoveredTool, Runner, ToolDefinitionSnapshot};
@@ -232,6 +233,7 @@ pub(super) fn to_discovered(
             .output_schema
             .as_ref()
             .map(|schema| Value::Object(JsonObject::clone(schema))),
+        schema_owner: SchemaOwner::Foreign,
         effect: None,
         tags: Vec::new(),
         annotations,

@@ -13,6 +13,7 @@ use crate::call::{
     AskError, Content, CutEnds, EnvVar, JsonObject, QuestionAnswer, ToolContext, ToolError,
     ToolResult, Violation, json::parse_strict,
 };
+use crate::schema::SchemaOwner;
 use crate::tools::malformed_definition::{describe_decode_error, read_tool_name};
 
 /// Longest result that a worker writes, in bytes of its JSON.
@@ -208,6 +209,8 @@ pub(super) struct Function {
     pub input_schema: Value,
     #[serde(default)]
     pub output_schema: Option<Value>,
+    #[serde(default)]
+    pub schema_owner: SchemaOwner,
     pub mode: Mode,
     #[serde(default)]
     pub takes_context: bool,

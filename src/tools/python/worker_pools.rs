@@ -65,6 +65,7 @@ impl WorkerPools {
             description: function.description.clone(),
             input_schema: function.input_schema.clone(),
             output_schema: function.output_schema.clone(),
+            schema_owner: function.schema_owner,
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::new(),

@@ -132,7 +132,7 @@ def tools(cursor):
         return {"tools": [tool("a")], "nextCursor": "again"}
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
-            "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"pattern": "("}}), tool(""), tool(" "),
+            "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"type": "strin"}}), tool(""), tool(" "),
             deep_tool(), {"name": "untyped", "inputSchema": {"properties": {"a": {"type": "string"}}}}, tool("also_good")]}
     if "wordy" in QUIRKS:
         return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}

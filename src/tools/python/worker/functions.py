@@ -248,6 +248,7 @@ class Function:
             self.start,
             self.function,
             output_schema=self.output_schema,
+            schema_owner="derived" if self.options.input_schema is None else "own",
             is_async=is_async_function(self.function),
             result_as_answer=self.options.result_as_answer,
             takes_context=self.context_name is not None or self.agent_name is not None,

@@ -14,6 +14,8 @@ TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")  # a name that every model prov
 class Tool:
     """A tool: its definition, and `start(arguments, call)`, which returns a value, an awaitable or a generator.
 
+    - schema_owner: who wrote the schemas: "own" (the author of the module), "derived" (this worker, from type hints), or
+      "foreign" (a framework, which checks the arguments itself)
     - source: the function or class, for its place in the file
     - env: [{"name", "description", "required", "default"}] of the variables that it reads
     - is_cacheable(arguments, value): whether the cache may store a result
@@ -24,6 +26,7 @@ class Tool:
     def __init__(self, name, description, input_schema, framework, start, source, **more):
         self.name, self.description, self.input_schema, self.framework, self.start = name, description, input_schema, framework, start
         self.output_schema = more.get("output_schema")
+        self.schema_owner = more.get("schema_owner", "foreign")
         self.mode = "async" if more.get("is_async") else "sync"
         self.takes_context = bool(more.get("takes_context"))
         self.result_as_answer = bool(more.get("result_as_answer"))
@@ -42,6 +45,7 @@ class Tool:
             "description",
             "input_schema",
             "output_schema",
+            "schema_owner",
             "mode",
             "takes_context",
             "framework",

@@ -38,6 +38,7 @@ def spec_tool(module, spec, function):
         start,
         function,
         output_schema=unwrap_schema(output) if isinstance(output, dict) else None,
+        schema_owner="own",
         is_async=is_async_function(function),
         takes_context=takes_context,
         format_error=lambda error: f"Error: {message_of(error) or type(error).__name__}",
