@@ -23,6 +23,7 @@ use super::tool::ToolReader;
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{JsonObject, Kind, NameError, ToolName};
 use crate::openapi::Selector;
+use crate::text::suggest;
 use crate::tools::SourceSettings;
 use crate::tools::http::AuthConfig;
 use crate::tools::http::address_policy::AddressPolicy;
@@ -156,7 +157,7 @@ impl ToolReader<'_> {
         if !self.has_errors_since(before)
             && let Some(settings) = &settings
         {
-            self.check_document(settings, &node, &entry_path);
+            self.check_document(settings, &rules, unresolved, &entry_path);
         }
         if self.has_errors_since(before) {
             explain_omitted_values(omitted, before, self.findings);
@@ -272,7 +273,13 @@ impl ToolReader<'_> {
 
     /// Reads a document that is a file, so that `check` reports its faults. A document at a URL is
     /// read at the start.
-    fn check_document(&mut self, settings: &ApiSettings, node: &Node, entry_path: &str) {
+    fn check_document(
+        &mut self,
+        settings: &ApiSettings,
+        rules: &SourceRules,
+        node: &Node,
+        entry_path: &str,
+    ) {
         let DocumentLocation::File(file) = &settings.document else {
             return;
         };
@@ -296,6 +303,31 @@ impl ToolReader<'_> {
                 self.findings.error(node, &key, entry_path, message);
             }
             Ok(import) if self.warns_of_documents => {
+                let operations = import.operations.iter().map(|one| one.name.as_str());
+                let left_out = import.left_out.iter().map(|one| one.name.as_str());
+                let names: Vec<&str> = operations.chain(left_out).collect();
+                let unknown = rules
+                    .tools
+                    .keys()
+                    .filter(|key| !names.contains(&key.as_str()));
+                for key in unknown {
+                    let near =
+                        suggest::closest_name(key, names.iter().copied(), suggest::MIN_HINT_RATIO);
+                    let hint = match near {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => {
+                            "a key is an operationId or the tool's name without the prefix".into()
+                        }
+                    };
+                    let message = format!("the document has no operation `{key}`; {hint}");
+                    let path = ["tools".to_owned(), key.clone()];
+                    self.findings.error(node, &path, entry_path, message);
+                }
+                for pattern in rules.policies.unmatched_patterns(&names) {
+                    let path = ["tools".to_owned(), pattern.to_owned()];
+                    let message = "this pattern matches no operation, so it has no effect";
+                    self.findings.warning(node, &path, entry_path, message);
+                }
                 for warning in import.warnings {
                     self.findings.warning(node, &key, entry_path, warning);
                 }

@@ -24,6 +24,7 @@ use crate::access::tool_pattern::is_glob;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
+use crate::openapi;
 use crate::tools::http::AuthConfig;
 use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::auth::RequestAuth;
@@ -134,11 +135,16 @@ impl ToolReader<'_> {
         let mut tools = Vec::new();
         for (key, entry) in names {
             let entry_path = join_path(&entry_path, std::slice::from_ref(&key.text));
-            let tool = self.read_tool_rules(kind, &key.text, entry, &entry_path, rules);
+            // A key may be an operationId, of which the tool's name is made.
+            let own = match kind {
+                Kind::Http => openapi::tool_name(&key.text),
+                _ => key.text.clone(),
+            };
+            let tool = self.read_tool_rules(kind, &own, entry, &entry_path, rules);
+            let name = format!("{}{own}", rules.prefix);
             if let Some((tool_rules, _)) = &tool {
-                rules.tools.insert(key.text.clone(), tool_rules.clone());
+                rules.tools.insert(own, tool_rules.clone());
             }
-            let name = format!("{}{}", rules.prefix, key.text);
             tools.push(ParsedTool {
                 key: Key {
                     text: name,

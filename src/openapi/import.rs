@@ -16,7 +16,14 @@ pub fn import(document: &Document, options: &Options) -> Import {
     let mut imported = Vec::new();
     let paths = document.get("paths").and_then(Value::as_object);
     for (path, item) in paths.into_iter().flatten() {
-        let item = document.resolve(item).ok().and_then(Value::as_object);
+        let item = match document.resolve(item) {
+            Ok(item) => item.as_object(),
+            Err(reason) => {
+                let warning = format!("the path {path} is left out: {reason}");
+                import.warnings.push(warning);
+                continue;
+            }
+        };
         for (method, written) in item.into_iter().flatten() {
             let (Some(item), Some(fields)) = (item, written.as_object()) else {
                 continue;

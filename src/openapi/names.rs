@@ -14,6 +14,11 @@ pub(super) fn name_operation(id: Option<&str>, method: &str, path: &str) -> Stri
     shorten(name)
 }
 
+/// The name of the tool for an `operationId`.
+pub fn tool_name(id: &str) -> String {
+    name_operation(Some(id), "", "")
+}
+
 /// The name with a number, if it is taken. It still has at most 64 characters.
 pub(super) fn make_distinct(name: String, taken: &mut HashSet<String>) -> String {
     let mut free = name.clone();

@@ -620,10 +620,17 @@ fn broken_operations_are_left_out_alone() {
     let paths = json!({
         "/a": {"get": {"parameters": [{"$ref": "#/components/parameters/None"}]}},
         "/b": {"post": {"requestBody": {"content": {"application/json": {"schema": {"$ref": "other.yaml#/X"}}}}}},
+        "/c": {"$ref": "other.yaml#/paths/c"},
         "/e": {"get": {}}
     });
     let import = read(document(paths, json!({})), &Options::default());
     assert_eq!((import.found, import.operations.len()), (3, 1));
+    assert_eq!(
+        import.warnings,
+        [
+            "the path /c is left out: `other.yaml#/paths/c` is in another document; bundle the documents into one"
+        ]
+    );
     let reasons: Vec<&str> = import
         .left_out
         .iter()

@@ -234,3 +234,38 @@ mcp_servers:
 """
     (tmp_path / "toolcrib.yaml").write_text(done.stdout)
     assert cli("check", cwd=tmp_path, env={"HOME": str(tmp_path)}).returncode == 0
+
+
+def test_keys_of_tools_are_checked_against_the_document(tmp_path):
+    """A key is an operationId or a name; `check` finds one that matches nothing without starting the source."""
+    (tmp_path / "api.json").write_text(json.dumps(document(**operation("/a", operationId="issues/list", summary="Lists the issues of a shop."))))
+    manifest = "openapi: {gh: {document: ./api.json, prefix: gh_, include: [%s], tools: {%s: {timeout: 2s}}}}\n"
+
+    def checked(include, key):
+        (tmp_path / "toolcrib.yaml").write_text(manifest % (include, key))
+        done = cli("check", cwd=tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    assert checked("issues*", "issues_list")[0] == checked("issues*", '"issues/list"')[0] == 0
+    for key in ("issues_lst", "gh_issues_list"):
+        status, text = checked("issues*", key)
+        assert status == 64 and f"the document has no operation `{key}`; did you mean `issues_list`?" in text, text
+    status, text = checked("issuess", "issues_list")
+    assert status == 64 and "`include` selects none of them" in text, text
+    assert "matches no operation" in checked("issues*", '"orders*"')[1]
+
+
+def test_forms_and_spellings_of_a_document_are_read_as_the_api_reads_them(api):
+    value = {"oneOf": [{"type": "string"}, {"type": "integer"}, {"type": "number"}]}
+    crib = api({
+        **operation("/echo/v", "post", operationId="set", requestBody={"required": True, "content": {"application/json": {
+            "schema": {"type": "object", "properties": {"value": value}}}}}),
+        **operation("/echo/e", operationId="report", parameters=[parameter("detect", "query", {"type": "string", "enum": [4.1, 4]})]),
+        "/echo/elsewhere": {"$ref": "paths.yaml#/elsewhere"},
+    })
+    assert echoed(crib, "set", {"value": 5})["body"] == {"value": 5}
+    for detect in ("4.1", 4.1):
+        assert "detect=4.1" in json.dumps(echoed(crib, "report", {"detect": detect}))
+    problem(crib.invoke("report", {"detect": "5"}), 422)
+    warnings = crib.get("/sources").json["sources"][0]["warnings"]
+    assert any("the path /echo/elsewhere is left out" in warning and "bundle" in warning for warning in warnings), warnings
