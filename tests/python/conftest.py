@@ -82,6 +82,30 @@ def python_with(package):
     return None
 
 
+@functools.lru_cache(maxsize=None)
+def pydantic_pythons():
+    """One interpreter for each version of pydantic that the frameworks have, the oldest version first."""
+    found = {}
+    for python in filter(None, os.environ.get(FRAMEWORKS, "").split(os.pathsep)):
+        done = subprocess.run([python, "-c", "import pydantic; print(pydantic.VERSION)"], capture_output=True, text=True)
+        if done.returncode == 0:
+            found.setdefault(tuple(map(int, done.stdout.strip().split(".")[:3])), python)
+    return [found[version] for version in sorted(found)]
+
+
+@pytest.fixture(params=["oldest", "newest"])
+def with_pydantic(request, tmp_path):
+    """As `workshop`, under the oldest and the newest pydantic of the frameworks. Their schemas differ."""
+    pythons = pydantic_pythons()
+    if not pythons:
+        pytest.skip(f"no interpreter in {FRAMEWORKS} has pydantic (tests/frameworks)")
+    if request.param == "newest" and len(pythons) == 1:
+        pytest.skip("there is one version of pydantic")
+    workshop = Workshop(pythons[-1 if request.param == "newest" else 0], tmp_path)
+    yield workshop
+    workshop.end()
+
+
 @pytest.fixture
 def workshop(python, tmp_path):
     workshop = Workshop(python, tmp_path)
