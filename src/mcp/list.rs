@@ -21,8 +21,10 @@ use crate::catalog::{Catalog, Entry};
 use crate::formats::toolbox::no_toolset;
 use crate::formats::{mcp, toolbox};
 
-/// Tools on one page.
-const PAGE_SIZE: usize = 100;
+/// Most tools on one page. Many clients read one page only, so a usual list has one.
+const MAX_PAGE_TOOLS: usize = 1000;
+/// Most bytes of the definitions on one page, as JSON. Clients bound the length of a message.
+const MAX_PAGE_BYTES: usize = 2 << 20;
 /// Start of the text in a cursor of this service.
 const CURSOR_PREFIX: &str = "after:";
 /// Marks a parameter that clients repeat in a header (2026-07-28, `x-mcp-header`).
@@ -47,6 +49,8 @@ struct RenderedTool {
     /// 2026-07-28 do not know such schemas.
     before_2026: Option<Tool>,
     digest: u64,
+    /// The length of the definition as JSON.
+    bytes: usize,
     has_header_parameters: bool,
 }
 
@@ -92,7 +96,7 @@ impl ToolLists {
         let start = after.map_or(0, |after| {
             entries.partition_point(|entry| entry.definition.name.as_str() <= &*after)
         });
-        let mut usable = entries
+        let usable = entries
             .iter()
             .skip(start)
             .filter(|entry| entry.is_available() && peer.has_tool(&entry.definition.tags))
@@ -100,11 +104,16 @@ impl ToolLists {
                 let name = &entry.definition.name;
                 Some((name, rendered.tools.get(name)?))
             });
-        let page: Vec<_> = usable.by_ref().take(PAGE_SIZE).collect();
-        let next = usable
-            .next()
-            .and_then(|_| page.last())
-            .map(|(last, _)| encode_cursor(last));
+        let mut page: Vec<(&ToolName, &RenderedTool)> = Vec::new();
+        let (mut bytes, mut next) = (0, None);
+        for (name, shown) in usable {
+            bytes += shown.bytes;
+            if page.len() == MAX_PAGE_TOOLS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
+                next = page.last().map(|(last, _)| encode_cursor(last));
+                break;
+            }
+            page.push((name, shown));
+        }
         let tool = |shown: &RenderedTool| {
             shown
                 .before_2026
@@ -207,6 +216,7 @@ impl RenderedTool {
             tool,
             before_2026,
             digest: digest.finish(),
+            bytes: text.len(),
             has_header_parameters: text.contains(HEADER_MARK),
         })
     }

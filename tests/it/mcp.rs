@@ -56,7 +56,10 @@ async fn tools_are_listed_in_order_and_pages() {
     let schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
         "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}}}},
         "properties": {"address": {"$ref": "#/$defs/address"}}, "additionalProperties": false});
-    let many = (0..230).map(|n| Tool::new(format!("t{n:03}"), "…").call(|_, _| async { Ok("") }));
+    // Each definition has a little more than 10,000 bytes, and a page 2 MiB.
+    let long = "x".repeat(10_000);
+    let many =
+        (0..230).map(|n| Tool::new(format!("t{n:03}"), &*long).call(|_, _| async { Ok("") }));
     let written = Tool::new("a_schema", "…")
         .input_schema(schema.clone())
         .call(|_, _| async { Ok("") });
@@ -93,7 +96,7 @@ async fn tools_are_listed_in_order_and_pages() {
             None => break,
         }
     }
-    assert_eq!((pages, names.len(), names.is_sorted()), (3, 231, true));
+    assert_eq!((pages, names.len(), names.is_sorted()), (2, 231, true));
     let (status, answer) = app
         .mcp("tools/list", json!({"cursor": "bm9uc2Vuc2U"}))
         .await;
