@@ -93,6 +93,12 @@ impl Provider {
         }
     }
 
+    /// The most tools of one request, if there is a bound. OpenAI, error text: "array too long.
+    /// Expected an array with maximum length 128".
+    pub fn max_tools(self) -> Option<usize> {
+        (self == Self::OpenAi).then_some(128)
+    }
+
     /// The longest description of a tool in characters, if there is a bound. OpenAI documents
     /// 1,024. It refuses more for some models and resellers ("string too long. Expected a string
     /// with maximum length 1024"), not for all.

@@ -56,6 +56,7 @@ rules! {
     RefusedName "refused-name" "a tool name that a provider refuses (hint: the provider gets another form of it)",
     RefusedParameter "refused-parameter" "a parameter's name that a provider refuses",
     RefusedSchema "refused-schema" "a keyword that a provider refuses (hint: only in a restricted mode)",
+    ManyTools "many-tools" "hint: a source with more tools than a provider accepts in one request",
     // Requests and commands.
     SingleBrace "single-brace" "a name in one brace in a URL, which stays as it is",
     UnusedParameter "unused-parameter" "a parameter whose value goes nowhere",

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::schema_parts::ToolSchema;
 use super::{Lints, descriptions, provider_refusals};
 use crate::call::NameMatching;
+use crate::formats::providers::Provider;
 use crate::manifest::finding::{Finding, Location, Severity};
 use crate::manifest::node::{Key, Node};
 use crate::manifest::parsed::ParsedTool;
@@ -73,6 +74,7 @@ pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFin
         .into_findings()
         .into_iter()
         .for_each(|finding| found.add(&finding.path.clone(), finding));
+    found.hints.extend(hint_many_tools(&parsed));
     let Found {
         mut shown,
         hints,
@@ -81,6 +83,26 @@ pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFin
     shown.extend(hints);
     shown.truncate(MAX_FINDINGS);
     ListedFindings { shown, warnings }
+}
+
+/// A hint if one provider refuses requests with that many tools. It is about the first tool above
+/// the bound.
+fn hint_many_tools(tools: &[ParsedTool]) -> Option<ListedFinding> {
+    let (provider, most) = Provider::ALL
+        .into_iter()
+        .filter_map(|provider| Some((provider, provider.max_tools()?)))
+        .min_by_key(|(_, most)| *most)?;
+    Some(ListedFinding {
+        tool: tools.get(most)?.key.text.clone(),
+        rule: Rule::ManyTools,
+        message: format!(
+            "the source has {} tools, and {} refuses a request with more than {most}: choose with \
+             include, exclude or the tools of a caller",
+            tools.len(),
+            provider.as_str()
+        ),
+        is_hint: true,
+    })
 }
 
 /// The first findings of each severity, and the number of all warnings.
@@ -244,6 +266,21 @@ mod tests {
         assert!(
             found[2].starts_with("s_orders.find refused-name") && found[2].ends_with("hint"),
             "{found:?}"
+        );
+    }
+
+    #[test]
+    fn more_tools_than_a_provider_accepts_are_a_hint() {
+        let text = "Finds the orders of a customer.";
+        let tools: Vec<Tool> = (0..129)
+            .map(|at| listed(&format!("t{at:03}"), text, json!({"type": "object"})))
+            .collect();
+        assert_eq!(lines(&tools[..128]), [""; 0]);
+        assert_eq!(
+            lines(&tools),
+            [
+                "t128 many-tools the source has 129 tools, and OpenAI refuses a request with more than 128 hint"
+            ]
         );
     }
 
