@@ -93,6 +93,7 @@ pub use check::{Checked, DeclaredVariable, check};
 pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};
 pub use finding::{Finding, Location, Severity};
 pub use ledger_address::read_ledger_address;
+pub(crate) use lint::looks_like_secret;
 pub use lint::{ListedFinding, ListedFindings, lint_listed_tools};
 pub use listen::{complete_address, is_loopback};
 pub use load::load;

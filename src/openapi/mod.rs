@@ -26,6 +26,8 @@ mod style;
 mod tests;
 mod yaml;
 
+pub(crate) use self::yaml::parse as parse_yaml;
+
 use url::Url;
 
 pub use document::Document;

@@ -45,7 +45,7 @@ enum Container {
 ///
 /// # Errors
 /// A sentence that says what is wrong, and where.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
+pub(crate) fn parse(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Anchored> = HashMap::new();
     let mut document = None;

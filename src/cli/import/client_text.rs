@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::manifest::looks_like_secret;
+
 /// Variables of editors that only the editor knows.
 const EDITOR_VARIABLES: [&str; 12] = [
     "workspaceFolder",
@@ -29,15 +31,40 @@ pub(super) struct FoundVariables {
     pub(super) prompts: BTreeMap<String, String>,
     /// What stays as text.
     pub(super) unknown: BTreeSet<String>,
+    /// Secrets that stood in the file, by the variables that stand for them.
+    pub(super) secrets: BTreeMap<String, String>,
 }
 
 impl FoundVariables {
-    /// The text with `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `${input:ID}` and `${userHome}`
-    /// as references. Other variables stay as text.
+    /// The text with `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `${input:ID}`, `${userHome}`,
+    /// `${{ secrets.NAME }}`, `$NAME`, `{env:NAME}` and `{file:PATH}` as references. Other variables
+    /// stay as text.
     pub(super) fn convert(&mut self, text: &str) -> String {
+        self.convert_parts(text, convert_plain)
+    }
+
+    /// The same for the script of a shell, where `$NAME` is a variable of the shell.
+    pub(super) fn convert_script(&mut self, text: &str) -> String {
+        self.convert_parts(text, str::to_owned)
+    }
+
+    fn convert_parts(&mut self, text: &str, convert_plain: fn(&str) -> String) -> String {
+        // GitHub hands these to the servers of its agent, with or without `$`.
+        if text.starts_with("COPILOT_MCP_") && is_variable(text) {
+            return format!("${{env:{text}}}");
+        }
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
-            out.push_str(before);
+            out.push_str(&convert_plain(before));
+            if let Some((content, end)) = after
+                .strip_prefix('{')
+                .and_then(|after| after.split_once("}}"))
+            {
+                let name = content.trim().rsplit('.').next().unwrap_or_default();
+                out.push_str(&format!("${{env:{name}}}"));
+                rest = end;
+                continue;
+            }
             let Some((content, end)) = after.split_once('}') else {
                 out.push_str("$${");
                 rest = after;
@@ -56,7 +83,29 @@ impl FoundVariables {
             }
             rest = end;
         }
-        out + rest
+        out + &convert_plain(rest)
+    }
+
+    /// The text of `convert`, or a reference in place of a secret. `variable` names the variable
+    /// that stands for it then, and `key` what the secret is for.
+    pub(super) fn convert_secret(&mut self, key: &str, text: &str, variable: &str) -> String {
+        let converted = self.convert(text);
+        if !looks_like_secret(key, &converted) {
+            return converted;
+        }
+        let scheme = ["Bearer ", "Basic ", "Token "]
+            .into_iter()
+            .find(|scheme| text.starts_with(scheme))
+            .unwrap_or_default();
+        let secret = text[scheme.len()..].to_owned();
+        let name = variable_name(variable);
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let free = std::iter::once(name.clone())
+            .chain(numbered)
+            .find(|name| self.secrets.get(name).is_none_or(|other| *other == secret));
+        let name = free.unwrap_or(name);
+        self.secrets.insert(name.clone(), secret);
+        format!("{scheme}${{env:{name}}}")
     }
 
     /// The text that stands for `${content}`; `None` if only the client knows it.
@@ -99,7 +148,52 @@ impl FoundVariables {
     }
 }
 
-/// The name of the variable that stands for a prompt, such as `API_KEY` for `api-key`.
+/// The text with `$NAME`, `{env:NAME}` and `{file:PATH}` as references.
+fn convert_plain(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(['$', '{']) {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        let braced = ["{env:", "{file:"].iter().find_map(|start| {
+            let (content, end) = after.strip_prefix(start)?.split_once('}')?;
+            Some((format!("${{{}{content}}}", &start[1..]), end))
+        });
+        let plain = || {
+            let after = after.strip_prefix('$').filter(|_| !before.ends_with('$'))?;
+            let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            let (name, end) = after.split_at(end.unwrap_or(after.len()));
+            is_variable(name).then(|| (format!("${{env:{name}}}"), end))
+        };
+        match braced.or_else(plain) {
+            Some((reference, end)) => {
+                out.push_str(&reference);
+                rest = end;
+            }
+            None => {
+                let (sign, end) = after.split_at(1);
+                out.push_str(sign);
+                rest = end;
+                // In `$$NAME` the second sign belongs to the first.
+                if let Some(end) = rest.strip_prefix('$').filter(|_| sign == "$") {
+                    out.push('$');
+                    rest = end;
+                }
+            }
+        }
+    }
+    out + rest
+}
+
+/// Whether this is the name of a variable as people write them: in capitals.
+fn is_variable(name: &str) -> bool {
+    name.len() > 1
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The name of the variable that stands for a prompt or a secret, such as `API_KEY` for `api-key`.
 fn variable_name(id: &str) -> String {
     let name: String = id
         .chars()
@@ -123,6 +217,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn secrets_become_variables() {
+        let mut found = FoundVariables::default();
+        let token = "ghp_0123456789abcdef0123";
+        for (key, text, variable, expected) in [
+            ("GH", token, "GH", "${env:GH}"),
+            (
+                "authorization",
+                "Bearer abcdefgh12345678",
+                "docs_authorization",
+                "Bearer ${env:DOCS_AUTHORIZATION}",
+            ),
+            ("X_TOKEN", "another-token-1", "GH", "${env:GH_2}"),
+            ("GH", token, "GH", "${env:GH}"),
+            ("LEVEL", "debug-everything", "LEVEL", "debug-everything"),
+        ] {
+            assert_eq!(found.convert_secret(key, text, variable), expected);
+        }
+        assert_eq!(found.secrets["GH"], token);
+    }
+
+    #[test]
     fn variables_become_references() {
         let mut found = FoundVariables::default();
         for (text, expected) in [
@@ -136,6 +251,12 @@ mod tests {
             ("$${X}", "$$${X}"),
             ("${open", "$${open"),
             ("plain $5", "plain $5"),
+            ("$TOKEN", "${env:TOKEN}"),
+            ("Bearer $A_1/x", "Bearer ${env:A_1}/x"),
+            ("$$TOKEN $Path $X", "$$TOKEN $Path $X"),
+            ("a{env:KEY}{file:~/k}{b}", "a${env:KEY}${file:~/k}{b}"),
+            ("${{ secrets.KEY }}!", "${env:KEY}!"),
+            ("COPILOT_MCP_KEY", "${env:COPILOT_MCP_KEY}"),
         ] {
             assert_eq!(found.convert(text), expected, "{text}");
         }
@@ -152,6 +273,7 @@ mod tests {
                 other_defaults: BTreeSet::from([("C".into(), "e".into())]),
                 prompts: BTreeMap::from([("api-key".into(), "API_KEY".into())]),
                 unknown: texts(&["workspaceFolder", "config:a.b", "X"]),
+                ..FoundVariables::default()
             }
         );
     }

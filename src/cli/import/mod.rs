@@ -1,11 +1,12 @@
 //! `toolcrib import`: prints a manifest made from another format, or adds recorded calls to a ledger.
 //!
 //! - `openapi.rs`: the operations of an OpenAPI document.
-//! - `mcp.rs`: the servers of another MCP client; `client_text.rs` converts the variables in their
-//!   texts.
+//! - `mcp.rs`: the servers of another MCP client. `client_settings.rs` finds them in its file, and
+//!   `client_text.rs` converts the variables in their texts.
 //! - `yaml.rs` writes YAML.
 //! - `invocations.rs`: calls that `toolcrib export` has written.
 
+mod client_settings;
 mod client_text;
 mod invocations;
 mod mcp;
@@ -27,9 +28,9 @@ use crate::environment::Environment;
 pub(super) enum ImportCommand {
     /// Print the operations of an OpenAPI document as tools of kind http.
     Openapi(openapi::OpenapiArgs),
-    /// Print the `mcpServers` of another MCP client as `mcp_servers`.
+    /// Print the servers of another MCP client as `mcp_servers`.
     Mcp {
-        /// The JSON file with `mcpServers`; `-` reads standard input.
+        /// The client's settings as JSON, TOML or YAML; `-` reads standard input.
         file: PathBuf,
     },
     /// Add the calls that `toolcrib export` has written to a ledger. Known calls are skipped.

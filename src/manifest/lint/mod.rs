@@ -31,6 +31,7 @@ use std::path::Path;
 pub(super) use self::lints::Lints;
 pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
+pub(crate) use self::secrets::looks_like_secret;
 use super::decode::join_path;
 use super::finding::Finding;
 use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};

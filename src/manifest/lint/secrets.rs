@@ -157,7 +157,8 @@ fn parse_url(text: &str) -> Option<url::Url> {
     url::Url::parse(&first).ok()
 }
 
-fn looks_like_secret(key: &str, text: &str) -> bool {
+/// Whether a text below this key looks like a secret in plain text.
+pub(crate) fn looks_like_secret(key: &str, text: &str) -> bool {
     if text.contains("://")
         && let Some(url) = parse_url(text)
     {
