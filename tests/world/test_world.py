@@ -1,0 +1,133 @@
+"""MCP servers as people use them: each of servers.json is mounted, and compared with what the official Python SDK sees of it.
+
+    TOOLCRIB_BIN=/path/to/toolcrib python -m pytest tests/world          # takes the registries, and writes docs/reference/mcp-servers.md
+    … -k "toolbox or time"                                               # some of them; the page stays
+
+The packages are kept below target/world. A server that the official client cannot start either is skipped,
+and said on the page.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from environments import environment
+from harness import BIN, REPO, TARGET, poll
+
+pytest_plugins = "service_fixtures"
+
+HERE = pathlib.Path(__file__).resolve().parent
+PLACE = TARGET / "world"
+PAGE = REPO / "docs" / "reference" / "mcp-servers.md"
+SERVERS = json.loads((HERE / "servers.json").read_text())
+ROWS = {}
+
+
+def command_of(server):
+    arguments = server.get("args", [])
+    if "npm" in server:
+        return ["npx", "-y", server["npm"], *arguments]
+    name, place = server["name"], PLACE / "python"
+    place.mkdir(parents=True, exist_ok=True)
+    pins = place / f"{name}.txt"
+    pins.write_text("\n".join([server["pypi"], *server.get("with", [])]))
+    program = server.get("command", server["pypi"].split("==")[0])
+    return [str(environment(pins, place).parent / program), *arguments]
+
+
+@pytest.fixture(scope="session")
+def sdk():
+    """The interpreter with the official SDK."""
+    if not shutil.which("npx"):
+        pytest.skip("no npx here")
+    return environment(REPO / "tests" / "mcp" / "sdk-1.txt", TARGET / "mcp")
+
+
+@pytest.fixture(scope="session")
+def caches():
+    return {"npm_config_cache": str(PLACE / "npm")}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The working folder of the servers."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shutil.copy(HERE / "toolbox.yaml", folder)
+    return folder
+
+
+def look_officially(sdk, server, variables, folder):
+    spec = {"command": command_of(server), "environment": variables, "folder": str(folder), "call": server.get("call")}
+    try:
+        done = subprocess.run([str(sdk), str(HERE / "official.py"), json.dumps(spec)], capture_output=True, text=True, timeout=400)
+    except subprocess.TimeoutExpired:
+        return None
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def is_task_only(tool):
+    return tool.get("execution", {}).get("taskSupport") == "required"
+
+
+def content_of(result):
+    """The blocks without what only describes them."""
+    return [{name: value for name, value in block.items() if name not in ("annotations", "_meta")} for block in result["content"]]
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=[server["name"] for server in SERVERS])
+def test_server_is_mounted_as_the_official_client_sees_it(start, sdk, caches, folder, server):
+    name, variables = server["name"], {**server.get("env", {}), **caches}
+    package = server.get("npm") or server["pypi"]
+    seen = look_officially(sdk, server, variables, folder)
+    if seen is None:
+        ROWS[name] = (package, "", "", "the official client cannot start it here")
+        pytest.skip("the official client cannot start it here")
+    # The packages are there now, and the service of a test has no settings of registries.
+    entry = {"command": command_of(server), "environment": {**variables, "npm_config_offline": "true"}, "workdir": str(folder), "start_timeout": "5m", "timeout": "2m"}
+    crib = start({"mcp_servers": {name: entry}})
+
+    def state():
+        return crib.get("/sources").json["sources"][0]
+
+    poll(lambda: state()["state"] in ("up", "failed"), 300, "it is listed")
+    assert state()["state"] == "up", (state(), crib.stderr[-2000:])
+    left_out = server.get("left_out", [])
+    expected = {tool["name"]: tool for tool in seen["tools"] if not is_task_only(tool) and tool["name"] not in left_out}
+    ours = {tool["name"].removeprefix(f"{name}_"): tool for tool in crib.get("/tools").json["tools"]}
+    assert set(ours) == set(expected), (set(ours) ^ set(expected), state()["warnings"])
+    differ = []
+    for own, tool in expected.items():
+        schema = crib.get(f"/tools/{name}_{own}").json["input_schema"]
+        if schema != {"type": "object", **tool["inputSchema"]}:
+            differ.append(own)
+    notes = [f"the schemas of {len(differ)} tools are read leniently"] if differ else []
+    call = ""
+    if server.get("call"):
+        own, arguments = server["call"]
+        answer = crib.invoke(f"{name}_{own}", arguments, timeout="2m")
+        assert answer.status == 200, answer
+        assert answer.json["is_error"] == bool(seen["call"].get("isError")), (answer.json, seen["call"])
+        assert content_of(answer.json) == content_of(seen["call"]), (answer.json, seen["call"])
+        call = f"`{own}`: equal"
+    ROWS[name] = (package, f"{len(ours)} of {len(seen['tools'])}", call, "; ".join(notes))
+    assert not differ or state()["warnings"], f"schemas differ without a warning: {differ}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def page():
+    """Writes the page if every server was tried."""
+    yield
+    if len(ROWS) == len(SERVERS):
+        version = subprocess.run([BIN, "--version"], capture_output=True, text=True).stdout.strip()
+        lines = [f"| `{package}` | {tools} | {call} | {note} |" for package, tools, call, note in (ROWS[server["name"]] for server in SERVERS)]
+        PAGE.write_text("\n".join([
+            "# MCP servers that were tried", "",
+            f"`tests/world` mounts these servers with {version}, and compares them with what the official Python SDK sees.",
+            "A tool that runs only as a task is left out. Most calls need an account, so few are compared.", "",
+            "| package | tools served | call | note |", "| --- | --- | --- | --- |", *lines, ""]))
