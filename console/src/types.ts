@@ -39,7 +39,8 @@ export interface Call {
 export type Block =
   | { type: "text"; text: string }
   | { type: "image" | "audio"; data: string; mimeType: string }
-  | { type: "resource"; resource: { uri: string; mimeType?: string; text?: string; blob?: string } };
+  | { type: "resource"; resource: { uri: string; mimeType?: string; text?: string; blob?: string } }
+  | { type: "resource_link"; uri: string; name: string; title?: string; description?: string; mimeType?: string };
 
 export interface Answer {
   invocation_id: string; tool: string; is_error: boolean; content: Block[]; structured_content: Json;

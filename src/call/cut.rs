@@ -125,7 +125,10 @@ fn max_items(page: Page) -> usize {
 fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
     result.content.iter().filter_map(|block| match block {
         Content::Text { text } => Some(text.as_str()),
-        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
+        Content::Image { .. }
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink(_) => None,
     })
 }
 
@@ -220,7 +223,10 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
         .filter(|(_, block_value)| block_value.is_none())
         .map(|(block, _)| match block {
             Content::Text { text } => text.chars().count(),
-            Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
+            Content::Image { .. }
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink(_) => 0,
         });
     (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List {
         location,

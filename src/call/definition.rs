@@ -196,6 +196,9 @@ pub struct Definition {
     pub output_schema: Option<Arc<Value>>,
     /// MCP tool annotations (hints such as `title`, `readOnlyHint`).
     pub annotations: JsonObject,
+    /// `_meta` of an MCP tool, as its server sent it, for MCP clients. It is no part of the
+    /// definition hash.
+    pub meta: JsonObject,
     /// Whether a result is the agent's final answer, so that the model need not be called again.
     pub result_as_answer: bool,
     /// Which side requests further pages of long results.

@@ -99,7 +99,7 @@ pub use stored_call::StoredCall;
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use tool_error::ToolError;
 pub use toolcrib_dialect::{
-    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, UnreadableArguments,
+    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, UnreadableArguments,
 };
 pub use trace::TraceContext;
 pub use truncated::Truncated;

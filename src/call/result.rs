@@ -126,7 +126,10 @@ impl ToolResult {
             .iter()
             .filter_map(|block| match block {
                 Content::Text { text } => Some(text.as_str()),
-                Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
+                Content::Image { .. }
+                | Content::Audio { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink(_) => None,
             })
             .collect();
         texts.join("\n")
@@ -222,7 +225,7 @@ const NARROW_ADVICE: &str = "If the rest matters, narrow the call.";
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
-    use toolcrib_dialect::Resource;
+    use toolcrib_dialect::{Resource, ResourceLink};
 
     use super::*;
 
@@ -246,6 +249,11 @@ mod tests {
             any::<(String, String)>()
                 .prop_map(|(data, mime_type)| Content::Audio { data, mime_type }),
             resource.prop_map(|resource| Content::Resource { resource }),
+            any::<(String, String)>().prop_map(|(uri, name)| Content::ResourceLink(ResourceLink {
+                uri,
+                name,
+                ..ResourceLink::default()
+            })),
         ]
     }
 

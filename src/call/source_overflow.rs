@@ -49,7 +49,10 @@ impl ToolResult {
 fn count_text_characters(block: &Content) -> usize {
     match block {
         Content::Text { text } => text.chars().count(),
-        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => 0,
+        Content::Image { .. }
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink(_) => 0,
     }
 }
 

@@ -39,6 +39,10 @@ pub(crate) fn render_tool(offer: &ListedTool<'_>) -> JsonObject {
     if let Some(output) = output_schema.as_deref().and_then(schema::to_standalone) {
         tool.insert("outputSchema".into(), output);
     }
+    let meta = &offer.definition.meta;
+    if !meta.is_empty() {
+        tool.insert("_meta".into(), meta.clone().into());
+    }
     tool
 }
 

@@ -12,6 +12,7 @@ fn definition(name: &str, input_schema: Value) -> Definition {
         input_schema: Arc::new(input_schema),
         output_schema: None,
         annotations: JsonObject::new(),
+        meta: JsonObject::new(),
         result_as_answer: false,
         paging: crate::call::Paging::Caller,
         tags: Vec::new(),

@@ -285,6 +285,7 @@ mod tests {
             effect: None,
             tags: Vec::new(),
             annotations: serde_json::Map::new(),
+            meta: serde_json::Map::new(),
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),

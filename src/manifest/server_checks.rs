@@ -46,12 +46,13 @@ impl EntryChecks<'_> {
         }
     }
 
-    /// Reads `command`, with the environment of the program.
+    /// Reads `command`, with the environment of the program. A relative path of the program starts at
+    /// `base`, the manifest's folder.
     pub(super) fn check_command(
         &mut self,
         mut argv: Vec<String>,
         environment: BTreeMap<String, String>,
-        base: &Path,
+        (base, workdir): (&Path, &Path),
         exists: &dyn Fn(&Path) -> bool,
     ) -> Option<Transport> {
         let Some(program) = argv
@@ -91,7 +92,7 @@ impl EntryChecks<'_> {
         Some(Transport::Command {
             argv,
             environment,
-            workdir: absolute_path(base),
+            workdir: absolute_path(workdir),
         })
     }
 

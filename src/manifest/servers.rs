@@ -1,7 +1,7 @@
 //! One entry of `mcp_servers:`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -24,7 +24,7 @@ use crate::call::{EnvVar, JsonObject, Kind, Policy, ToolName};
 use crate::tools::SourceSettings;
 use crate::tools::http::AuthConfig;
 use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::mcp::{Mode, ServerSettings, Transport};
+use crate::tools::mcp::{Mode, Protocol, ServerSettings, Transport};
 
 /// The default time for a server to start and list its tools. `npx` and `uvx` download on their
 /// first run.
@@ -33,7 +33,14 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// 128 characters.
 const LONGEST_NAME: usize = 64;
 /// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 5] = ["command", "environment", "url", "headers", "auth"];
+const RUNTIME_KEYS: [&str; 6] = [
+    "command",
+    "environment",
+    "workdir",
+    "url",
+    "headers",
+    "auth",
+];
 /// Keys that are read separately.
 const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 
@@ -49,6 +56,9 @@ pub(super) struct ServerEntry {
     /// of the service.
     #[schemars(extend("examples" = [serde_json::json!({"TOKEN": "${env:TOKEN}"})]))]
     environment: Option<BTreeMap<String, String>>,
+    /// Working folder of the program, relative to the manifest. Default: the manifest's folder.
+    #[schemars(extend("examples" = ["./data"]))]
+    workdir: Option<PathBuf>,
     /// Address of a server that speaks MCP over streamable HTTP.
     #[schemars(extend("examples" = ["https://mcp.example.com/mcp"]))]
     url: Option<String>,
@@ -65,6 +75,10 @@ pub(super) struct ServerEntry {
     /// `persistent`: one connection for all calls. `on_demand`: one connection for each call.
     #[schemars(with = "Option<ModeWord>", extend("examples" = ["on_demand"]), extend("default" = "persistent"))]
     mode: Option<String>,
+    /// The version of MCP to use, for a server that does not answer well when it is asked for its
+    /// versions. Default: the newest one that the server knows.
+    #[schemars(extend("examples" = ["2025-11-25"]))]
+    protocol: Option<Protocol>,
     /// The server's tools that are mounted; `*` stands for any characters. Default: all.
     #[schemars(extend("examples" = [["get_*"]]))]
     include: Option<Vec<String>>,
@@ -223,6 +237,7 @@ impl ToolReader<'_> {
         let ServerEntry {
             command,
             environment,
+            workdir,
             url,
             headers,
             auth,
@@ -232,7 +247,7 @@ impl ToolReader<'_> {
             exclude,
             ..
         } = server_entry;
-        let start_timeout = server_entry.start_timeout;
+        let (start_timeout, protocol) = (server_entry.start_timeout, server_entry.protocol);
         if let Some(auth) = &auth {
             let names = headers.iter().flat_map(BTreeMap::keys);
             self.check_auth(
@@ -287,10 +302,11 @@ impl ToolReader<'_> {
                         "auth goes with a url; for a command write environment",
                     );
                 }
+                let folder = workdir.map_or_else(|| base.to_owned(), |folder| base.join(folder));
                 checks.check_command(
                     argv,
                     inputs.process_environment(environment.unwrap_or_default()),
-                    base,
+                    (base, &folder),
                     &exists,
                 )
             }
@@ -300,6 +316,9 @@ impl ToolReader<'_> {
                         "environment",
                         "environment goes with a command; for a url write headers",
                     );
+                }
+                if workdir.is_some() {
+                    checks.error("workdir", "workdir goes with a command");
                 }
                 let transport = checks.check_url(&url, headers.unwrap_or_default(), auth);
                 transport.map(|transport| {
@@ -345,6 +364,7 @@ impl ToolReader<'_> {
             mode,
             include,
             exclude,
+            protocol,
             start_timeout: start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
         })
     }
@@ -385,7 +405,7 @@ mod tests {
 
     #[test]
     fn server_entry_reads_every_key() {
-        let entry = "{command: [./bin/server, --root, ./data], environment: {TOKEN: \"${env:KEY}\"}, mode: on_demand, \
+        let entry = "{command: [./bin/server, --root, ./data], workdir: data, environment: {TOKEN: \"${env:KEY}\"}, mode: on_demand, protocol: 2025-06-18, \
                      include: [\"get_*\"], exclude: [get_all], timeout: 9s, start_timeout: 5s, tools: {get_weather: {effect: read, \
                      cache: {ttl: 1m}, aliases: [weather]}, get_time: {timeout: 3s}}}";
         let declared = server(entry).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -397,12 +417,16 @@ mod tests {
                 .map(str::to_owned)
                 .to_vec(),
             environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
-            workdir: "/etc/crib".into(),
+            workdir: "/etc/crib/data".into(),
         };
         assert!(settings.transport == reach && settings.name == "s");
         assert_eq!(
-            (settings.mode, settings.start_timeout),
-            (Mode::OnDemand, Duration::from_secs(5))
+            (settings.mode, settings.protocol, settings.start_timeout),
+            (
+                Mode::OnDemand,
+                Some(Protocol::V20250618),
+                Duration::from_secs(5)
+            )
         );
         assert_eq!(
             (&settings.include[..], &settings.exclude[..]),

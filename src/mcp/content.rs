@@ -195,7 +195,10 @@ fn has_text_of(content: &[Content], data: &Value) -> bool {
         Content::Text { text } => {
             serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data)
         }
-        Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => false,
+        Content::Image { .. }
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink(_) => false,
     })
 }
 
@@ -225,6 +228,13 @@ fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
 fn to_content_block(content: Content) -> ContentBlock {
     match content {
         Content::Text { text } => ContentBlock::text(text),
+        Content::ResourceLink(link) => {
+            let mut block = rmcp::model::Resource::new(link.uri, link.name);
+            block.title = link.title;
+            block.description = link.description;
+            block.mime_type = link.mime_type;
+            ContentBlock::ResourceLink(block)
+        }
         Content::Image { data, mime_type } => {
             ContentBlock::Image(ImageContent::new(data, mime_type))
         }

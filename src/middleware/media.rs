@@ -39,6 +39,7 @@ fn replace_invalid_blocks(
     for (at, block) in result.content.iter_mut().enumerate() {
         let (kind, data) = match block {
             Content::Text { .. }
+            | Content::ResourceLink(_)
             | Content::Resource {
                 resource: Resource { blob: None, .. },
             } => continue,

@@ -196,6 +196,9 @@ impl Redactor {
                 Content::Image { mime_type, .. } | Content::Audio { mime_type, .. } => {
                     self.redact_string(mime_type);
                 }
+                Content::ResourceLink(link) => {
+                    link.texts_mut().for_each(|text| self.redact_string(text));
+                }
                 Content::Resource { resource } => {
                     self.redact_string(&mut resource.uri);
                     resource

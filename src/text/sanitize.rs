@@ -86,10 +86,11 @@ pub fn clean_in_place(text: &mut String) {
 /// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a
 /// reader cannot see.
 pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
-    let texts = result.content.iter_mut().filter_map(|block| match block {
-        Content::Text { text } => Some(text),
-        Content::Resource { resource } => resource.text.as_mut(),
-        Content::Image { .. } | Content::Audio { .. } => None,
+    let texts = result.content.iter_mut().flat_map(|block| match block {
+        Content::Text { text } => vec![text],
+        Content::Resource { resource } => resource.text.iter_mut().collect(),
+        Content::ResourceLink(link) => link.texts_mut().collect(),
+        Content::Image { .. } | Content::Audio { .. } => Vec::new(),
     });
     clean_texts(texts.chain(&mut result.hint))
 }

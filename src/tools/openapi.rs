@@ -449,6 +449,7 @@ fn build_tool(
         effect: Some(operation.effect),
         tags: operation.tags.clone(),
         annotations: JsonObject::new(),
+        meta: JsonObject::new(),
         result_as_answer: false,
         max_calls: None,
         env: Vec::new(),

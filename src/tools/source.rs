@@ -79,6 +79,8 @@ pub struct DiscoveredTool {
     pub tags: Vec<String>,
     /// The MCP annotations.
     pub annotations: JsonObject,
+    /// `_meta` of an MCP tool.
+    pub meta: JsonObject,
     /// Whether results are final answers.
     pub result_as_answer: bool,
     /// The most calls that the tool may have in total. Limits of the manifest replace this.
@@ -140,8 +142,10 @@ impl DiscoveredTool {
     /// original default itself.
     pub(crate) fn redact_secrets(&mut self, redactor: &Redactor) {
         redactor.redact_string(&mut self.description);
-        self.annotations
-            .values_mut()
+        let objects = [&mut self.annotations, &mut self.meta];
+        objects
+            .into_iter()
+            .flat_map(JsonObject::values_mut)
             .for_each(|value| redactor.redact_json(value));
         let schemas = std::iter::once(&mut self.input_schema).chain(&mut self.output_schema);
         for schema in schemas {
@@ -221,6 +225,7 @@ mod tests {
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::from_iter([("title".to_owned(), json!("very-secret tool"))]),
+            meta: JsonObject::from_iter([("a".to_owned(), json!({"b": "very-secret"}))]),
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),
@@ -229,8 +234,8 @@ mod tests {
         };
         tool.redact_secrets(&Redactor::new(["very-secret"]));
         let all = format!(
-            "{} {} {:?}",
-            tool.description, tool.input_schema, tool.annotations
+            "{} {} {:?} {:?}",
+            tool.description, tool.input_schema, tool.annotations, tool.meta
         );
         assert!(!all.contains("very-secret"), "{all}");
         let properties = &tool.input_schema["properties"];

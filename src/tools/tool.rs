@@ -80,6 +80,7 @@ impl Tool<()> {
                 ),
                 output_schema: None,
                 annotations: JsonObject::new(),
+                meta: JsonObject::new(),
                 result_as_answer: false,
                 paging: Paging::Caller,
                 tags: Vec::new(),

@@ -114,6 +114,7 @@ pub(crate) fn discovered_tool(name: &str, runner: Arc<dyn Runner>) -> Discovered
         effect: None,
         tags: Vec::new(),
         annotations: JsonObject::new(),
+        meta: JsonObject::new(),
         result_as_answer: false,
         max_calls: None,
         env: Vec::new(),

@@ -10,6 +10,7 @@ packages, the others misbehave. Through HTTP as a user would: a manifest, then G
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -54,7 +55,10 @@ def names(crib):
 
 
 def source(crib, name="s"):
-    return {one["name"]: one for one in crib.get("/sources").json["sources"]}[name]
+    """A source. No text of it has the form of a program's debug output."""
+    found = {one["name"]: one for one in crib.get("/sources").json["sources"]}[name]
+    assert not re.search(r"Some\(|Object \{|Err\(", json.dumps(found)), found
+    return found
 
 
 def events(crib, tool, arguments=None, **more):
@@ -80,6 +84,12 @@ def received(file, method=None):
 def warnings(crib, name="s"):
     """The warnings of a source that is up."""
     return "\n".join(source(crib, name).get("warnings", []))
+
+
+def answered(crib, call, **answer):
+    """The result of a call after its question is answered."""
+    assert crib.post(f"/invocations/{call}/answer", json.dumps(answer)).status == 200
+    return poll(lambda: crib.get(f"/invocations/{call}").json.get("result"), what="the end of the call")
 
 
 def open_handles(pid):

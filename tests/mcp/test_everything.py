@@ -72,11 +72,11 @@ def test_embedded_resources_arrive(crib, way):
     assert b"Resource 4" in base64.b64decode(resource["blob"]), resource
 
 
-def test_resource_links_become_text(crib, way):
-    """A model cannot follow them, so they become text: name and address."""
+def test_resource_links_arrive(crib, way):
     answer = ok(crib.invoke(f"{way}_get-resource-links", {"count": 2}))
     first, second = answer["content"][1:]
-    assert "Blob Resource 1" in first["text"] and "Text Resource 2" in second["text"] and "demo://resource/dynamic/text/2" in second["text"], answer
+    assert first["type"] == "resource_link" and first["name"] == "Blob Resource 1", answer
+    assert second["name"] == "Text Resource 2" and second["uri"] == "demo://resource/dynamic/text/2", answer
 
 
 def test_structured_content_is_checked_and_cached(crib, way):

@@ -70,15 +70,17 @@ def test_program_that_speaks_no_mcp_fails(start):
     assert crib.rss() < 200_000_000
 
 
-@pytest.mark.parametrize("way", ["garbage", "pings", "old", "no_tools", "strict", "unasked"])
+@pytest.mark.parametrize("way", ["garbage", "pings", "old", "no_tools", "strict", "unasked", "hollow", "picky"])
 def test_unusual_but_usable_server_starts(begin, mode, way):
     """It prints a welcome; sends a ping before it is initialized; speaks 2024-11-05; does not declare that it has tools; exits at a
-    request before `initialize`, as servers of older SDKs do; never answers it."""
+    request before `initialize`, as servers of older SDKs do; never answers it; answers it with `{}`; names the one version that it takes."""
     if way == "unasked" and mode == "on_demand":
         pytest.skip("ten seconds of waiting show the same in either mode")
     crib = begin(way, start_timeout="20s")
     poll(lambda: source(crib)["state"] == "up", 20, f"it is up: {source(crib)}")
     assert text_of(ok(crib.invoke("s_pid"))).isdigit()
+    if way == "unasked":
+        assert "`protocol: 2025-11-25` leaves that out" in str(source(crib)["warnings"]), source(crib)
 
 
 def test_failed_start_is_retried(begin, mode):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import MODES, events, open_handles, names, start_with_servers, source
+from conftest import MODES, answered, events, open_handles, names, start_with_servers, source
 from harness import cli, in_background, now, ok, parallel, poll, problem, elapsed, text_of
 from recipes import CALLERS, KEYS
 from web import ECHO, OBJECT
@@ -60,6 +60,25 @@ def test_only_declared_headers_are_sent(start, web, era):
     for verb, _, headers, body in one.requests:
         assert headers["authorization"] == "Bearer the-servers-own-key" and headers["x-team"] == "blue", (verb, headers)
         assert KEYS["ANN"] not in json.dumps(headers) + body.decode() and "callers" not in json.dumps(headers), headers
+
+
+def test_events_that_are_no_messages_are_skipped(start, web, era):
+    """A heartbeat before any answer, also before that of the handshake."""
+    one = web(era)
+
+    def stream(exchange, message):
+        exchange.sse()
+        exchange.chunk(b'data: {"type": "heartbeat"}\n\nevent: ping\ndata: still here\n\ndata:\n\n')
+        exchange.result = lambda message, result, **_: exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        one.answer_normally(exchange, message, message["method"])
+        exchange.end()
+
+    one.era = era if era == "modern" else "sessionless"
+    answer_with(one, "server/discover" if era == "modern" else "initialize", stream)
+    answer_with(one, "tools/list", stream)
+    answer_with(one, "tools/call", stream)
+    crib = start_with_servers(start, s=entry(one))
+    assert json.loads(text_of(ok(crib.invoke("s_echo", {"n": 1})))) == {"n": 1}
 
 
 def test_redirects_are_not_followed(start, web, era):
@@ -145,9 +164,11 @@ def test_http_status_decides_about_the_key(start, web, status, kept):
     assert len(one.requests_for("tools/call")) == (1 if kept else 2)
 
 
-def test_forgotten_session_is_replaced(start, web):
-    """404: begin a new one; calls do not notice, or fail once."""
+@pytest.mark.parametrize("status", [400, 404, 410])
+def test_forgotten_session_is_replaced(start, web, status):
+    """Begin a new one, whatever status says that it is lost. Calls do not notice, or fail once."""
     one = web("session")
+    one.lost_status = status
     crib = start_with_servers(start, s=entry(one))
     ok(crib.invoke("s_echo"))
     for _ in range(3):
@@ -509,11 +530,6 @@ def ask_for_a_room(asked):
         words = json.dumps([params["requestState"], params["inputResponses"]["room"]])
         return exchange.result(message, {"content": [{"type": "text", "text": words}]})
     return work
-
-
-def answered(crib, call, **answer):
-    assert crib.post(f"/invocations/{call}/answer", json.dumps(answer)).status == 200
-    return poll(lambda: crib.get(f"/invocations/{call}").json.get("result"), what="the end of the call")
 
 
 @pytest.mark.parametrize("mode", MODES)

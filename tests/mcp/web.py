@@ -72,6 +72,7 @@ class Exchange(ScriptedHandler):
 class Web:
     def __init__(self, era="session", tools=(ECHO,), port=0, **on):
         self.era, self.tools, self.on = era, list(tools), on
+        self.lost_status = 404
         self.sessions, self.requests, self.lock, self.over = set(), [], threading.Lock(), threading.Event()
         self.server = ScriptedServer(Exchange, self, port=port)
         self.port, self.url = self.server.port, f"{self.server.base}/mcp"
@@ -93,7 +94,7 @@ class Web:
         """The answer of a correct server."""
         session = exchange.headers.get("mcp-session-id")
         if self.era == "session" and method != "initialize" and session not in self.sessions:
-            return exchange.error(message, -32600, "no session", 400 if session is None else 404)
+            return exchange.error(message, -32000, "no session", 400 if session is None else self.lost_status)
         if "id" not in message or method == "answer":
             return exchange.status(202)
         capabilities = {"tools": {"listChanged": True}}

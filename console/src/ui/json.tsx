@@ -131,6 +131,10 @@ export function Content({ blocks, structured }: { blocks: Block[]; structured?: 
           const name = uri.split("/").pop() || "file";
           return blob !== undefined ? <Media key={index} data={blob} type={mimeType ?? "application/octet-stream"} name={name} /> : <TextBlock key={index} text={text ?? ""} title={uri} />;
         }
+        if (block.type === "resource_link") {
+          const about = [block.title ?? block.name, block.description, block.uri].filter((line) => line !== undefined);
+          return <TextBlock key={index} text={about.join("\n")} title={block.uri} />;
+        }
         return <Media key={index} data={block.data} type={block.mimeType} name={`${block.type}.${block.mimeType.split("/")[1] ?? "bin"}`} />;
       })}
       {blocks.length === 0 && (structured === null || structured === undefined) && <p class="dim">The result is empty.</p>}

@@ -166,6 +166,6 @@ fn media_block(block: &Content) -> Option<Value> {
                 json!({"type": "document", "source": source, "title": blocks::file_name(resource)}),
             )
         }
-        Content::Text { .. } | Content::Audio { .. } => None,
+        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => None,
     }
 }

@@ -164,7 +164,7 @@ fn convert_block(
                 return;
             }
         }
-        Content::Text { .. } | Content::Audio { .. } => {}
+        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => {}
     }
     let text = blocks::block_as_text(block, blocks::UNSUPPORTED);
     if !text.trim().is_empty() {

@@ -54,6 +54,7 @@ pub(super) fn media_type(mime_type: &str) -> &str {
 pub fn block_as_text<'a>(block: &'a Content, why: &str) -> Cow<'a, str> {
     match block {
         Content::Text { text } => text.into(),
+        Content::ResourceLink(link) => link.to_text().into(),
         Content::Image { data, mime_type } | Content::Audio { data, mime_type } => {
             format!("[{mime_type}, {}: left out, {why}]", decoded_size(data)).into()
         }

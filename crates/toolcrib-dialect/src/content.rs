@@ -31,12 +31,58 @@ pub enum Content {
         #[serde(rename = "mimeType")]
         mime_type: String,
     },
+    /// A file that a client may read by its URI.
+    #[cfg_attr(feature = "openapi", schema(title = "ResourceLink"))]
+    ResourceLink(ResourceLink),
     /// A document or another file.
     #[cfg_attr(feature = "openapi", schema(title = "EmbeddedResource"))]
     Resource {
         /// The file.
         resource: Resource,
     },
+}
+
+/// A link to a file (MCP `ResourceLink`). A model gets it as text.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ResourceLink {
+    /// The URI of the file.
+    pub uri: String,
+    /// The name of the file.
+    pub name: String,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub title: Option<String>,
+    /// What the file contains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub description: Option<String>,
+    /// Media type, e.g. `application/pdf`.
+    #[serde(rename = "mimeType", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub mime_type: Option<String>,
+}
+
+impl ResourceLink {
+    /// The link for a model, which cannot follow it: the name, the media type, the description and
+    /// the URI.
+    pub fn to_text(&self) -> String {
+        let name = self.title.as_ref().unwrap_or(&self.name);
+        let kind = self.mime_type.iter().map(|kind| format!(" ({kind})"));
+        let about = self.description.iter().map(|about| format!(": {about}"));
+        let more: String = kind.chain(about).collect();
+        format!("{name}{more}\n{}", self.uri)
+    }
+
+    /// The texts that came from another party.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let optional = self.title.iter_mut().chain(&mut self.description);
+        [&mut self.uri, &mut self.name]
+            .into_iter()
+            .chain(optional)
+            .chain(&mut self.mime_type)
+    }
 }
 
 /// A file inside a result (MCP `TextResourceContents`, `BlobResourceContents`).

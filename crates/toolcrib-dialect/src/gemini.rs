@@ -213,7 +213,7 @@ fn inline_data(block: &Content) -> Option<(&str, &str)> {
             blocks::media_type(resource.mime_type.as_deref()?),
             resource.blob.as_deref()?,
         ),
-        Content::Text { .. } | Content::Audio { .. } => return None,
+        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => return None,
     };
     INLINE_MEDIA_TYPES.contains(&kind).then_some((kind, data))
 }

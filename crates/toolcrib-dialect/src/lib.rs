@@ -31,7 +31,7 @@ pub mod text;
 
 pub use blocks::block_as_text;
 pub use content::{
-    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, media_type_essence,
+    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, media_type_essence,
 };
 pub use found_calls::{call_id, tool_name};
 pub use json_repair::{Repaired, UnreadableArguments, read_arguments};

@@ -212,6 +212,9 @@ fn media_part(block: &Content) -> Option<Value> {
                 json!({"type": "file", "file": {"filename": blocks::file_name(resource), "file_data": data}}),
             )
         }
-        Content::Text { .. } | Content::Audio { .. } | Content::Resource { .. } => None,
+        Content::Text { .. }
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink(_) => None,
     }
 }

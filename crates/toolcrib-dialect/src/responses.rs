@@ -220,6 +220,6 @@ fn media_part(block: &Content) -> Option<Value> {
             let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
             Some(json!({"type": "input_file", "filename": name, "file_data": data}))
         }
-        Content::Text { .. } | Content::Audio { .. } => None,
+        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => None,
     }
 }

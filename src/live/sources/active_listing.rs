@@ -368,6 +368,7 @@ mod tests {
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::new(),
+            meta: JsonObject::new(),
             result_as_answer: false,
             max_calls: None,
             env: Vec::new(),

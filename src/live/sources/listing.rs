@@ -82,7 +82,13 @@ impl UsableListing {
 /// JSON objects are equal regardless of order, but a model reads the members in their order.
 fn has_same_key_order(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
     let text = |tool: &DiscoveredTool| {
-        json!([tool.input_schema, tool.output_schema, tool.annotations]).to_string()
+        json!([
+            tool.input_schema,
+            tool.output_schema,
+            tool.annotations,
+            tool.meta
+        ])
+        .to_string()
     };
     text(one) == text(other)
 }
@@ -97,6 +103,7 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
         effect,
         tags,
         annotations,
+        meta,
         result_as_answer,
         max_calls,
         env,
@@ -111,6 +118,7 @@ fn is_same_tool(one: &DiscoveredTool, other: &DiscoveredTool) -> bool {
     (name, description, input_schema) == (&other.name, &other.description, &other.input_schema)
         && (output_schema, annotations) == (&other.output_schema, &other.annotations)
         && (schema_owner, effect, tags) == (&other.schema_owner, &other.effect, &other.tags)
+        && *meta == other.meta
         && (result_as_answer, max_calls, env) == (&other.result_as_answer, &other.max_calls, &other.env)
         // The fingerprint covers the definition before secrets are removed. A change of a removed
         // part is found only here.

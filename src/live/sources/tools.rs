@@ -72,6 +72,7 @@ pub(super) fn build_tool(
         )),
     }
     tool.definition.annotations = discovered.annotations.clone();
+    tool.definition.meta = discovered.meta.clone();
     tool.definition.tags.clone_from(&discovered.tags);
     tool.definition.result_as_answer = discovered.result_as_answer;
     let trusted_hints = (rules.trust_hints && rules.pins.is_some())

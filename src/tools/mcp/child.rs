@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process_group};
@@ -25,6 +26,10 @@ const EXIT_TIMEOUT: Duration = Duration::from_millis(750);
 /// A server whose output has closed ends within this time. Otherwise it is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What the official Python SDK logs about a request that it does not know. The oldest versions send
+/// no answer then. The lines below it are one error for each request that they know.
+const REFUSED_DISCOVERY: &str = "validation errors for ClientRequest";
+
 /// A server's process. Dropping it asks the process to end, and kills it later if it does not. The
 /// drop does not wait.
 pub(super) struct Child {
@@ -37,7 +42,8 @@ pub(super) struct Child {
 struct ServerProcess(ProcessTree);
 
 impl Child {
-    /// Starts the process. `exited` is cancelled when the process has ended.
+    /// Starts the process. `exited` is cancelled when the process has ended, and
+    /// `discovery_refused` when it logs that it does not know `server/discover`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -47,6 +53,7 @@ impl Child {
         server: Arc<str>,
         redactor: Arc<Redactor>,
         exited: &CancellationToken,
+        discovery_refused: CancellationToken,
     ) -> io::Result<(Self, (ChildStdin, ChildStdout))> {
         command
             .stdin(Stdio::piped())
@@ -57,8 +64,20 @@ impl Child {
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err(io::Error::other("its pipes are missing"));
         };
+        let in_refusal = AtomicBool::new(false);
         let stderr = StderrLog::follow(stderr, redactor, move |line, missed| {
-            tracing::info!(target: "toolcrib::mcp", server = &*server, missed, "{line}");
+            if line.contains(REFUSED_DISCOVERY) && !discovery_refused.is_cancelled() {
+                discovery_refused.cancel();
+                in_refusal.store(true, Ordering::Relaxed);
+            } else if !is_refusal_detail(line) {
+                in_refusal.store(false, Ordering::Relaxed);
+            }
+            // Some 90 lines about a request that an old server need not know.
+            if in_refusal.load(Ordering::Relaxed) {
+                tracing::debug!(target: "toolcrib::mcp", server = &*server, missed, "{line}");
+            } else {
+                tracing::info!(target: "toolcrib::mcp", server = &*server, missed, "{line}");
+            }
         });
         let (terminate_requested, exited) = (CancellationToken::new(), exited.clone().drop_guard());
         let (exit_sender, exit) = tokio::sync::watch::channel(None);
@@ -125,6 +144,14 @@ impl ServerProcess {
         let _ = kill_process_group(self.0.pid(), Signal::TERM);
         timeout(EXIT_TIMEOUT, self.0.wait()).await.ok()
     }
+}
+
+/// Whether a line belongs to the errors below [`REFUSED_DISCOVERY`].
+fn is_refusal_detail(line: &str) -> bool {
+    let is_path = |line: &str| line.contains("Request.") && !line.contains(' ');
+    line.contains("https://errors.pydantic.dev/")
+        || line.contains(", input_type=")
+        || is_path(line.trim())
 }
 
 fn describe_exit(status: ExitStatus) -> String {

@@ -9,7 +9,11 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, Service};
 
 /// The SDK's handler for messages of a server.
-pub(super) struct Client;
+pub(super) struct Client {
+    /// The version that `initialize` offers. Without `initialize`, each request names its own
+    /// version.
+    pub version: ProtocolVersion,
+}
 
 impl Service<RoleClient> for Client {
     /// Never called so far, because `transport_adapter` answers such requests before the SDK gets
@@ -40,8 +44,6 @@ impl Service<RoleClient> for Client {
         let capabilities = ClientCapabilities::builder()
             .enable_elicitation_with(forms)
             .build();
-        // The version for `initialize`. Without `initialize`, each request names its own version.
-        ClientConfig::new(capabilities, us)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        ClientConfig::new(capabilities, us).with_protocol_version(self.version.clone())
     }
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rmcp::model::ProtocolVersion;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use url::Url;
 
 use super::per_caller::PerCaller;
@@ -24,6 +27,8 @@ pub struct ServerSettings {
     pub include: Vec<String>,
     /// Tools to leave out, as names or patterns. Takes precedence over `include`.
     pub exclude: Vec<String>,
+    /// The version of MCP to use. `None`: the server is asked for the newest one that it knows.
+    pub protocol: Option<Protocol>,
     /// Longest time for the start or connection, the handshake and the listing together.
     pub start_timeout: Duration,
 }
@@ -104,6 +109,40 @@ pub enum Transport {
         /// What differs from caller to caller. `None`: all callers send the same requests.
         per_caller: Option<Box<PerCaller>>,
     },
+}
+
+/// A version of MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Protocol {
+    /// With sessions: the client begins with `initialize`.
+    #[serde(rename = "2024-11-05")]
+    V20241105,
+    /// With sessions.
+    #[serde(rename = "2025-03-26")]
+    V20250326,
+    /// With sessions.
+    #[serde(rename = "2025-06-18")]
+    V20250618,
+    /// With sessions.
+    #[serde(rename = "2025-11-25")]
+    V20251125,
+    /// Without sessions: each request says what the client can do.
+    #[serde(rename = "2026-07-28")]
+    V20260728,
+}
+
+impl Protocol {
+    /// The SDK's value of this version.
+    pub(super) fn version(self) -> ProtocolVersion {
+        match self {
+            Self::V20241105 => ProtocolVersion::V_2024_11_05,
+            Self::V20250326 => ProtocolVersion::V_2025_03_26,
+            Self::V20250618 => ProtocolVersion::V_2025_06_18,
+            Self::V20251125 => ProtocolVersion::V_2025_11_25,
+            Self::V20260728 => ProtocolVersion::V_2026_07_28,
+        }
+    }
 }
 
 /// Whether a server stays connected between calls.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
     ClientNotification, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions,
     JsonObject, PingRequest, RequestId, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RunningService};
+use rmcp::{RoleClient, ServiceError};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -130,6 +130,7 @@ impl Connection {
                 "its connection has just closed".into(),
             ));
         }
+        let _running = (!self.is_sessionless).then(|| self.state.register_call(context));
         let listener = self.state.register_listener(context);
         let mut request = CallToolRequest::new(params);
         if context.can_ask() {
@@ -162,6 +163,14 @@ impl Connection {
         let Ok(response) = response else {
             return Err(CallFailure::ConnectionLost);
         };
+        // A lost session is replaced. This call is not repeated, because its error may be the
+        // tool's own.
+        if let Err(ServiceError::McpError(error)) = &response
+            && self.child.is_none()
+            && fault::is_session_loss(error)
+        {
+            self.drain("its session has ended");
+        }
         let response = response.map_err(|error| fault::call_failure(&self.name, error, context));
         match &response {
             Err(CallFailure::ConnectionLost) => {}

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
@@ -11,12 +12,12 @@ use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use tokio::process::Command;
 use tokio::sync::{Notify, OnceCell};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
 use super::client::Client;
-use super::config::{Mode, ServerSettings, Transport};
+use super::config::{Mode, Protocol, ServerSettings, Transport};
 use super::connection::Connection;
 use super::fault::{self, ListToolsError};
 use super::listing::{self, ServerListing};
@@ -24,11 +25,14 @@ use super::pipes::Pipes;
 use super::remote::Remote;
 use super::transport_adapter::{SharedConnectionState, TransportAdapter};
 use super::verified_listing::PinError;
-use crate::call::{CallerCredentials, ToolError};
+use crate::call::{ToolContext, ToolError};
 use crate::text::sanitize;
 use crate::tools::http::client::host_and_port;
 use crate::tools::process::{OrphanReaper, is_executable_file, which};
 use crate::tools::{ProcessEnv, StatusFn};
+
+/// How long the SDK waits for the answer to `server/discover`.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes the connections to one server.
 pub(super) struct Connector {
@@ -40,8 +44,12 @@ pub(super) struct Connector {
     pub changed: Notify,
     /// The listing that was offered, if each call has a connection of its own.
     offered_listing: Mutex<Option<ServerListing>>,
-    /// Whether the last handshake used the version without sessions; `None`: not known.
-    was_sessionless: Mutex<Option<bool>>,
+    /// The version of MCP for the next handshake; `None`: the server is asked. It is the one that
+    /// `protocol` sets, or that the last handshake used.
+    version: Mutex<Option<ProtocolVersion>>,
+    /// The version of a server whose first handshake took as long as if it had not answered
+    /// `server/discover`.
+    slow_version: Mutex<Option<String>>,
     /// Both attempts at a first handshake have failed. From now on each connection is attempted
     /// once, without a repetition.
     skips_second_handshake: AtomicBool,
@@ -56,15 +64,15 @@ pub(super) struct Connector {
 struct ConnectError {
     /// A part of a sentence with the server as subject.
     reason: String,
-    /// Whether its process ended by itself.
-    has_exited: bool,
+    /// The version of MCP with which an unknown server may be connected nevertheless.
+    other_version: Option<ProtocolVersion>,
 }
 
 impl From<String> for ConnectError {
     fn from(reason: String) -> Self {
         Self {
             reason,
-            has_exited: false,
+            other_version: None,
         }
     }
 }
@@ -77,29 +85,30 @@ impl Connector {
     ) -> Self {
         Self {
             name: settings.name.as_str().into(),
+            version: Mutex::new(settings.protocol.map(Protocol::version)),
             settings,
             process_env,
             changed: Notify::new(),
             offered_listing: Mutex::default(),
-            was_sessionless: Mutex::default(),
+            slow_version: Mutex::default(),
             skips_second_handshake: AtomicBool::new(false),
             remote: OnceCell::new(),
             orphan_reaper: Arc::downgrade(orphan_reaper),
         }
     }
 
-    /// Makes a connection and lists the tools. `credentials` are those of the caller, if the
-    /// connection is for a call.
+    /// Makes a connection and lists the tools. `call` is the call that the connection is for, if it
+    /// is for one.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject. Dropping the future ends what was started.
     pub(super) async fn connect_and_list(
         &self,
         report_status: &StatusFn,
-        credentials: Option<&CallerCredentials>,
+        call: Option<&ToolContext>,
     ) -> Result<(Arc<Connection>, ServerListing), String> {
         let work = async {
-            let connection = self.connect_with_retry(report_status, credentials).await?;
+            let connection = self.connect_with_retry(report_status, call).await?;
             let change_count = connection.state.verified.change_count();
             let listing = self.list_tools(&connection).await;
             connection
@@ -115,11 +124,8 @@ impl Connector {
     ///
     /// # Errors
     /// As [`connect_and_list`](Self::connect_and_list).
-    pub(super) async fn connect(
-        &self,
-        credentials: &CallerCredentials,
-    ) -> Result<Arc<Connection>, String> {
-        self.within_start_timeout(self.connect_with_retry(&|_| {}, Some(credentials)))
+    pub(super) async fn connect(&self, call: &ToolContext) -> Result<Arc<Connection>, String> {
+        self.within_start_timeout(self.connect_with_retry(&|_| {}, Some(call)))
             .await
     }
 
@@ -211,49 +217,70 @@ impl Connector {
                 }
                 Err(reason)
             }
-            Ok(listing) => Ok(listing),
+            Ok((listing, fresh_for)) => {
+                connection.state.set_fresh_for(fresh_for);
+                Ok(listing)
+            }
         }
     }
 
-    /// Makes a connection. Repeats a failed first handshake once, in two cases:
+    /// Makes a connection. Repeats a failed first handshake once, in three cases:
     ///
     /// - Servers of older SDKs exit at a request before `initialize`. If an unknown server's
     ///   process exits during the handshake, it is started again and gets `initialize` first.
     /// - A server without sessions may answer the first request too late. Then it got both kinds of
     ///   handshake, and may refuse the second. It is started again and gets its own kind only.
+    /// - A server may refuse the version and name others.
     async fn connect_with_retry(
         &self,
         report_status: &StatusFn,
-        credentials: Option<&CallerCredentials>,
+        call: Option<&ToolContext>,
     ) -> Result<Arc<Connection>, String> {
-        let is_known = self.was_sessionless().is_some();
-        let mut result = self.connect_once(report_status, credentials).await;
-        if !is_known && let Err(error) = &result {
-            if error.has_exited {
-                *self.was_sessionless() = Some(false);
-            }
-            let is_known = self.was_sessionless().is_some();
+        let (began, is_known) = (Instant::now(), self.version().is_some());
+        let mut result = self.connect_once(report_status, call).await;
+        if !is_known && let Err(error) = &mut result {
+            *self.version() = error.other_version.take();
+            let is_known = self.version().is_some();
             if is_known && !self.skips_second_handshake.load(Ordering::Relaxed) {
-                result = self.connect_once(report_status, credentials).await;
+                result = self.connect_once(report_status, call).await;
                 self.skips_second_handshake
                     .store(result.is_err(), Ordering::Relaxed);
             }
         }
-        if result.is_ok() {
+        if let Ok(connection) = &result {
             self.skips_second_handshake.store(false, Ordering::Relaxed);
+            // The time after which the SDK gives up on `server/discover`.
+            if !is_known && !connection.is_sessionless && began.elapsed() >= DISCOVERY_TIMEOUT {
+                let info = connection.peer.peer_info();
+                let version = info.map(|info| info.protocol_version.as_str().to_owned());
+                *self.slow_version.lock() = version;
+            }
         }
         result.map_err(|error| error.reason)
     }
 
-    fn was_sessionless(&self) -> MutexGuard<'_, Option<bool>> {
-        self.was_sessionless.lock()
+    /// How its next start can be faster, if its first handshake was slow.
+    pub(super) fn slow_handshake_warning(&self) -> Option<String> {
+        let version = self.slow_version.lock().clone()?;
+        Some(format!(
+            "its handshake took more than ten seconds, perhaps because it does not answer server/discover: \
+             `protocol: {version}` leaves that out"
+        ))
+    }
+
+    fn version(&self) -> MutexGuard<'_, Option<ProtocolVersion>> {
+        self.version.lock()
     }
 
     async fn connect_once(
         &self,
         report_status: &StatusFn,
-        credentials: Option<&CallerCredentials>,
+        call: Option<&ToolContext>,
     ) -> Result<Arc<Connection>, ConnectError> {
+        // A persistent connection is for any call, so its questions are answered or cancelled later.
+        let offers_forms =
+            self.settings.mode == Mode::Persistent || call.is_some_and(ToolContext::can_ask);
+        let state = Arc::new(SharedConnectionState::new(offers_forms));
         match &self.settings.transport {
             Transport::Command { argv, .. } => {
                 report_status("starting".into());
@@ -266,12 +293,12 @@ impl Connector {
                         name.clone(),
                         redactor,
                         &exited,
+                        state.discovery_refused.clone(),
                     ),
                     None => return Err(String::from("the service no longer uses it").into()),
                 };
                 let (child, pipes) =
                     spawned.map_err(|error| self.describe_start_error(argv, &error))?;
-                let state = Arc::new(SharedConnectionState::default());
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
                 self.perform_handshake(pipes, state, Some(child)).await
             }
@@ -289,11 +316,13 @@ impl Connector {
                     })
                     .await?;
                 let (url, own_headers) = match per_caller {
-                    Some(parts) => parts.render(url, credentials.or(parts.list_as.as_ref()))?,
+                    Some(parts) => {
+                        let own = call.map(|call| &call.caller.credentials);
+                        parts.render(url, own.or(parts.list_as.as_ref()))?
+                    }
                     None => (url.clone(), Vec::new()),
                 };
                 let own_headers = own_headers.iter().map(|(name, value)| (name, value));
-                let state = Arc::default();
                 let transport =
                     remote.open_transport(url, headers.iter().chain(own_headers), &state)?;
                 self.perform_handshake(transport, state, None).await
@@ -310,39 +339,42 @@ impl Connector {
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
-        let was_sessionless = *self.was_sessionless();
-        let (modern, initialize) = (
-            ProtocolVersion::LATEST,
-            ProtocolVersion::LATEST_WITH_INITIALIZE,
-        );
-        let lifecycle = match was_sessionless {
-            // A server that ignores unknown requests costs ten seconds here, once.
-            Some(false) => ClientLifecycleMode::Initialize,
-            Some(true) => ClientLifecycleMode::Discover {
-                preferred_versions: vec![modern],
+        let version = self.version().clone();
+        let legacy = version
+            .clone()
+            .filter(ProtocolVersion::has_initialize)
+            .unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let lifecycle = match &version {
+            Some(version) if version.has_initialize() => ClientLifecycleMode::Initialize,
+            Some(version) => ClientLifecycleMode::Discover {
+                preferred_versions: vec![version.clone()],
             },
+            // A server that ignores unknown requests costs ten seconds here, once.
             None => ClientLifecycleMode::Auto {
-                preferred_versions: vec![modern],
-                legacy_version: Some(initialize),
+                preferred_versions: vec![ProtocolVersion::LATEST],
+                legacy_version: Some(legacy.clone()),
             },
         };
-        let service = Client
+        let client = Client {
+            version: legacy.clone(),
+        };
+        let service = client
             .serve_with_lifecycle(TransportAdapter::new(transport, &state), lifecycle)
             .await;
-        let is_sessionless = match &service {
-            Ok(service) => service
-                .peer_info()
-                .map(|info| !info.protocol_version.has_initialize()),
-            // After a failure forget the kind, because the server may have been replaced.
-            // Exception: an unknown server that answered `server/discover` too late. Its next
-            // handshake is of that kind.
-            Err(_) => state
-                .is_sessionless
-                .load(Ordering::Relaxed)
-                .then_some(true)
-                .filter(|_| was_sessionless.is_none()),
-        };
-        *self.was_sessionless() = is_sessionless;
+        if self.settings.protocol.is_none() {
+            // After a failure forget the version, because the server may have been replaced.
+            let info = service
+                .as_ref()
+                .ok()
+                .and_then(|service| service.peer_info());
+            *self.version() = info.map(|info| {
+                if info.protocol_version.has_initialize() {
+                    legacy
+                } else {
+                    ProtocolVersion::LATEST
+                }
+            });
+        }
         match service {
             Ok(service) => {
                 fault::check_protocol_version(
@@ -368,13 +400,19 @@ impl Connector {
                     Some(child) if fault::is_connection_loss(&error) => child.exit_reason().await,
                     _ => None,
                 };
-                let has_exited = ended.is_some();
+                let other_version = if ended.is_some() {
+                    Some(ProtocolVersion::LATEST_WITH_INITIALIZE)
+                } else if state.is_sessionless.load(Ordering::Relaxed) {
+                    Some(ProtocolVersion::LATEST)
+                } else {
+                    fault::offered_version(&error)
+                };
                 let ended = ended.or_else(|| state.fault.get().map(ToString::to_string));
                 Err(ConnectError {
                     reason: ended.unwrap_or_else(|| {
                         fault::describe_handshake_error(error, &self.process_env.redactor)
                     }),
-                    has_exited,
+                    other_version,
                 })
             }
         }
@@ -445,8 +483,6 @@ impl Connector {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::environment::Environment;
     use crate::secrets::Redactor;
@@ -464,6 +500,7 @@ mod tests {
             mode: Mode::Persistent,
             include: Vec::new(),
             exclude: Vec::new(),
+            protocol: None,
             start_timeout: Duration::from_secs(9),
         };
         let process_env = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());

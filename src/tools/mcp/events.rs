@@ -5,16 +5,17 @@ use std::borrow::Cow;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Response;
-use rmcp::model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::{Sse, SseStream};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::fault::InvalidMessage;
 use super::message::{
-    MAX_MESSAGE_BYTES, SentRequest, id_of_broken_response, mark_task_tools, mend_message,
+    MAX_MESSAGE_BYTES, SentRequest, id_of_broken_response, mend_message, parse_message,
 };
-use super::partial_list;
 
 /// Why a stream ended early.
 #[derive(Debug, thiserror::Error)]
@@ -70,25 +71,18 @@ pub(super) fn read_events(
         },
     );
     let events = SseStream::from_bytes_stream(chunks.into_stream());
+    // A stream that ends without the answer to a discovery counts as an unusable answer.
+    let end = request.id.as_ref().filter(|_| request.is_discover);
+    let end = end.map(|id| Sse::default().data(replacement_event(InvalidMessage::Unreadable, id)));
     let events = events.map(move |event| match (event, &request.id) {
         (Ok(mut event), id) => {
-            event.data = event.data.map(|data| match mend_message(data.as_bytes()) {
-                Cow::Borrowed(kept) if kept.len() == data.len() => data,
-                mended => String::from_utf8_lossy(&mended).into_owned(),
+            event.data = event.data.and_then(|data| {
+                let data = match mend_message(data.as_bytes()) {
+                    Cow::Borrowed(kept) if kept.len() == data.len() => data,
+                    mended => String::from_utf8_lossy(&mended).into_owned(),
+                };
+                readable_data(data, id.as_ref())
             });
-            if request.is_list {
-                event.data = event.data.map(remove_result_type);
-            }
-            // The SDK skips an event that it cannot read, and would wait forever. So replace a
-            // broken response by an error.
-            let is_broken = |data: &String| {
-                id.is_some() && id_of_broken_response(data.as_bytes()).as_ref() == id.as_ref()
-            };
-            if event.data.as_ref().is_some_and(is_broken) {
-                event.data = id
-                    .as_ref()
-                    .map(|id| replacement_event(InvalidMessage::Unreadable, id));
-            }
             Ok(event)
         }
         (Err(SseError::Body(error)), Some(id))
@@ -98,7 +92,7 @@ pub(super) fn read_events(
         }
         (Err(error), _) => Err(error),
     });
-    events.boxed()
+    events.chain(stream::iter(end.map(Ok))).boxed()
 }
 
 fn replacement_event(reason: InvalidMessage, id: &RequestId) -> String {
@@ -107,30 +101,34 @@ fn replacement_event(reason: InvalidMessage, id: &RequestId) -> String {
     serde_json::to_string(&response).unwrap_or_default()
 }
 
-/// Rewrites a list of tools so that the SDK reads it. The SDK would take a list with one broken
-/// tool for a bare `complete` result, and lose the tools.
-fn remove_result_type(data: String) -> String {
-    let Ok(mut message) = serde_json::from_str::<Value>(&data) else {
-        let Some((id, mut result)) = partial_list::read_tool_list(data.as_bytes()) else {
-            return data;
-        };
-        mark_task_tools(&mut result);
-        return json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
-    };
-    let Some(result) = message
-        .get_mut("result")
-        .filter(|result| result.is_object())
-    else {
-        return data;
-    };
-    let has_marks = mark_task_tools(result);
-    let kind = result
-        .as_object_mut()
-        .and_then(|result| result.shift_remove("resultType"));
-    match kind {
-        Some(kind) if kind == "complete" => message.to_string(),
-        None if has_marks => message.to_string(),
-        _ => data,
+/// The data of an event, so that the SDK can read it. `None`: the event is not a message, such as a
+/// heartbeat, and only its id counts. The SDK would take it for a broken handshake. In a call it
+/// would skip a broken response and wait forever, so an error replaces that.
+fn readable_data(data: String, id: Option<&RequestId>) -> Option<String> {
+    let bytes = data.as_bytes();
+    match parse_message(bytes) {
+        Some(JsonRpcMessage::Response(mut response)) => {
+            match &mut response.result {
+                // The SDK would take any unusual result with this member for a bare `complete`.
+                ServerResult::CustomResult(CustomResult(Value::Object(result))) => {
+                    if result
+                        .get("resultType")
+                        .is_some_and(|kind| kind == "complete")
+                    {
+                        result.shift_remove("resultType");
+                    }
+                }
+                ServerResult::DiscoverResult(_) | ServerResult::InitializeResult(_) => {}
+                _ => return Some(data),
+            }
+            let message: ServerJsonRpcMessage = JsonRpcMessage::Response(response);
+            serde_json::to_string(&message).ok()
+        }
+        Some(_) => Some(data),
+        None => {
+            let id = id.filter(|id| id_of_broken_response(bytes).as_ref() == Some(*id));
+            id.map(|id| replacement_event(InvalidMessage::Unreadable, id))
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::message::MAX_MESSAGE_BYTES;
+use super::message::{MAX_MESSAGE_BYTES, offered_versions};
 use crate::call::{ToolContext, ToolError};
 use crate::secrets::Redactor;
 
@@ -106,6 +106,20 @@ fn send_failure(error: &(dyn Error + 'static)) -> CallFailure {
     }
 }
 
+/// Whether the server says with this error that it does not know the session. It took no request
+/// then. Servers use the codes that implementations define, and -32600.
+pub(super) fn is_session_loss(error: &ErrorData) -> bool {
+    matches!(error.code.0, -32001 | -32000 | -32600) && names_session(&error.message)
+}
+
+/// Whether a server's text is about a session, or about the handshake that makes one.
+pub(super) fn names_session(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["session", "not initialized"]
+        .iter()
+        .any(|word| text.contains(word))
+}
+
 /// The failure for a JSON-RPC error response.
 fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -> ToolError {
     let ErrorData {
@@ -122,26 +136,24 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
     let message = context.redact_and_shorten(&message, MAX_QUOTED_BYTES);
     // The server had the call by then, so no error code proves that nothing ran.
     match code {
-        // The specification's code for invalid arguments, and for an unknown tool. The model should
-        // read the message.
-        -32602 => {
-            ToolError::ErrorResult(format!("The MCP server {name} refuses the call: {message}"))
-        }
-        // Internal errors, and errors that implementations define. They are treated like HTTP
-        // status 500.
-        -32603 | -32019..=-32000 => {
-            let message = format!("the MCP server {name} answered with error {code}: {message}");
-            ToolError::Upstream {
-                message,
-                retryable: true,
-                unavailable: false,
-                not_delivered: false,
-                retry_after: None,
-                cause: None,
-            }
-        }
-        _ => ToolError::upstream_permanent(format!(
+        // Errors of the protocol: the model cannot do anything about them.
+        -32768..=-32604 | -32601..=-32020 => ToolError::upstream_permanent(format!(
             "the MCP server {name} answered with error {code}: {message}"
+        )),
+        // Errors that implementations define for themselves, such as a lost session. They are
+        // treated like HTTP status 500.
+        -32019..=-32000 => ToolError::Upstream {
+            message: format!("the MCP server {name} answered with error {code}: {message}"),
+            retryable: true,
+            unavailable: false,
+            not_delivered: false,
+            retry_after: None,
+            cause: None,
+        },
+        // Many servers report a failure of the tool itself as invalid parameters, an internal error
+        // or a code of their own. The model should read the message.
+        _ => ToolError::ErrorResult(format!(
+            "The MCP server {name} answered with error {code}: {message}"
         )),
     }
 }
@@ -196,7 +208,29 @@ pub(super) fn describe_handshake_error(
         ClientInitializeError::TransportError { error, .. } => {
             describe_send_error(&*error.error, redactor)
         }
+        // The SDK's texts of these have the form of a program's debug output.
+        ClientInitializeError::ExpectedInitResponse(_)
+        | ClientInitializeError::ExpectedInitResult(_) => {
+            "its answer to initialize is not a result of initialize".into()
+        }
+        ClientInitializeError::ConflictInitResponseId(..)
+        | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
+            "its answer in the handshake has the id of another request".into()
+        }
         other => format!("the handshake failed: {}", quote(&other.to_string())),
+    }
+}
+
+/// The newest version known here that a refused handshake offers instead.
+pub(super) fn offered_version(error: &ClientInitializeError) -> Option<ProtocolVersion> {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => {
+            let offered = offered_versions(error);
+            let mut known = ProtocolVersion::KNOWN_VERSIONS.iter().rev();
+            known.find(|known| offered.contains(known)).cloned()
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => offered_version(fallback),
+        _ => None,
     }
 }
 
@@ -276,5 +310,48 @@ fn describe_send_error(error: &(dyn Error + 'static), redactor: &Redactor) -> St
             "it could not be reached: {}",
             redactor.redact_and_shorten(&error.to_string(), MAX_QUOTED_BYTES)
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CustomResult, RequestId, ServerResult};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn handshake_faults_are_words() {
+        let odd = || ServerResult::CustomResult(CustomResult(json!({"a": {"b": null}})));
+        let version = || vec![ProtocolVersion::LATEST];
+        let faults = [
+            ClientInitializeError::ExpectedInitResponse(None),
+            ClientInitializeError::ExpectedInitResult(Some(odd())),
+            ClientInitializeError::ConflictInitResponseId(
+                RequestId::Number(1),
+                RequestId::Number(2),
+            ),
+            ClientInitializeError::ConnectionClosed("x".into()),
+            ClientInitializeError::JsonRpcError(ErrorData::invalid_params(
+                "no",
+                Some(json!({"a": {}})),
+            )),
+            ClientInitializeError::NoCompatibleProtocolVersion {
+                client_supported: version(),
+                server_supported: version(),
+            },
+            ClientInitializeError::NoPreferredProtocolVersion,
+            ClientInitializeError::Cancelled,
+            ClientInitializeError::LegacyFallbackFailed {
+                discover: Box::new(ClientInitializeError::Cancelled),
+                fallback: Box::new(ClientInitializeError::ExpectedInitResult(Some(odd()))),
+            },
+        ];
+        for fault in faults {
+            let text = describe_handshake_error(fault, &Redactor::default());
+            for form in ["Some(", "None", "Object {", "Err(", "ProtocolVersion("] {
+                assert!(!text.contains(form), "{text}");
+            }
+        }
     }
 }

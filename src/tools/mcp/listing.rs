@@ -1,14 +1,16 @@
 //! Asks a server for its tools, and selects those that can be used.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientRequest, CustomResult, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool,
 };
 use rmcp::service::Peer;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::config::{ServerSettings, ToolFilter};
@@ -27,6 +29,16 @@ const MAX_TOOLS: usize = 1000;
 const MAX_PAGES: usize = 100;
 /// Most bytes that are kept of a server's tools: definitions as JSON, faults of others, cursors.
 const MAX_LISTING_BYTES: usize = 16 << 20;
+/// Keywords whose value has schemas by name (JSON Schema 2020-12, and `definitions` of draft 7).
+const SCHEMA_MAPS: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
+/// Members of a tool without which it can be called.
+const OPTIONAL_MEMBERS: [&str; 5] = ["icons", "_meta", "annotations", "title", "outputSchema"];
 /// Most characters of a server's text in one warning.
 const MAX_WARNING_CHARS: usize = 200;
 
@@ -54,13 +66,19 @@ impl PartialEq for FingerprintedTool {
     }
 }
 
-/// One page of the list. A tool that cannot be read is its name and the reason.
+/// A tool of a page, with a warning if a part of it was left out. A tool that cannot be read is its
+/// name and the reason.
+type ReadTool = Result<(Tool, Option<String>), (String, String)>;
+
+/// One page of the list.
 struct Page {
-    tools: Vec<Result<Tool, (String, String)>>,
+    tools: Vec<ReadTool>,
     next_cursor: Option<String>,
+    /// How long the server says that the list is fresh, in milliseconds.
+    ttl_ms: Option<u64>,
 }
 
-/// Asks for all pages of the list.
+/// Asks for all pages of the list. Also returns how long the server says that the list is fresh.
 ///
 /// # Errors
 /// [`ListToolsError`].
@@ -68,7 +86,7 @@ pub(super) async fn fetch_listing(
     peer: &Peer<RoleClient>,
     settings: &ServerSettings,
     redactor: &Redactor,
-) -> Result<ServerListing, ListToolsError> {
+) -> Result<(ServerListing, Option<Duration>), ListToolsError> {
     let (mut tools, mut cursor, mut seen, mut size) = (Vec::new(), None, HashSet::new(), 0);
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -80,7 +98,7 @@ pub(super) async fn fetch_listing(
         )?;
         for tool in page.tools {
             size += match &tool {
-                Ok(tool) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
+                Ok((tool, _)) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
                 Err((name, reason)) => name.len() + reason.len(),
             };
             tools.push(tool);
@@ -94,7 +112,8 @@ pub(super) async fn fetch_listing(
             return Err(format!("the definitions of its tools are larger than {max_bytes}").into());
         }
         let Some(next) = page.next_cursor else {
-            return Ok(select_tools(tools, settings, redactor));
+            let listing = select_tools(tools, settings, redactor);
+            return Ok((listing, page.ttl_ms.map(Duration::from_millis)));
         };
         if !seen.insert(next.clone()) {
             let reason = "its list of tools has no end: a page refers to an earlier page";
@@ -110,8 +129,13 @@ pub(super) async fn fetch_listing(
 fn read_page(response: ServerResult) -> Result<Page, String> {
     match response {
         ServerResult::ListToolsResult(list) => Ok(Page {
-            tools: list.tools.into_iter().map(Ok).collect(),
+            tools: list
+                .tools
+                .into_iter()
+                .map(|tool| Ok((tool, None)))
+                .collect(),
             next_cursor: list.next_cursor.filter(|c| !c.is_empty()),
+            ttl_ms: list.ttl_ms,
         }),
         ServerResult::CustomResult(CustomResult(Value::Object(mut fields))) => {
             let Some(Value::Array(tools)) = fields.remove("tools") else {
@@ -129,21 +153,48 @@ fn read_page(response: ServerResult) -> Result<Page, String> {
                     .to_owned();
                 match partial_list::unreadable_reason(&tool) {
                     Some(reason) => Err((name, reason.to_owned())),
-                    None => serde_json::from_value(tool).map_err(|error| (name, error.to_string())),
+                    None => read_tool(tool).map_err(|reason| (name, reason)),
                 }
             });
             Ok(Page {
                 tools: tools.collect(),
                 next_cursor: next,
+                ttl_ms: fields.get("ttlMs").and_then(Value::as_u64),
             })
         }
         _ => Err("its response is not a list of tools".into()),
     }
 }
 
+/// Reads a tool. A member that it can do without is left out if it cannot be read.
+fn read_tool(mut tool: Value) -> Result<(Tool, Option<String>), String> {
+    let Some(fields) = tool.as_object_mut() else {
+        return Err("it is not an object".into());
+    };
+    if fields.get("inputSchema").is_none_or(Value::is_null) {
+        fields.insert("inputSchema".into(), Value::Object(JsonObject::new()));
+    }
+    let first_error = match Tool::deserialize(&tool) {
+        Ok(tool) => return Ok((tool, None)),
+        Err(error) => error.to_string(),
+    };
+    for name in OPTIONAL_MEMBERS {
+        let removed = tool
+            .as_object_mut()
+            .and_then(|fields| fields.shift_remove(name));
+        if removed.is_some()
+            && let Ok(tool) = Tool::deserialize(&tool)
+        {
+            let warning = format!("its `{name}` is left out: {first_error}");
+            return Ok((tool, Some(warning)));
+        }
+    }
+    Err(first_error)
+}
+
 /// Selects the tools that are wanted and usable. Each name is taken once.
 fn select_tools(
-    tools: Vec<Result<Tool, (String, String)>>,
+    tools: Vec<ReadTool>,
     settings: &ServerSettings,
     redactor: &Redactor,
 ) -> ServerListing {
@@ -159,7 +210,7 @@ fn select_tools(
     let all_names = || {
         tools.iter().map(|tool| {
             tool.as_ref()
-                .map_or_else(|(name, _)| name.as_str(), |tool| &*tool.name)
+                .map_or_else(|(name, _)| name.as_str(), |(tool, _)| &*tool.name)
         })
     };
     let unmatched = filter.unmatched_entries(&all_names().collect::<Vec<_>>());
@@ -172,25 +223,28 @@ fn select_tools(
     let mut warnings: Vec<String> = unmatched.collect();
     for tool in tools {
         let (name, checked) = match tool {
-            Ok(tool) => (tool.name.to_string(), Ok(tool)),
+            Ok((tool, warning)) => (tool.name.to_string(), Ok((tool, warning))),
             Err((name, reason)) => (name, Err(reason)),
         };
         if !filter.allows(&name) {
             continue;
         }
-        let checked = checked.and_then(|mut tool| {
+        let checked = checked.and_then(|(mut tool, warning)| {
             if !names.insert(name.clone()) {
                 return Err("the list contains it twice".into());
             }
             // The fingerprint is of the definition as the server sent it.
             let fingerprint = Arc::new(fingerprint_definition(&tool));
-            let type_warning = add_missing_type(&mut tool);
-            check_usable(tool).map(|tool| (tool, fingerprint, type_warning))
+            let mut own_warnings: Vec<String> = warning.into_iter().collect();
+            own_warnings.extend(mend_schemas(&mut tool));
+            check_usable(tool).map(|tool| (tool, fingerprint, own_warnings))
         });
         match checked {
-            Ok((mut tool, fingerprint, type_warning)) => {
+            Ok((mut tool, fingerprint, own_warnings)) => {
                 warnings.extend(
-                    type_warning.map(|warning| format!("the tool `{}`: {warning}", short(&name))),
+                    own_warnings
+                        .into_iter()
+                        .map(|warning| format!("the tool `{}`: {}", short(&name), short(&warning))),
                 );
                 let text_warnings = sanitize_texts(&mut tool);
                 warnings.extend(text_warnings.into_iter().map(|warning| {
@@ -234,17 +288,74 @@ pub(super) fn fingerprint_definition(tool: &Tool) -> DefinitionFingerprint {
     DefinitionFingerprint::new(&tool.name, parts)
 }
 
-/// Reads an input schema without a type as that of an object, and returns a warning. The
-/// specification requires `type: object`, but arguments are an object in any case, so the meaning
-/// is clear.
-fn add_missing_type(tool: &mut Tool) -> Option<&'static str> {
-    if tool.input_schema.contains_key("type") {
-        return None;
+/// Reads the schemas as the official clients do, and returns what the server should write:
+///
+/// - An input schema without a type is that of an object. The specification requires
+///   `type: object`, but arguments are an object in any case, so the meaning is clear.
+/// - A keyword with `null` is absent. So are the empty list that PHP writes for an empty object, and
+///   a `required` that is no list.
+fn mend_schemas(tool: &mut Tool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (name, schema) in [
+        ("inputSchema", Some(&mut tool.input_schema)),
+        ("outputSchema", tool.output_schema.as_mut()),
+    ] {
+        let Some(schema) = schema else { continue };
+        let mut absent = BTreeSet::new();
+        remove_invalid_keywords(Arc::make_mut(schema), &mut absent);
+        if !absent.is_empty() {
+            let absent: Vec<String> = absent.iter().map(|key| format!("`{key}`")).collect();
+            warnings.push(format!(
+                "its {name} has no valid {}, which is read as absent",
+                absent.join(" and no valid ")
+            ));
+        }
+        if name == "inputSchema" && !schema.contains_key("type") {
+            Arc::make_mut(schema).shift_insert(0, "type".into(), "object".into());
+            warnings.push(
+                "its inputSchema has no type and is read as `type: object`; the server should write the type".into(),
+            );
+        }
     }
-    Arc::make_mut(&mut tool.input_schema).shift_insert(0, "type".into(), "object".into());
-    Some(
-        "its inputSchema has no type and is read as `type: object`; the server should write the type",
-    )
+    warnings
+}
+
+/// Removes the keywords that are read as absent, and notes their names.
+fn remove_invalid_keywords(schema: &mut JsonObject, absent: &mut BTreeSet<String>) {
+    schema.retain(|key, part| {
+        let is_absent = is_absent(key, part);
+        if is_absent {
+            absent.insert(key.to_owned());
+        }
+        !is_absent
+    });
+    for (key, part) in schema {
+        match part {
+            Value::Object(parts) if SCHEMA_MAPS.contains(&key.as_str()) => parts
+                .values_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(|part| remove_invalid_keywords(part, absent)),
+            Value::Object(part) if !holds_data(key) => remove_invalid_keywords(part, absent),
+            Value::Array(parts) if !holds_data(key) => parts
+                .iter_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(|part| remove_invalid_keywords(part, absent)),
+            _ => {}
+        }
+    }
+}
+
+fn is_absent(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => !holds_data(key),
+        Value::Array(items) => items.is_empty() && SCHEMA_MAPS.contains(&key),
+        _ => key == "required",
+    }
+}
+
+/// Whether the value of a keyword is data and not a schema.
+fn holds_data(key: &str) -> bool {
+    matches!(key, "default" | "const" | "enum" | "example" | "examples") || key.starts_with("x-")
 }
 
 /// Checks that the tool can be called and that its schemas can be compiled.

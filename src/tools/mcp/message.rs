@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, CustomResult, DiscoverResult, ErrorData, InitializeResult,
+    JsonRpcMessage, ProtocolVersion, RequestId, ServerCapabilities, ServerJsonRpcMessage,
+    ServerResult,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -54,6 +55,7 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         result: Value,
     }
     let bytes = &*mend_message(bytes);
+    let raw_result = || serde_json::from_slice::<ResultMember>(bytes).ok();
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
         let (id, mut result) = partial_list::read_tool_list(bytes)?;
         mark_task_tools(&mut result);
@@ -62,29 +64,78 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
             id,
         ));
     };
-    if let JsonRpcMessage::Response(response) = &mut message
-        && matches!(response.result, ServerResult::ListToolsResult(_))
-        && let Ok(ResultMember { mut result }) = serde_json::from_slice::<ResultMember>(bytes)
-        && mark_task_tools(&mut result)
-    {
-        response.result = ServerResult::CustomResult(CustomResult(result));
-    }
-    if let JsonRpcMessage::Response(response) = &mut message
-        && matches!(
-            response.result,
-            ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_)
-        )
-        && let Ok(ResultMember { mut result }) = serde_json::from_slice::<ResultMember>(bytes)
-    {
-        mark_task_tools(&mut result);
-        response.result = ServerResult::CustomResult(CustomResult(result));
+    if let JsonRpcMessage::Response(response) = &mut message {
+        match &mut response.result {
+            ServerResult::ListToolsResult(_) => {
+                if let Some(ResultMember { mut result }) = raw_result()
+                    && mark_task_tools(&mut result)
+                {
+                    response.result = ServerResult::CustomResult(CustomResult(result));
+                }
+            }
+            ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_) => {
+                if let Some(ResultMember { result }) = raw_result() {
+                    response.result = keep_as_json(result);
+                }
+            }
+            ServerResult::CustomResult(CustomResult(result)) => {
+                response.result = keep_as_json(result.take());
+            }
+            _ => {}
+        }
     }
     Some(message)
 }
 
+/// A result that fits none of the SDK's types: an incomplete answer of a handshake, a list with
+/// broken tools, or a result with unknown content.
+fn keep_as_json(mut result: Value) -> ServerResult {
+    if let Some(answer) = read_handshake(&result) {
+        return answer;
+    }
+    mark_task_tools(&mut result);
+    ServerResult::CustomResult(CustomResult(result))
+}
+
+/// Reads the answer to `server/discover` or `initialize` leniently: only versions and capabilities
+/// are used here. `ttlMs` and `cacheScope` are not read, because the answer is never kept.
+fn read_handshake(result: &Value) -> Option<ServerResult> {
+    let read = |name: &str| result.get(name).cloned();
+    let capabilities: ServerCapabilities = read("capabilities")
+        .and_then(|capabilities| serde_json::from_value(capabilities).ok())
+        .unwrap_or_default();
+    if let Some(Value::Array(versions)) = result.get("supportedVersions") {
+        let versions = read_versions(versions);
+        return Some(ServerResult::DiscoverResult(DiscoverResult::new(
+            versions,
+            capabilities,
+        )));
+    }
+    let version = serde_json::from_value(read("protocolVersion")?).ok()?;
+    let initialized = InitializeResult::new(capabilities).with_protocol_version(version);
+    Some(ServerResult::InitializeResult(initialized))
+}
+
+/// The versions of a list that a server sent. Entries that are not texts are skipped.
+fn read_versions(versions: &[Value]) -> Vec<ProtocolVersion> {
+    let versions = versions
+        .iter()
+        .map(|version| serde_json::from_value(version.clone()));
+    versions.filter_map(Result::ok).collect()
+}
+
+/// The versions that an error response offers instead (`data.supported`).
+pub(super) fn offered_versions(error: &ErrorData) -> Vec<ProtocolVersion> {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+    supported
+        .and_then(Value::as_array)
+        .map(|versions| read_versions(versions))
+        .unwrap_or_default()
+}
+
 /// Marks the tools of a list that run only as tasks, because the SDK's type has no field for that.
 /// Returns whether there are any.
-pub(super) fn mark_task_tools(result: &mut Value) -> bool {
+fn mark_task_tools(result: &mut Value) -> bool {
     let mut any = false;
     for tool in result
         .get_mut("tools")
@@ -104,12 +155,9 @@ pub(super) fn mark_task_tools(result: &mut Value) -> bool {
     any
 }
 
-/// The id of the request that these bytes answer, if they are not a valid message. An example is a
-/// log text in front of or inside a response.
+/// The id of the request that these bytes answer, though they are not a valid message. An example
+/// is a log text in front of or inside a response.
 pub(super) fn id_of_broken_response(bytes: &[u8]) -> Option<RequestId> {
-    if parse_message(bytes).is_some() {
-        return None;
-    }
     let mut scan = IdScanner::default();
     scan.feed(bytes);
     let id = scan
@@ -125,7 +173,7 @@ pub(super) struct SentRequest {
     /// `None`: the message was not a request.
     pub id: Option<RequestId>,
     pub is_discover: bool,
-    pub is_list: bool,
+    pub is_initialize: bool,
 }
 
 impl SentRequest {
@@ -136,7 +184,7 @@ impl SentRequest {
         Self {
             id: Some(request.id.clone()),
             is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
-            is_list: matches!(request.request, ClientRequest::ListToolsRequest(_)),
+            is_initialize: matches!(request.request, ClientRequest::InitializeRequest(_)),
         }
     }
 
@@ -144,7 +192,7 @@ impl SentRequest {
         Self {
             id: None,
             is_discover: false,
-            is_list: false,
+            is_initialize: false,
         }
     }
 }

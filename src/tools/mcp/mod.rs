@@ -41,7 +41,7 @@ mod transport_adapter;
 mod verified_listing;
 
 pub(crate) use self::config::ToolFilter;
-pub use self::config::{Mode, ServerSettings, Transport};
+pub use self::config::{Mode, Protocol, ServerSettings, Transport};
 pub use self::per_caller::PerCaller;
 pub use self::server::Server;
 

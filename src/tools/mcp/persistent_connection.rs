@@ -245,6 +245,7 @@ impl Shared {
             tokio::select! {
                 () = connection.wait_until_unusable() => return,
                 () = connection.state.tools_changed.notified() => self.changed.notify_one(),
+                () = connection.state.wait_until_stale() => self.changed.notify_one(),
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Passes the questions of a server's tool on to the caller of the call (2026-07-28).
+//! Passes the questions of a server's tool on to the caller of the call: as a result of the call
+//! (2026-07-28), or as requests of the server (before).
 
 use rmcp::model::{ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::call::{QuestionAnswer, ToolContext};
 
@@ -17,7 +18,7 @@ pub(super) fn are_forms(asked: &InputRequiredResult) -> bool {
         && (requests.is_some() || asked.request_state.is_some())
 }
 
-/// Asks the caller each question. A question that cannot be asked is cancelled.
+/// Asks the caller each question.
 pub(super) async fn ask(asked: &InputRequiredResult, context: &ToolContext) -> InputResponses {
     let mut answers = InputResponses::new();
     for (name, request) in asked.input_requests.iter().flatten() {
@@ -33,12 +34,22 @@ pub(super) async fn ask(asked: &InputRequiredResult, context: &ToolContext) -> I
             continue;
         };
         let schema = serde_json::to_value(requested_schema).ok();
-        let answer = context.ask(message, schema, Some(name)).await;
-        let answer = answer.unwrap_or_else(|error| {
-            tracing::debug!(tool = %context.tool, %error, "a question of an MCP server was cancelled");
-            QuestionAnswer::Cancel
-        });
+        let answer = ask_form(message, schema, name, context).await;
         answers.insert(name.clone(), json!(answer));
     }
     answers
+}
+
+/// Asks the caller one question. A question that cannot be asked is cancelled.
+pub(super) async fn ask_form(
+    message: &str,
+    schema: Option<Value>,
+    name: &str,
+    context: &ToolContext,
+) -> QuestionAnswer {
+    let answer = context.ask(message, schema, Some(name)).await;
+    answer.unwrap_or_else(|error| {
+        tracing::debug!(tool = %context.tool, %error, "a question of an MCP server was cancelled");
+        QuestionAnswer::Cancel
+    })
 }

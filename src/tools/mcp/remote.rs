@@ -16,7 +16,7 @@ use rmcp_sse_stream::Sse;
 use url::Url;
 
 use super::events;
-use super::fault::{self, HttpFault};
+use super::fault::{self, HttpFault, InvalidMessage};
 use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
 use super::server_events::ServerEvents;
 use super::transport_adapter::SharedConnectionState;
@@ -37,6 +37,11 @@ const JSON: &str = "application/json";
 const MAX_ERROR_BYTES: usize = 64 << 10;
 /// Most requests at once. The number of calls is bounded elsewhere.
 const MAX_CONCURRENT_REQUESTS: usize = 1024;
+
+/// What a URL may be if a server does not know `initialize` there.
+const OLD_TRANSPORT: &str = "`url` must be the endpoint of streamable HTTP, which often ends with /mcp. If \
+     the server has only the older HTTP+SSE transport, let a program translate: \
+     `command: [npx, -y, mcp-remote, URL, --transport, sse-only]`";
 
 /// The HTTP side of one server.
 #[derive(Clone)]
@@ -211,25 +216,40 @@ impl Remote {
         &self,
         response: Response,
         request: SentRequest,
+        session: Option<&str>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let (status, is_json) = (response.status(), has_media_type(&response, JSON));
         let is_client_error = (400..=499).contains(&status.as_u16());
+        if session.is_some() && matches!(status.as_u16(), 404 | 410) {
+            return Err(Fault::SessionExpired);
+        }
+        // Many servers answer 400 to the id of a session that they have lost.
+        let may_be_session = session.is_some() && status.as_u16() == 400;
         let SentRequest {
             id: Some(id),
             is_discover,
-            ..
+            is_initialize,
         } = request
         else {
             return Err(self.response_failure(response).await);
         };
-        let is_legacy = is_discover && is_client_error;
+        // Older servers answer a request that they do not know with an error of any kind.
+        let is_legacy = is_discover && (is_client_error || matches!(status.as_u16(), 500 | 501));
+        // A server of the old transport has no such method at its URL.
+        if is_initialize && matches!(status.as_u16(), 404 | 405) {
+            let message = format!(
+                "the MCP server {} answered HTTP {status}: {OLD_TRANSPORT}",
+                self.name
+            );
+            return Err(status_failure(status.as_u16(), message));
+        }
         // For these statuses the status says everything. The same holds for other errors with
         // `Retry-After`.
         let status_is_enough = match status.as_u16() {
             401 | 403 | 429 | 300..=399 => true,
             _ => !is_client_error && parse_retry_after(&response).is_some(),
         };
-        if status_is_enough || !(is_json || is_legacy) {
+        if status_is_enough || !(is_json || is_legacy || may_be_session) {
             return Err(self.response_failure(response).await);
         }
         let body = self
@@ -237,7 +257,15 @@ impl Remote {
             .await
             .unwrap_or_default();
         let error = match parse_message(&body) {
+            Some(JsonRpcMessage::Error(error))
+                if may_be_session && fault::is_session_loss(&error.error) =>
+            {
+                return Err(Fault::SessionExpired);
+            }
             Some(JsonRpcMessage::Error(error)) => error.error,
+            None if may_be_session && fault::names_session(&String::from_utf8_lossy(&body)) => {
+                return Err(Fault::SessionExpired);
+            }
             // An older server, or a proxy before it, which does not know `server/discover`.
             _ if is_legacy => ErrorData::invalid_request(format!("HTTP {status}"), None),
             _ => {
@@ -252,6 +280,15 @@ impl Remote {
             JsonRpcMessage::error(error, Some(id)),
             None,
         ))
+    }
+}
+
+impl SentRequest {
+    /// What the SDK gets instead of an unusable answer to `server/discover`. It goes on with
+    /// `initialize` then.
+    fn without_discovery(self) -> StreamableHttpPostResponse {
+        let error = ErrorData::from(InvalidMessage::Unreadable);
+        StreamableHttpPostResponse::Json(JsonRpcMessage::error(error, self.id), None)
     }
 }
 
@@ -276,8 +313,8 @@ impl StreamableHttpClient for Remote {
             .send_request(Method::POST, session.as_deref(), headers, Some(body))
             .await?;
         match response.status().as_u16() {
-            // The SDK falls back to `initialize` if a discovery gets no response.
-            202 | 204 if request.id.is_none() || request.is_discover => return Ok(Accepted),
+            202 | 204 if request.id.is_none() => return Ok(Accepted),
+            202 | 204 if request.is_discover => return Ok(request.without_discovery()),
             202 | 204 => {
                 let status = response.status();
                 return Err(http_fault(fault::bad_output(
@@ -285,9 +322,11 @@ impl StreamableHttpClient for Remote {
                     &format!("HTTP {status} without a response"),
                 )));
             }
-            404 if session.is_some() => return Err(Fault::SessionExpired),
             200..=299 => {}
-            _ => return self.read_error_response(response, request).await,
+            _ => {
+                let session = session.as_deref();
+                return self.read_error_response(response, request, session).await;
+            }
         }
         let session = response
             .headers()
@@ -303,6 +342,7 @@ impl StreamableHttpClient for Remote {
             Some(message) => Ok(Json(message, session)),
             // A notification needs no response.
             None if request.id.is_none() => Ok(Accepted),
+            None if request.is_discover => Ok(request.without_discovery()),
             None => Err(http_fault(fault::bad_output(
                 &self.name,
                 "its response is not a JSON-RPC message",

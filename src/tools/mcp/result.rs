@@ -1,13 +1,18 @@
 //! Makes a tool's result of a server's response.
 
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
+use rmcp::model::{CallToolResult, ContentBlock, CustomResult, ResourceContents, ServerResult};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fault;
 use super::message::CHANGES_KEY;
 use crate::call::json::Changes;
-use crate::call::{Content, RESULT_AS_ANSWER_KEY, Resource, ToolContext, ToolError, ToolResult};
+use crate::call::{
+    Content, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, ToolContext, ToolError, ToolResult,
+};
+
+/// Longest type of a block that is repeated, in bytes.
+const MAX_KIND_BYTES: usize = 100;
 
 /// The result that a response of the server `name` stands for.
 pub(super) fn read_response(
@@ -16,17 +21,18 @@ pub(super) fn read_response(
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     match response {
-        ServerResult::CallToolResult(result) => convert_result(name, result, context),
+        ServerResult::CallToolResult(result) => Ok(convert_result(result, context)),
         ServerResult::InputRequiredResult(_) => Ok(ToolResult::error(
             "The tool asks for more input from the user, which is not supported here.",
         )),
         ServerResult::CreateTaskResult(_) => Ok(ToolResult::error(
             "The tool returns a task instead of a result, which is not supported here.",
         )),
-        ServerResult::CustomResult(other) => Err(fault::bad_output(
-            name,
-            &describe_invalid_result(other.0, context),
-        )),
+        ServerResult::CustomResult(CustomResult(other)) => {
+            let result = read_unusual_result(other, context)
+                .map_err(|reason| fault::bad_output(name, reason))?;
+            Ok(convert_result(result, context))
+        }
         _ => Err(fault::bad_output(
             name,
             "it is the result of another method",
@@ -34,18 +40,13 @@ pub(super) fn read_response(
     }
 }
 
-fn convert_result(
-    name: &str,
-    result: CallToolResult,
-    context: &ToolContext,
-) -> Result<ToolResult, ToolError> {
-    let mut content = Vec::with_capacity(result.content.len());
-    for block in result.content {
-        content.push(
-            self::convert_block(block)
-                .ok_or_else(|| fault::bad_output(name, "its content is of an unknown type"))?,
-        );
-    }
+fn convert_result(result: CallToolResult, context: &ToolContext) -> ToolResult {
+    let blocks = result.content.into_iter().enumerate();
+    let content = blocks.map(|(at, block)| {
+        convert_block(block)
+            .unwrap_or_else(|| Content::text(unknown_block(at, &Value::Null, context)))
+    });
+    let content = content.collect();
     // For our callers, a structured `null` means the same as no structured content.
     let structured_content = result.structured_content.filter(|value| !value.is_null());
     let result_as_answer = result
@@ -58,25 +59,95 @@ fn convert_result(
             context.warn(warning);
         }
     }
-    let is_error = result.is_error.unwrap_or(false);
-    Ok(ToolResult {
+    ToolResult {
         content,
         structured_content,
-        is_error,
+        is_error: result.is_error.unwrap_or(false),
         result_as_answer,
         ..ToolResult::default()
+    }
+}
+
+/// Reads a result that does not fit the SDK's type: what can be read is kept, and warnings tell the
+/// rest. A call that has run must not lose its result because of one block.
+///
+/// # Errors
+/// What is wrong with a response that is not the result of a tool.
+fn read_unusual_result(
+    response: Value,
+    context: &ToolContext,
+) -> Result<CallToolResult, &'static str> {
+    let Value::Object(mut fields) = response else {
+        return Err("it is not an object");
+    };
+    let blocks = match fields.shift_remove("content") {
+        Some(Value::Array(blocks)) => blocks,
+        Some(Value::String(text)) => {
+            context.warn("content is a text and not a list of blocks");
+            vec![json!({"type": "text", "text": text})]
+        }
+        Some(block @ Value::Object(_)) => {
+            context.warn("content is one block and not a list");
+            vec![block]
+        }
+        Some(Value::Null) | None if fields.contains_key("structuredContent") => Vec::new(),
+        _ => return Err("it has neither content nor structuredContent"),
+    };
+    let blocks = blocks.into_iter().enumerate();
+    let content = blocks.map(|(at, block)| {
+        read_block(&block).unwrap_or_else(|| ContentBlock::text(unknown_block(at, &block, context)))
+    });
+    let mut result = CallToolResult::success(content.collect());
+    result.structured_content = fields.shift_remove("structuredContent");
+    result.is_error = Some(match fields.shift_remove("isError") {
+        Some(Value::Bool(flag)) => flag,
+        Some(Value::Null) | None => false,
+        Some(other) => {
+            context.warn("isError is not a boolean");
+            other != json!("false") && other != json!(0)
+        }
+    });
+    result.meta = fields
+        .shift_remove("_meta")
+        .and_then(|meta| serde_json::from_value(meta).ok());
+    Ok(result)
+}
+
+/// One block, without the members that only describe it if these cannot be read.
+fn read_block(block: &Value) -> Option<ContentBlock> {
+    serde_json::from_value(block.clone()).ok().or_else(|| {
+        let mut block = block.as_object()?.clone();
+        block.retain(|name, _| !["annotations", "_meta", "icons", "size"].contains(&name.as_str()));
+        serde_json::from_value(Value::Object(block)).ok()
     })
+}
+
+/// The text in place of a block that cannot be read, with the block as JSON if it is short.
+fn unknown_block(at: usize, block: &Value, context: &ToolContext) -> String {
+    let kind = block.get("type").and_then(Value::as_str).unwrap_or("?");
+    let kind = context.redact_and_shorten(kind, MAX_KIND_BYTES);
+    let json = block.to_string();
+    let (text, what) = if json.len() <= fault::MAX_QUOTED_BYTES {
+        (json, "is passed on as text")
+    } else {
+        let text = format!("[{kind}: left out, a block of {} bytes]", json.len());
+        (text, "is left out")
+    };
+    context.warn(format!(
+        "content.{at}: the block of type `{kind}` cannot be read and {what}"
+    ));
+    text
 }
 
 fn convert_block(block: ContentBlock) -> Option<Content> {
     Some(match block {
         ContentBlock::Text(text) => Content::text(text.text),
         ContentBlock::Image(image) => Content::Image {
-            data: image.data,
+            data: without_data_uri(image.data),
             mime_type: image.mime_type,
         },
         ContentBlock::Audio(audio) => Content::Audio {
-            data: audio.data,
+            data: without_data_uri(audio.data),
             mime_type: audio.mime_type,
         },
         ContentBlock::Resource(embedded) => {
@@ -107,41 +178,23 @@ fn convert_block(block: ContentBlock) -> Option<Content> {
             };
             Content::Resource { resource }
         }
-        // No caller here can follow a link, so make it a text: the name, the description and the
-        // URI.
-        ContentBlock::ResourceLink(link) => {
-            let name = link.title.unwrap_or(link.name);
-            let kind = link
-                .mime_type
-                .map(|kind| format!(" ({kind})"))
-                .unwrap_or_default();
-            let about = link
-                .description
-                .map(|about| format!(": {about}"))
-                .unwrap_or_default();
-            Content::text(format!("{name}{kind}{about}\n{}", link.uri))
-        }
+        ContentBlock::ResourceLink(link) => Content::ResourceLink(ResourceLink {
+            uri: link.uri,
+            name: link.name,
+            title: link.title,
+            description: link.description,
+            mime_type: link.mime_type,
+        }),
         _ => return None,
     })
 }
 
-/// What is wrong with a response that is not the result of a tool.
-fn describe_invalid_result(mut response: Value, context: &ToolContext) -> String {
-    let Some(fields) = response.as_object_mut() else {
-        return "it is not an object".into();
-    };
-    match serde_json::from_value::<Vec<ContentBlock>>(
-        fields.remove("content").unwrap_or(Value::Array(Vec::new())),
-    ) {
-        Err(error) => format!(
-            "content: {}",
-            context.redact_and_shorten(&error.to_string(), fault::MAX_QUOTED_BYTES)
-        ),
-        Ok(_) if fields.get("isError").is_some_and(|flag| !flag.is_boolean()) => {
-            "isError is not a boolean".into()
-        }
-        Ok(_) => "it has neither content nor structuredContent".into(),
-    }
+/// Base64 data without the start of a `data:` URI (RFC 2397), which some servers write before it.
+fn without_data_uri(data: String) -> String {
+    let plain = data
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(";base64,"));
+    plain.map(|(_, data)| data.to_owned()).unwrap_or(data)
 }
 
 #[cfg(test)]
@@ -180,7 +233,7 @@ mod tests {
                     {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
                     {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "text/plain", "text": "a"}},
                     {"type": "resource", "resource": {"uri": "f:///b", "blob": "aGk="}},
-                    {"type": "text", "text": "c.md (text/markdown): Notes\nf:///c"}
+                    {"type": "resource_link", "uri": "f:///c", "name": "c.md", "description": "Notes", "mimeType": "text/markdown"}
                 ],
                 "structured_content": {"n": 1}, "is_error": false
             })
@@ -199,6 +252,37 @@ mod tests {
     }
 
     #[test]
+    fn unreadable_parts_leave_the_rest() {
+        let context = crate::tools::http::tests::test_context().0;
+        let read = |response: Value| {
+            let response = serde_json::from_value(response).unwrap();
+            read_response("docs", response, &context).unwrap()
+        };
+        let long = "x".repeat(5000);
+        let result = read(json!({
+            "content": [
+                {"type": "video", "data": "x"}, {"type": "video", "data": long}, {"type": "text"}, 7,
+                {"type": "text", "text": "ok", "annotations": {"priority": "high"}},
+                {"type": "image", "data": "data:image/png;base64,aGk=", "mimeType": "image/png"}
+            ],
+            "structuredContent": {"n": 1}, "isError": "yes", "_meta": 7
+        }));
+        assert_eq!(
+            json!(result.content),
+            json!([
+                {"type": "text", "text": r#"{"type":"video","data":"x"}"#},
+                {"type": "text", "text": "[video: left out, a block of 5026 bytes]"},
+                {"type": "text", "text": r#"{"type":"text"}"#},
+                {"type": "text", "text": "7"},
+                {"type": "text", "text": "ok"},
+                {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+            ])
+        );
+        assert!(result.is_error && result.structured_content == Some(json!({"n": 1})));
+        assert_eq!(read(json!({"content": "words"})).as_text(), "words");
+    }
+
+    #[test]
     fn unsupported_results_and_invalid_responses_fail() {
         let asks =
             read(json!({"resultType": "input_required", "inputRequests": {}, "requestState": "x"}))
@@ -208,15 +292,7 @@ mod tests {
             "{asks:?}"
         );
         for (response, reason) in [
-            (
-                json!({"content": [{"type": "video", "data": "x"}]}),
-                "content: unknown variant `video`",
-            ),
-            (json!({"content": "words"}), "content: invalid type"),
-            (
-                json!({"content": [], "isError": "no"}),
-                "isError is not a boolean",
-            ),
+            (json!({"content": 7}), "neither content nor"),
             (
                 json!({"answer": 42}),
                 "neither content nor structuredContent",

@@ -145,18 +145,17 @@ async fn call_on_demand(
             None,
         )
     };
-    let credentials = &context.caller.credentials;
     let connecting = async {
         let Some(approved) = approved else {
             return connector
-                .connect(credentials)
+                .connect(context)
                 .await
                 .map_err(|fault| unavailable(&fault));
         };
         // There is no connection between calls that could report changes. So list the tools before
         // each call.
         let (connection, listing) = connector
-            .connect_and_list(&|_| {}, Some(credentials))
+            .connect_and_list(&|_| {}, Some(context))
             .await
             .map_err(|fault| unavailable(&fault))?;
         connector.compare_with_offered(&listing);
@@ -220,6 +219,12 @@ pub(super) fn to_discovered(
             .entry("title")
             .or_insert_with(|| title.clone().into());
     }
+    // Our own keys carry notes of `listing`.
+    let meta = tool.meta.iter().flat_map(|meta| &meta.0);
+    let meta = meta.filter(|(key, _)| !key.starts_with("toolcrib/"));
+    let meta = meta
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     let description = tool
         .description
         .as_deref()
@@ -237,6 +242,7 @@ pub(super) fn to_discovered(
         effect: None,
         tags: Vec::new(),
         annotations,
+        meta,
         result_as_answer: false,
         max_calls: None,
         env: Vec::new(),

@@ -67,6 +67,7 @@ fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
         mode: Mode::Persistent,
         include: Vec::new(),
         exclude: Vec::new(),
+        protocol: None,
         start_timeout: TIMEOUT,
     }
 }
@@ -406,6 +407,16 @@ async fn progress_is_ordered_and_needs_a_listener() {
     }
 }
 
+/// The usable tools of a `spoiled` list.
+const SPOILED_TOOLS: [&str; 6] = [
+    "good",
+    "untyped",
+    "also_good",
+    "bare",
+    "hinted",
+    "null_words",
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn unusable_tools_are_skipped_with_warnings() {
     if is_python_missing() {
@@ -413,7 +424,7 @@ async fn unusable_tools_are_skipped_with_warnings() {
     }
     for quirks in [&["spoiled"][..], &["spoiled", "modern"]] {
         let fixture = Fixture::new(quirks).await;
-        assert_eq!(fixture.tool_names(), ["good", "untyped", "also_good"]);
+        assert_eq!(fixture.tool_names(), SPOILED_TOOLS);
         let [no_schema, twice, root, pattern, unnamed @ ..] = &fixture.warnings[..] else {
             panic!("{:?}", fixture.warnings)
         };
@@ -438,8 +449,19 @@ async fn unusable_tools_are_skipped_with_warnings() {
             "the tool ` ` is left out: it has no name",
             "the tool `deep` is left out: its definition is nested more than 128 levels deep",
             "the tool `untyped`: its inputSchema has no type and is read as `type: object`; the server should write the type",
+            "the tool `bare`: its inputSchema has no type and is read as `type: object`; the server should write the type",
+            "the tool `hinted`: its `annotations` is left out: invalid type: string \"yes\", expected a boolean",
+            "the tool `null_words`: its inputSchema has no valid `properties` and no valid `required`, which is read as absent",
         ];
         assert_eq!(unnamed, rest);
+        let schema_of = |name: &str| {
+            let tool = fixture.tools.iter().find(|tool| tool.name == name);
+            tool.unwrap().input_schema.clone()
+        };
+        assert_eq!(
+            schema_of("null_words"),
+            json!({"type": "object", "properties": {"required": {"type": "object"}}})
+        );
         let untyped = fixture
             .tools
             .iter()
@@ -577,19 +599,20 @@ async fn json_rpc_errors_map_to_tool_errors() {
             .await
             .unwrap_err()
     };
-    let expected =
-        ToolError::ErrorResult("The MCP server probe refuses the call: no such luck".into());
-    assert_eq!(
-        refuse(-32602).await,
-        expected,
-        "the server had the call, so it may have had an effect"
-    );
+    for code in [-32602, -32603, 17, -31999, -32769] {
+        let text = format!("The MCP server probe answered with error {code}: no such luck");
+        assert_eq!(
+            refuse(code).await,
+            ToolError::ErrorResult(text),
+            "the model reads it"
+        );
+    }
     for (code, retryable) in [
-        (-32603, true),
         (-32000, true),
         (-32601, false),
+        (-32600, false),
+        (-32700, false),
         (-32021, false),
-        (17, false),
     ] {
         let expected = format!("the MCP server probe answered with error {code}: no such luck");
         let ToolError::Upstream {
@@ -1066,6 +1089,27 @@ async fn slow_and_silent_handshakes_succeed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn unusual_handshakes_succeed() {
+    if is_python_missing() {
+        return;
+    }
+    for quirks in [&["hollow"][..], &["picky"], &["modern", "vague"]] {
+        let fixture = Fixture::new(quirks).await;
+        assert_eq!(fixture.text("echo", json!({"text": "in"})).await, "in");
+    }
+    for quirks in [&["modern", "vague"][..], &["modern", "vague", "sse"]] {
+        let remote = Remote::new(quirks).await;
+        let fixture = remote.fixture().await;
+        assert_eq!(fixture.text("echo", json!({"text": "in"})).await, "in");
+    }
+    let fixed = Fixture::try_new(&["modern"], |settings| {
+        settings.protocol = Some(Protocol::V20250618);
+    });
+    let fixture = fixed.await.unwrap();
+    assert_eq!(fixture.text("echo", json!({"text": "in"})).await, "in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn hundred_kills_leak_nothing() {
     if is_python_missing() {
         return;
@@ -1262,18 +1306,20 @@ async fn expired_session_is_replaced() {
     if is_python_missing() {
         return;
     }
-    let remote = Remote::new(&[]).await;
-    let fixture = remote.fixture().await;
-    assert_eq!(fixture.text("forget", json!({})).await, "forgotten");
-    assert_eq!(
-        fixture.text("echo", json!({"text": "again"})).await,
-        "again"
-    );
-    assert_eq!(
-        fixture.server.status().replaced,
-        1,
-        "a new session lists the tools before the call"
-    );
+    for quirks in [&[][..], &["gone"], &["confused"]] {
+        let remote = Remote::new(quirks).await;
+        let fixture = remote.fixture().await;
+        assert_eq!(fixture.text("forget", json!({})).await, "forgotten");
+        assert_eq!(
+            fixture.text("echo", json!({"text": "again"})).await,
+            "again"
+        );
+        assert_eq!(
+            fixture.server.status().replaced,
+            1,
+            "a new session lists the tools before the call"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -1450,7 +1496,7 @@ async fn on_demand_url_server_connects_per_call() {
             .await
             .unwrap();
         if quirks.contains(&"spoiled") {
-            assert_eq!(fixture.tool_names(), ["good", "untyped", "also_good"]);
+            assert_eq!(fixture.tool_names(), SPOILED_TOOLS);
             continue;
         }
         for _ in 0..3 {

@@ -1,15 +1,19 @@
-//! A layer between the SDK's client and a transport. It does four things that the SDK leaves open:
+//! A layer between the SDK's client and a transport. It does five things that the SDK leaves open:
 //!
 //! - It delivers progress in order, and before the response that follows it. The SDK would start a
 //!   task for each notification. It sets a progress token only on calls with a listener. The SDK
 //!   would set one on each request.
 //! - It answers the server's own requests, a few at a time. The SDK would start a task for each
 //!   request. A server that reads no responses could then fill the memory with them.
-//! - It offers to answer forms only in calls whose caller can be asked, and in no session.
+//! - It offers to answer forms in calls whose caller can be asked. In a session a question does not
+//!   name its call, so it asks the caller of the only running call.
+//! - It reads the answer to `server/discover`: if the answer cannot be used, the SDK gets an error,
+//!   so it goes on with `initialize`.
 //! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that
 //!   request and sends `initialize`. A slow server then answers both, and the SDK would take the
 //!   first response for a wrong second one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -17,26 +21,33 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode, ErrorData,
-    GetExtensions, GetMeta, JsonRpcMessage, NumberOrString, ProgressNotificationParam,
-    ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerNotification,
-    ServerRequest, ServerResult,
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, ClientResult, CustomResult, ErrorCode,
+    ErrorData, GetExtensions, GetMeta, JsonRpcMessage, NumberOrString, ProgressNotificationParam,
+    ProgressToken, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerNotification, ServerRequest, ServerResult,
 };
 use rmcp::transport::Transport;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::message::offered_versions;
+use super::questions;
 use super::verified_listing::VerifiedListing;
-use crate::call::{JsonObject, ToolContext};
+use crate::call::{JsonObject, QuestionAnswer, ToolContext};
 
 /// Most responses to the server's own requests that are being sent at once. Until one has been
 /// sent, nothing is read.
 const MAX_PENDING_RESPONSES: usize = 64;
 /// A server that reads none of these responses for this long does not read at all.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most questions of a server that wait for their answers.
+const MAX_QUESTIONS: usize = 16;
+/// A list of tools is not asked for more often than this because of its `ttlMs`. Many servers send
+/// 0, which means "do not keep".
+const MIN_FRESH: Duration = Duration::from_secs(60);
 /// Longest id of a server's own request that is answered, in bytes.
 const MAX_ID_BYTES: usize = 256;
 
@@ -45,14 +56,22 @@ const MAX_ID_BYTES: usize = 256;
 pub(super) struct SharedConnectionState {
     listeners: Mutex<HashMap<i64, ToolContext>>,
     next_token: AtomicI64,
+    /// Whether a session offers to answer forms.
+    offers_forms: bool,
+    /// The calls of a session that wait for their response. Each token is tripped at the end.
+    running_calls: Mutex<HashMap<i64, (ToolContext, CancellationToken)>>,
     /// Signals that the server's tools have changed, or may have.
     pub tools_changed: Notify,
+    /// How long the last list of tools is fresh, if the server says so.
+    fresh_for: Mutex<Option<Duration>>,
     /// The definitions that the server has listed over this connection.
     pub verified: VerifiedListing,
     /// Tripped when no more messages can come.
     pub closed: CancellationToken,
     /// Why the transport gave up: a part of a sentence with the server as subject.
     pub fault: OnceCell<&'static str>,
+    /// Cancelled when a server's process logs that it does not know `server/discover`.
+    pub discovery_refused: CancellationToken,
     /// The server has answered `server/discover`, perhaps too late.
     pub is_sessionless: AtomicBool,
 }
@@ -65,6 +84,13 @@ pub(super) struct ProgressMark(i64);
 #[derive(Clone)]
 pub(super) struct AskMark;
 
+/// The registration of a running call. Dropping it ends the registration.
+pub(super) struct RunningCall<'a> {
+    state: &'a SharedConnectionState,
+    number: i64,
+    _ended: DropGuard,
+}
+
 /// The registration of a listener. Dropping it ends the registration.
 pub(super) struct ProgressListener<'a> {
     state: &'a SharedConnectionState,
@@ -72,11 +98,62 @@ pub(super) struct ProgressListener<'a> {
 }
 
 impl SharedConnectionState {
+    /// The state of a new connection.
+    pub(super) fn new(offers_forms: bool) -> Self {
+        Self {
+            offers_forms,
+            ..Self::default()
+        }
+    }
+
+    /// Registers a call of a session, so that the server can ask its caller.
+    pub(super) fn register_call(&self, context: &ToolContext) -> RunningCall<'_> {
+        let (number, ended) = (
+            self.next_token.fetch_add(1, Ordering::Relaxed),
+            CancellationToken::new(),
+        );
+        let call = (context.clone(), ended.clone());
+        self.running_calls.lock().insert(number, call);
+        RunningCall {
+            state: self,
+            number,
+            _ended: ended.drop_guard(),
+        }
+    }
+
+    /// The call to which a question belongs, because it is the only running one, and its caller can
+    /// be asked.
+    fn only_call(&self) -> Option<(ToolContext, CancellationToken)> {
+        let running = self.running_calls.lock();
+        let mut calls = running.values();
+        match (calls.next(), calls.next()) {
+            (Some((context, ended)), None) if context.can_ask() => {
+                Some((context.clone(), ended.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// Notes that the server's tools may have changed. Earlier listings no longer permit a pinned
     /// call.
     pub(super) fn note_change(&self) {
         self.verified.note_change();
         self.tools_changed.notify_one();
+    }
+
+    /// Notes how long the list is fresh that the server has just sent.
+    pub(super) fn set_fresh_for(&self, fresh_for: Option<Duration>) {
+        *self.fresh_for.lock() = fresh_for.map(|time| time.max(MIN_FRESH));
+    }
+
+    /// Waits until the last list of tools is no longer fresh. Waits forever if the server does not
+    /// say how long that is.
+    pub(super) async fn wait_until_stale(&self) {
+        let fresh_for = *self.fresh_for.lock();
+        match fresh_for {
+            Some(time) => sleep(time).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
@@ -118,6 +195,12 @@ impl ProgressListener<'_> {
     }
 }
 
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.state.running_calls.lock().remove(&self.number);
+    }
+}
+
 impl Drop for ProgressListener<'_> {
     fn drop(&mut self) {
         self.state.listeners().remove(&self.token);
@@ -132,6 +215,8 @@ pub(super) struct TransportAdapter<T> {
     discover_id: Option<RequestId>,
     /// The SDK has given up on that request.
     discover_abandoned: bool,
+    /// Questions of the server that wait for their answers.
+    questions: JoinSet<ClientJsonRpcMessage>,
     /// Responses that are being sent.
     pending_responses: JoinSet<()>,
     /// When one of them must have been sent, while their number is at its limit.
@@ -149,6 +234,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             state: state.clone(),
             discover_id: None,
             discover_abandoned: false,
+            questions: JoinSet::new(),
             pending_responses,
             send_deadline: None,
             _close_on_drop: close_on_drop,
@@ -163,8 +249,9 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             ClientRequest::DiscoverRequest(_) => self.discover_id = Some(message.id.clone()),
             ClientRequest::InitializeRequest(request) => {
                 self.discover_abandoned = true;
-                // A question in a session does not name its call.
-                request.params.capabilities = ClientCapabilities::default();
+                if !self.state.offers_forms {
+                    request.params.capabilities = ClientCapabilities::default();
+                }
             }
             _ => {}
         }
@@ -211,14 +298,38 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
                 _ => Some(JsonRpcMessage::Notification(notification)),
             },
             JsonRpcMessage::Response(response) => {
-                if matches!(response.result, ServerResult::DiscoverResult(_)) {
+                let found = match &response.result {
+                    ServerResult::DiscoverResult(found) => Ok(&*found.supported_versions),
+                    _ => Err("its answer to server/discover is not one"),
+                };
+                let refusal = found.and_then(check_versions).err();
+                if refusal.is_none() {
                     self.state.is_sessionless.store(true, Ordering::Relaxed);
                 }
-                (!self.is_late_discover_response(Some(&response.id)))
-                    .then_some(JsonRpcMessage::Response(response))
+                let id = Some(&response.id);
+                if self.is_late_discover_response(id) {
+                    return None;
+                }
+                let refusal = refusal.filter(|_| self.answers_discover(id));
+                Some(match refusal {
+                    Some(reason) => not_discovered(reason.into(), Some(response.id)),
+                    None => JsonRpcMessage::Response(response),
+                })
             }
-            JsonRpcMessage::Error(error) => (!self.is_late_discover_response(error.id.as_ref()))
-                .then_some(JsonRpcMessage::Error(error)),
+            JsonRpcMessage::Error(error) => {
+                let id = error.id.as_ref();
+                if self.is_late_discover_response(id) {
+                    return None;
+                }
+                let is_refusal = self.answers_discover(id)
+                    && (error.error.code != ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+                        || check_versions(&offered_versions(&error.error)).is_err());
+                Some(if is_refusal {
+                    not_discovered(error.error.message, error.id)
+                } else {
+                    JsonRpcMessage::Error(error)
+                })
+            }
             JsonRpcMessage::Request(message) => {
                 self.respond(&message.request, message.id);
                 None
@@ -226,13 +337,32 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         }
     }
 
-    /// Answers a request of the server. Only `ping` is permitted: we offer no sampling, elicitation
-    /// or roots.
+    /// Answers a request of the server. `ping` is permitted, and a form if the session offers that.
+    /// We offer no sampling, no roots and no URLs.
     fn respond(&mut self, request: &ServerRequest, id: RequestId) {
         if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
             return;
         }
-        let sent = self.inner.send(match request {
+        if self.state.offers_forms
+            && let Some(form) = Form::from_request(request)
+        {
+            let call = self.state.only_call();
+            let call = call.filter(|_| self.questions.len() < MAX_QUESTIONS);
+            let name = id.to_string();
+            self.questions.spawn(async move {
+                let answer = match call {
+                    Some((context, ended)) => tokio::select! {
+                        answer = questions::ask_form(&form.message, form.schema, &name, &context) => answer,
+                        () = ended.cancelled() => QuestionAnswer::Cancel,
+                    },
+                    None => QuestionAnswer::Cancel,
+                };
+                let result = ClientResult::CustomResult(CustomResult(json!(answer)));
+                JsonRpcMessage::response(result, id)
+            });
+            return;
+        }
+        self.send_response(match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             _ => {
                 let error = ErrorData::new(
@@ -243,6 +373,10 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
                 JsonRpcMessage::error(error, Some(id))
             }
         });
+    }
+
+    fn send_response(&mut self, response: ClientJsonRpcMessage) {
+        let sent = self.inner.send(response);
         self.pending_responses.spawn(async move {
             // If the server is gone, it needs no response.
             let _ = sent.await;
@@ -268,9 +402,62 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         true
     }
 
-    fn is_late_discover_response(&self, id: Option<&RequestId>) -> bool {
-        self.discover_abandoned && id.is_some() && id == self.discover_id.as_ref()
+    /// Whether this is the id of the `server/discover` request of the handshake.
+    fn answers_discover(&self, id: Option<&RequestId>) -> bool {
+        let (Some(own), Some(id)) = (&self.discover_id, id) else {
+            return false;
+        };
+        // The SDK also accepts the number as a text.
+        own == id || matches!(id, NumberOrString::String(text) if **text == *own.to_string())
     }
+
+    fn is_late_discover_response(&self, id: Option<&RequestId>) -> bool {
+        self.discover_abandoned && self.answers_discover(id)
+    }
+}
+
+/// A form that a server asks for. It is read leniently: the SDK's type refuses schemas that the
+/// caller's client may know.
+struct Form {
+    message: String,
+    schema: Option<Value>,
+}
+
+impl Form {
+    fn from_request(request: &ServerRequest) -> Option<Self> {
+        let mut request = serde_json::to_value(request).ok()?;
+        let is_form = request["method"] == "elicitation/create"
+            && request
+                .pointer("/params/mode")
+                .is_none_or(|mode| mode == "form");
+        let params = request.get_mut("params").filter(|_| is_form)?;
+        Some(Self {
+            message: params["message"].as_str()?.to_owned(),
+            schema: params.get_mut("requestedSchema").map(Value::take),
+        })
+    }
+}
+
+/// Checks whether a server with these versions needs no `initialize`. Versions that this service
+/// does not know at all pass too, because the SDK explains them.
+///
+/// # Errors
+/// A part of a sentence with the server as subject.
+fn check_versions(supported: &[ProtocolVersion]) -> Result<(), &'static str> {
+    let is_known = |version: &ProtocolVersion| ProtocolVersion::KNOWN_VERSIONS.contains(version);
+    let is_usable = supported.contains(&ProtocolVersion::LATEST)
+        || !(supported.is_empty() || supported.iter().any(is_known));
+    is_usable
+        .then_some(())
+        .ok_or("it supports only versions with `initialize`")
+}
+
+/// The error on which the SDK goes on with `initialize`.
+fn not_discovered(reason: Cow<'static, str>, id: Option<RequestId>) -> ServerJsonRpcMessage {
+    JsonRpcMessage::error(
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, reason, None),
+        id,
+    )
 }
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
@@ -296,7 +483,22 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
                     .set("it sent requests and read no responses");
                 return None;
             }
-            let message = self.inner.receive().await?;
+            let awaits_discovery = self.discover_id.is_some()
+                && !self.discover_abandoned
+                && !self.state.is_sessionless.load(Ordering::Relaxed);
+            let message = tokio::select! {
+                message = self.inner.receive() => message?,
+                Some(Ok(answer)) = self.questions.join_next() => {
+                    self.send_response(answer);
+                    continue;
+                }
+                // It may never answer, and the SDK would wait for ten seconds.
+                () = self.state.discovery_refused.cancelled(), if awaits_discovery => {
+                    self.discover_abandoned = true;
+                    let reason = "it does not know server/discover".into();
+                    return Some(not_discovered(reason, self.discover_id.clone()));
+                }
+            };
             if let Some(message) = self.filter_incoming(message) {
                 return Some(message);
             }

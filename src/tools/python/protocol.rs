@@ -415,7 +415,7 @@ fn check_block(block: &Content) -> Result<(), String> {
         Err(error) => Err(format!("the {what} is not base64: {error}")),
     };
     match block {
-        Content::Text { .. } => Ok(()),
+        Content::Text { .. } | Content::ResourceLink(_) => Ok(()),
         Content::Image { data, .. } => base64("picture", data),
         Content::Audio { data, .. } => base64("sound", data),
         Content::Resource { resource } => match (&resource.text, &resource.blob) {

@@ -69,6 +69,7 @@ impl WorkerPools {
             effect: None,
             tags: Vec::new(),
             annotations: JsonObject::new(),
+            meta: JsonObject::new(),
             result_as_answer: function.result_as_answer,
             max_calls: function.max_calls,
             env: function.env.clone(),

@@ -243,11 +243,18 @@ def asks(server, message):
     """Asks its client for what a client may offer; tells what came."""
     reported = {}
     for method, params in (("sampling/createMessage", {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}),
-                           ("elicitation/create", {"message": "Password?", "requestedSchema": OBJECT}), ("roots/list", None),
+                           ("elicitation/create", {"mode": "url", "message": "Pay", "url": "https://a.example", "elicitationId": "1"}), ("roots/list", None),
                            ("ping", None), ("made/up", None)):
         answer = server.ask(method, params, 5)
         reported[method] = "nothing" if answer is None else "error" if "error" in answer else "result"
     return text(json.dumps(reported))
+
+
+def asks_form(server, message):
+    """Asks the caller for a room, and says what came."""
+    schema = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
+    reply = server.ask("elicitation/create", {"message": "Which room?", "requestedSchema": schema}, seconds=30)
+    return text(json.dumps(reply and reply.get("result")))
 
 
 def flood(server, message):
@@ -304,7 +311,7 @@ SCHEMAS = {count: NUMBER, late: NUMBER, huge: NUMBER}
 OUTPUTS = {weather: WEATHER, wrong_shape: WEATHER, no_structure: WEATHER, no_structure_no: WEATHER}
 TOOLS = [echo, pid, count, environment, meta, says_no, refuses, counts_and_refuses, breaks, blocks, weather, steps, dies, leaves_children, hangs, late, huge, endless,
          wrong_shape, no_structure, no_structure_no, no_result, odd_block, bad_base64, garbage, garbage_half, bare, not_text, log_lines, wrong_id, twice, shadow, reverse,
-         asks, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step, secret_bytes]
+         asks, asks_form, flood, noisy, closes_stdout, secret, secret_error, secret_no, secret_step, secret_bytes]
 
 
 def definition(function):

@@ -24,6 +24,8 @@ class UnusualServer(Server):
             return self.answer(number, {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}})
         if WAY == "wrong_result":
             return self.answer(number, {"hello": "world"})
+        if WAY == "picky" and params["protocolVersion"] != "2025-03-26":
+            return self.refuse(number, -32602, "Unsupported protocol version", {"supported": ["2025-03-26"]})
         super().on_initialize(number, params)
 
     def handle_message(self, message):
@@ -33,6 +35,8 @@ class UnusualServer(Server):
             os._exit(7)  # as servers do that take nothing before `initialize`
         if WAY == "unasked" and message["method"] == "server/discover":
             return  # ignores unknown requests
+        if WAY == "hollow" and message["method"] == "server/discover":
+            return self.answer(message["id"], {})  # its answer to whatever it does not know
         if WAY == "dies_listing" and message["method"] == "tools/list":
             os._exit(4)
         if WAY == "hangs_listing" and message["method"] == "tools/list":

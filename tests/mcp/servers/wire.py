@@ -46,8 +46,8 @@ class Server:
             result = dict({"resultType": "complete"}, **result)
         self.send({"id": number, "result": result})
 
-    def refuse(self, number, code, message):
-        self.send({"id": number, "error": {"code": code, "message": message}})
+    def refuse(self, number, code, message, data=None):
+        self.send({"id": number, "error": dict({"code": code, "message": message}, **({} if data is None else {"data": data}))})
 
     def notify(self, method, **params):
         self.send({"method": method, "params": params})

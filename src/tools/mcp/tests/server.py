@@ -133,7 +133,10 @@ def tools(cursor):
     if "spoiled" in QUIRKS:
         return {"tools": [tool("good"), {"name": "no_schema", "inputSchema": 7}, tool("good"), {
             "name": "odd_root", "inputSchema": {"type": "string"}}, tool("bad_pattern", {"a": {"type": "strin"}}), tool(""), tool(" "),
-            deep_tool(), {"name": "untyped", "inputSchema": {"properties": {"a": {"type": "string"}}}}, tool("also_good")]}
+            deep_tool(), {"name": "untyped", "inputSchema": {"properties": {"a": {"type": "string"}}}}, tool("also_good"),
+            {"name": "bare"}, dict(tool("hinted"), annotations={"readOnlyHint": "yes"}),
+            {"name": "null_words", "inputSchema": {"type": "object", "required": None, "properties": {
+                "required": {"type": "object", "properties": [], "required": True}}}}]}
     if "wordy" in QUIRKS:
         return {"tools": [{"name": "n" * 1_000_000, "inputSchema": 7}], "nextCursor": str(int(cursor or 0) + 1)}
     if "windy" in QUIRKS:
@@ -151,6 +154,8 @@ def answer(id, method, params):
     try:
         if method == "initialize" and "strict" in QUIRKS:
             raise LookupError(-32022)
+        if method == "initialize" and "picky" in QUIRKS and params["protocolVersion"] != "2025-03-26":
+            raise LookupError(-32602, {"supported": ["2024-11-05", "2025-03-26"], "requested": params["protocolVersion"]})
         if method == "initialize":
             capabilities = {"tools": {"listChanged": True}}
             result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
@@ -164,16 +169,21 @@ def answer(id, method, params):
             result = tools(params.get("cursor"))
         elif method == "tools/call":
             result = call(params["name"], params.get("arguments", {}), id, params.get("_meta", {}))
+        elif "hollow" in QUIRKS:
+            result = {}
         else:
             raise LookupError(-32601)
-        if "modern" in QUIRKS:
+        if "vague" in QUIRKS and method == "server/discover":
+            result = {"supportedVersions": ["2026-07-28", 7], "capabilities": {"tools": []}, "ttlMs": None}
+        elif "modern" in QUIRKS:
             result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public", **result}
         if "backwards" in QUIRKS:
             write({"result": result, "id": id, "jsonrpc": "2.0"})
         else:
             write({"jsonrpc": "2.0", "id": id, "result": result})
     except LookupError as error:
-        write({"jsonrpc": "2.0", "id": id, "error": {"code": error.args[0], "message": "no such luck"}})
+        data = {"data": error.args[1]} if error.args[1:] else {}
+        write({"jsonrpc": "2.0", "id": id, "error": {"code": error.args[0], "message": "no such luck", **data}})
 
 
 class Http:
@@ -213,6 +223,11 @@ class Http:
             return self.reply(307, location="https://elsewhere.example/mcp?token=x")
         if "modern" not in QUIRKS and method not in ("initialize", "server/discover"):
             if self.headers.get("mcp-session-id") not in SESSIONS:
+                if "gone" in QUIRKS:
+                    return self.reply(410)
+                if "confused" in QUIRKS:
+                    error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+                    return self.reply(400, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode(), content_type="application/json")
                 return self.reply(404)
         if id is None:
             return self.reply(202)
