@@ -75,8 +75,8 @@ pub(super) struct ServerEntry {
     /// `persistent`: one connection for all calls. `on_demand`: one connection for each call.
     #[schemars(with = "Option<ModeWord>", extend("examples" = ["on_demand"]), extend("default" = "persistent"))]
     mode: Option<String>,
-    /// The version of MCP to use, for a server that does not answer well when it is asked for its
-    /// versions. Default: the newest one that the server knows.
+    /// The version of MCP to use, for a server that gives no usable answer to `server/discover`.
+    /// Default: the newest one that the server knows.
     #[schemars(extend("examples" = ["2025-11-25"]))]
     protocol: Option<Protocol>,
     /// The server's tools that are mounted; `*` stands for any characters. Default: all.
