@@ -365,14 +365,14 @@ pub(crate) async fn check_status(
 /// inside of the server.
 async fn body_for_operators(response: Response, context: Option<&ToolContext>) -> Option<String> {
     let context = context?;
-    let kind = BodyKind::from_content_type(header_text(&response, CONTENT_TYPE));
+    let kind = BodyKind::from_content_type(content_type(&response).as_deref());
     if matches!(kind, BodyKind::Media(_) | BodyKind::Other(_)) {
         return None;
     }
     let body = CappedBody::read(response, MAX_OPERATOR_BODY_BYTES);
     // A retry must not wait for a server that sends its answer slowly.
     let body = timeout(OPERATOR_BODY_WAIT, body).await.ok()?.ok()?;
-    let text = body_text(&body, context);
+    let text = body.text(context);
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
