@@ -187,8 +187,8 @@ export function ToolPage({ name }: { name: string }) {
           {tool.usage.length > 0 && <Panel title="Limits">{tool.usage.map((limit, index) => <Meter key={index} limit={limit} />)}</Panel>}
           <Panel title="Usage" flush>
             {rows.length ? (
-              <table class="list narrow-cells"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th>{each && <th scope="col" class="num">Left</th>}<th scope="col" class="num">p99</th></tr></thead>
-                <tbody>{rows.map((row) => <tr key={row.caller}><td><a href={link("calls", null, { tool: tool.name, caller: row.caller })}>{row.caller}</a></td><td class="num">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`}>{row.failed ? percent(row.failed, row.calls) : "0"}</td><td class="num nowrap">{number(row.refused)}</td>{each && <td class="num nowrap"><Left limits={row.limits} /></td>}<td class="num nowrap">{milliseconds(row.p99_ms)}</td></tr>)}</tbody></table>
+              <table class="list blocks"><thead><tr><th scope="col">Caller</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Refused</th>{each && <th scope="col" class="num">Left</th>}<th scope="col" class="num">p99</th></tr></thead>
+                <tbody>{rows.map((row) => <tr key={row.caller}><td class="name"><a href={link("calls", null, { tool: tool.name, caller: row.caller })}>{row.caller}</a></td><td class="num" data-label="calls">{number(row.calls)}</td><td class={`num nowrap${row.failed ? " fault" : ""}`} data-label="failed">{row.failed ? percent(row.failed, row.calls) : "0"}</td><td class="num nowrap" data-label="refused">{number(row.refused)}</td>{each && <td class="num nowrap" data-label="left"><Left limits={row.limits} /></td>}<td class="num nowrap" data-label="p99">{milliseconds(row.p99_ms)}</td></tr>)}</tbody></table>
             ) : <p class="empty">Not called yet.</p>}
           </Panel>
           <Panel title="Policy">
