@@ -25,16 +25,6 @@ use super::violation::Violation;
 /// Follows the message to the model when a failed call may have changed something.
 const MAY_HAVE_EFFECT: &str = " It may have had an effect; check before you try again.";
 
-/// Precedes the beginning of a response's body in the message of an attempt.
-const RESPONSE_MARK: &str = "\nThe response began: ";
-
-/// The part of an attempt's message that the caller may read.
-pub fn caller_attempt_message(message: &str) -> &str {
-    message
-        .split_once(RESPONSE_MARK)
-        .map_or(message, |(for_caller, _)| for_caller)
-}
-
 /// Why a call failed. `Display` is the problem's `detail`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
@@ -431,29 +421,6 @@ impl CallError {
         )
     }
 
-    /// Whether an approved call that ends so starts later: the service or its ledger could not start
-    /// it, and the tool has not run.
-    pub fn may_start_later(&self) -> bool {
-        matches!(
-            self,
-            Self::Draining | Self::LedgerUnavailable { started: false, .. }
-        )
-    }
-
-    /// The message in the row of a failed attempt. What follows its mark is for operators.
-    pub fn attempt_message(&self) -> String {
-        match self {
-            Self::UpstreamFailed {
-                cause:
-                    Some(UpstreamCause {
-                        body: Some(body), ..
-                    }),
-                ..
-            } => format!("{self}{RESPONSE_MARK}{body}"),
-            _ => self.to_string(),
-        }
-    }
-
     /// The call that the error is about, if that is another call than the failed one.
     pub fn related_invocation(&self) -> Option<InvocationId> {
         match self {
@@ -463,15 +430,6 @@ impl CallError {
             | Self::StoredFailure { invocation, .. } => Some(*invocation),
             _ => None,
         }
-    }
-
-    /// The call whose row records this failure. `None` if the call was refused before it got a row.
-    pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
-        let has_no_row = matches!(
-            self,
-            Self::Draining | Self::LedgerUnavailable { has_row: false, .. }
-        );
-        (!has_no_row).then(|| self.related_invocation().unwrap_or(id))
     }
 
     /// The message for a model, in one or two sentences.

@@ -241,9 +241,11 @@ impl RecordState {
             Some(ApprovalStage::Refused(error)) => Err(error.clone()),
             _ => run_to_end(inner, running).await,
         };
-        if let Err(error) = &outcome
+        // An approved call starts later if the service or its ledger could not start it.
+        if let Err(
+            error @ (CallError::Draining | CallError::LedgerUnavailable { started: false, .. }),
+        ) = &outcome
             && invocation.is_approved()
-            && error.may_start_later()
         {
             let is_reserved = mem::take(&mut *invocation.report.charge.lock()).reserved;
             if is_reserved {

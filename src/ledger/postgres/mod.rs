@@ -17,6 +17,7 @@
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
 //! - `answered.rs` tells other replicas the last answered calls of runs.
+//! - `backlog.rs` keeps what a failed commit leaves to write.
 //! - `blocks.rs` has the data types of `units.rs` for commits.
 //! - `fault.rs` classifies errors.
 
@@ -24,6 +25,7 @@ mod address;
 mod announce;
 mod answered;
 mod approvals;
+mod backlog;
 mod batch;
 mod blocks;
 mod buckets;

@@ -30,34 +30,30 @@ use super::waiting::{Postponed, Waiting};
 use crate::call::InvocationId;
 
 /// A batch ends at about this many bytes of row text.
-const MAX_BATCH_BYTES: usize = 4 << 20;
-/// Maximum number of rows that wait while the database is away.
-const MAX_BACKLOG: usize = 10_000;
-/// Maximum memory of these rows, approximately.
-const MAX_BACKLOG_BYTES: usize = 64 << 20;
+pub(super) const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Pause between attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a transaction is repeated after a deadlock.
-const MAX_REPETITIONS: u32 = 5;
+pub(super) const MAX_REPETITIONS: u32 = 5;
 
 /// How soon a call that waits for free units of other replicas asks again, if they do not answer.
 const RECALL_RETRY: Duration = Duration::from_millis(100);
 
 pub(super) struct WriterTask {
-    replica: Replica,
+    pub(super) replica: Replica,
     health: Arc<WriterHealth>,
-    backlog: Batch,
+    pub(super) backlog: Batch,
     /// The batch of a commit without an answer.
-    unanswered: Option<Batch>,
+    pub(super) unanswered: Option<Batch>,
     /// Calls that were reserved for callers that have gone.
     unwanted: Vec<InvocationId>,
-    units: SetAside,
+    pub(super) units: SetAside,
     signals: mpsc::Receiver<UnitSignal>,
     /// Starting calls that wait for free units of other replicas.
     postponed: Postponed,
-    durations: PendingDurations,
+    pub(super) durations: PendingDurations,
     refusals: Refusals<()>,
-    observer: Arc<dyn LedgerObserver>,
+    pub(super) observer: Arc<dyn LedgerObserver>,
 }
 
 /// Starts the writer's task.
@@ -340,7 +336,7 @@ impl WriterTask {
     }
 
     /// Takes over what a commit has done with units.
-    fn take_over_units(&self, decisions: &mut Decisions) {
+    pub(super) fn take_over_units(&self, decisions: &mut Decisions) {
         let counters = std::mem::take(&mut decisions.counters);
         self.units.update(counters, &decisions.gone);
         for counter in &decisions.recalled {
@@ -414,17 +410,8 @@ impl WriterTask {
         }
     }
 
-    /// Takes the reservations whose calls have a row out of a batch that could not be committed.
-    /// Returns whether there were some.
-    async fn refuse_known_calls(&self, batch: &mut Batch, waiting: &mut Waiting) -> bool {
-        let ids = batch.reservations.iter().map(|call| call.row.id);
-        let known = self.replica.known_calls(ids).await.unwrap_or_default();
-        waiting.refuse_known(batch, &known);
-        !known.is_empty()
-    }
-
     /// Notes a failure.
-    fn fail(&self, error: &sqlx::Error) -> Error {
+    pub(super) fn fail(&self, error: &sqlx::Error) -> Error {
         let reason = fault::reason(error);
         self.units.mark_uncertain();
         self.observer.on_commit_failure();
@@ -443,33 +430,6 @@ impl WriterTask {
         if self.health.recover() {
             tracing::warn!("the ledger can write again");
         }
-    }
-
-    /// Keeps the ended rows of a failed batch. `is_sent`: the database may have got the batch.
-    fn keep(&mut self, batch: Batch, is_sent: bool) {
-        if is_sent && !self.replica.is_connected() {
-            self.unanswered = Some(batch);
-        } else {
-            self.backlog.take_over(batch);
-            self.bound_backlog();
-        }
-        self.report_backlog();
-    }
-
-    fn bound_backlog(&mut self) {
-        let lost = self.backlog.drop_excess(MAX_BACKLOG, MAX_BACKLOG_BYTES);
-        if lost > 0 {
-            tracing::error!(
-                rows = lost,
-                "the ledger has been unable to write for too long: rows are lost"
-            );
-        }
-    }
-
-    fn report_backlog(&self) {
-        let unanswered = self.unanswered.as_ref().map_or(0, Batch::ended_count);
-        self.observer
-            .on_backlog(self.backlog.ended_count() + unanswered);
     }
 
     /// Reconnects if needed, writes the backlog, or shows the other replicas that this one lives.
@@ -504,86 +464,6 @@ impl WriterTask {
             // The answer may ask for free units.
             self.commit_batch(Batch::default(), Waiting::default())
                 .await;
-        }
-    }
-
-    /// Takes the rows of an unanswered commit into the backlog, or only undoes its reservations,
-    /// whose callers got an error.
-    fn resolve_unanswered(&mut self, is_committed: Option<bool>) {
-        let Some(batch) = self.unanswered.take() else {
-            return;
-        };
-        if is_committed == Some(true) {
-            self.backlog.voids.extend(batch.started_calls());
-            self.units.end(&batch);
-            batch
-                .ends
-                .iter()
-                .for_each(|end| self.durations.add(&end.row));
-        } else {
-            let later = std::mem::take(&mut self.backlog);
-            self.backlog.take_over(batch);
-            self.backlog.take_over(later);
-        }
-    }
-
-    /// Writes the oldest part of the backlog. Returns whether that worked. A row that the database
-    /// refuses is found by writing one at a time, and discarded.
-    async fn write_backlog(&mut self) -> bool {
-        let (mut at_most, mut repetitions) = (MAX_BATCH, 0);
-        loop {
-            let mut batch = self.backlog.take_oldest(at_most, MAX_BATCH_BYTES);
-            batch.remove_duplicates();
-            let running = self.observer.running_calls();
-            let blocks = self.units.plan(&batch);
-            match self.replica.commit(running, &batch, &blocks, None).await {
-                Ok(mut decisions) => {
-                    self.take_over_units(&mut decisions);
-                    self.units.end(&batch);
-                    batch
-                        .ends
-                        .iter()
-                        .for_each(|end| self.durations.add(&end.row));
-                    return true;
-                }
-                Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
-                    self.units.mark_uncertain();
-                    self.backlog.put_back(batch);
-                    repetitions += 1;
-                }
-                Err(error) if fault::is_row_error(&error) && at_most > 1 => {
-                    self.units.mark_uncertain();
-                    self.backlog.put_back(batch);
-                    at_most = 1;
-                }
-                Err(error) if fault::is_row_error(&error) => {
-                    self.units.mark_uncertain();
-                    let ids: Vec<_> = batch
-                        .ends
-                        .iter()
-                        .map(|end| end.row.id.to_string())
-                        .collect();
-                    tracing::error!(
-                        ?ids,
-                        reason = fault::reason(&error),
-                        "the end of a call cannot be written and is discarded"
-                    );
-                    return true;
-                }
-                Err(error) if self.replica.is_connected() => {
-                    self.backlog.put_back(batch);
-                    if fault::is_replica_ended(&error) {
-                        self.replica.disconnect();
-                    }
-                    self.fail(&error);
-                    return false;
-                }
-                Err(error) => {
-                    self.unanswered = Some(batch);
-                    self.fail(&error);
-                    return false;
-                }
-            }
         }
     }
 

@@ -1,12 +1,50 @@
 //! Handles failures of the writer: keeps the rows of ended calls and retries them.
 
-use super::super::Error;
 use super::super::writer_queue::MAX_BATCH;
+use super::super::{Error, Row};
 use super::batch::Batch;
 use super::fault::Fault;
+use super::pending_replies::PendingReplies;
 use super::writer::{MAX_BACKLOG, WriterTask};
 
+/// Which of these calls have a row.
+const FIND_KNOWN: &str =
+    "select id from invocation where id in (select unhex(value) from json_each(?))";
+
 impl WriterTask {
+    /// Takes the reservations whose calls have a row out of a batch that could not be committed.
+    /// Returns whether there were some.
+    pub(super) async fn refuse_known_calls(
+        &mut self,
+        batch: &mut Batch,
+        pending: &mut PendingReplies,
+    ) -> bool {
+        self.roll_back().await;
+        let ids: Vec<String> = batch
+            .reservations
+            .iter()
+            .map(|(row, _)| hex::encode(row.id.as_bytes()))
+            .collect();
+        let ids = serde_json::to_string(&ids).unwrap_or_default();
+        let known: Vec<Vec<u8>> = sqlx::query_scalar(FIND_KNOWN)
+            .bind(ids)
+            .fetch_all(&mut self.connection)
+            .await
+            .unwrap_or_default();
+        let is_known = |row: &Row| known.iter().any(|id| *id == row.id.as_bytes());
+        let replies = std::mem::take(&mut pending.reservations);
+        let reservations = std::mem::take(&mut batch.reservations);
+        for (reservation, reply) in reservations.into_iter().zip(replies) {
+            if is_known(&reservation.0) {
+                let _ = reply.send(Err(Error::known_call().into()));
+            } else {
+                batch.reservations.push(reservation);
+                pending.reservations.push(reply);
+            }
+        }
+        !known.is_empty()
+    }
+
     /// Retries the backlog. If it is empty, checks with a small write whether writing works again.
     pub(super) async fn retry_writes(&mut self) {
         // After a checkpoint the log restarts, which frees space on a full disk.

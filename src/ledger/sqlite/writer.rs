@@ -45,9 +45,6 @@ const MAX_BATCH_BYTES: usize = 4 << 20;
 pub(super) const MAX_BACKLOG: usize = 10_000;
 /// Longest wait for callers that were just answered. It bounds the CPU time that the wait costs.
 const MAX_CALLER_WAIT: Duration = Duration::from_micros(250);
-/// Which of these calls have a row.
-const FIND_KNOWN: &str =
-    "select id from invocation where id in (select unhex(value) from json_each(?))";
 /// Pause between retries while nothing can be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -372,39 +369,6 @@ impl WriterTask {
                 self.add_to_backlog(batch);
             }
         }
-    }
-
-    /// Takes the reservations whose calls have a row out of a batch that could not be committed.
-    /// Returns whether there were some.
-    async fn refuse_known_calls(
-        &mut self,
-        batch: &mut Batch,
-        pending: &mut PendingReplies,
-    ) -> bool {
-        self.roll_back().await;
-        let ids: Vec<String> = batch
-            .reservations
-            .iter()
-            .map(|(row, _)| hex::encode(row.id.as_bytes()))
-            .collect();
-        let ids = serde_json::to_string(&ids).unwrap_or_default();
-        let known: Vec<Vec<u8>> = sqlx::query_scalar(FIND_KNOWN)
-            .bind(ids)
-            .fetch_all(&mut self.connection)
-            .await
-            .unwrap_or_default();
-        let is_known = |row: &Row| known.iter().any(|id| *id == row.id.as_bytes());
-        let replies = std::mem::take(&mut pending.reservations);
-        let reservations = std::mem::take(&mut batch.reservations);
-        for (reservation, reply) in reservations.into_iter().zip(replies) {
-            if is_known(&reservation.0) {
-                let _ = reply.send(Err(Error::known_call().into()));
-            } else {
-                batch.reservations.push(reservation);
-                pending.reservations.push(reply);
-            }
-        }
-        !known.is_empty()
     }
 
     /// Whether file and log are still those that were opened. SQLite would continue to write into a
