@@ -156,7 +156,7 @@ impl<'a> Mended<'a> {
                         match judge(number, rules.numbers) {
                             Digits::Kept => {}
                             Digits::Integer(digits) => {
-                                replace(at, at + number.len(), digits.as_bytes())
+                                replace(at, at + number.len(), digits.as_bytes());
                             }
                             Digits::TooMany if rules.numbers == Numbers::Quote => {
                                 let quoted = [b"\"", number.as_bytes(), b"\""].concat();
