@@ -255,12 +255,12 @@ mod tests {
 
     #[test]
     fn usage_fits_into_80_columns() {
-        let row = json!({"tool": "get_weather_report", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
+        let row = json!({"tool": "get_weather_now", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
                          "cache_hits": 7, "p50_ms": 0.42, "p99_ms": 1203.0});
         assert_eq!(
             build_table(&json!({"tools": [row]})).format(80),
-            "TOOL                CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99\n\
-             get_weather_report  research   1234  1200       4       30       7  0.4 ms  1.2 s"
+            "TOOL             CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99\n\
+             get_weather_now  research   1234  1200       4       30       7  0.4 ms  1.2 s"
         );
         let without = json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null});
         let shown = build_table(&json!({"tools": [without]})).format(80);

@@ -13,7 +13,7 @@ use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use super::state::AppState;
 use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
-use crate::call::{Caller, Charged, LimitOwner, LimitUsage};
+use crate::call::{Caller, Charged, LimitOwner, LimitUsage, Per};
 use crate::ledger::{BucketQuery, TokenSums, UsageRow};
 use crate::registry::Registry;
 
@@ -176,6 +176,7 @@ pub(super) async fn get_usage(
                 .await?
                 .iter()
                 .filter(|charged| charged.charge.owner() == LimitOwner::Tool)
+                .filter(|charged| charged.charge.per != Per::Run)
                 .map(Charged::to_usage)
                 .collect(),
             None => Vec::new(),

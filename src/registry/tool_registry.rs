@@ -17,8 +17,8 @@ use super::tool_invoker::CatalogInvoker;
 use crate::access::callers::Callers;
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
-    Answer, CallError, CallSettings, Caller, Charge, Charged, Invocation, JsonObject, Origin,
-    OwnResults, Per, Services, StoredResults, ToolInvoker, UnreadableArguments,
+    Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
+    Per, Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
 use crate::catalog::BuildEnv;
 use crate::catalog::{Catalog, Entry, NameMatch, NewCall};
@@ -441,14 +441,15 @@ impl Registry {
         Ok(())
     }
 
-    /// The state of all limits that count this caller's calls of the tool. Limits per run are left
-    /// out, because each run has its own count.
+    /// The state of all limits that count this caller's calls of the tool. A limit per run is that of
+    /// a run without calls, because each run has its own count.
     ///
     /// # Errors
     /// When the ledger cannot be read.
     pub async fn limit_usage(&self, entry: &Entry, caller: &Caller) -> Result<Vec<Charged>, Error> {
         let charges = entry.charge_rules.charges_for(&caller.name, None);
-        self.units_used(charges).await
+        let now = self.shared.clock.now();
+        self.shared.ledger.units_used(&charges, now).await
     }
 
     /// The state of the limits that callers have over all tools, by the caller's name. With
@@ -463,17 +464,14 @@ impl Registry {
         let mut usage = BTreeMap::new();
         for (caller, limits) in self.catalog().caller_limits() {
             if only.is_none_or(|only| only == &**caller) {
-                let charges = ChargeRules::charges_of_caller(caller, limits);
-                usage.insert(caller.clone(), self.units_used(charges).await?);
+                let mut charges = ChargeRules::charges_of_caller(caller, limits);
+                charges.retain(|charge| charge.per != Per::Run);
+                let now = self.shared.clock.now();
+                let units = self.shared.ledger.units_used(&charges, now).await?;
+                usage.insert(caller.clone(), units);
             }
         }
         Ok(usage)
-    }
-
-    async fn units_used(&self, mut charges: Vec<Charge>) -> Result<Vec<Charged>, Error> {
-        charges.retain(|charge| charge.per != Per::Run);
-        let now = self.shared.clock.now();
-        self.shared.ledger.units_used(&charges, now).await
     }
 
     /// Resets the counters of the tool's limits. With a caller, it resets only that caller's

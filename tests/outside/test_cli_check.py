@@ -139,9 +139,10 @@ def test_imported_servers_pass_the_check(tmp_path):
     done = cli("import", "mcp", "mcp.json", cwd=tmp_path)
     assert done.returncode == 0, done
     for comment in ("# my_shop: the other client asks a person for `api-key` (Key of the shop): set the environment variable API_KEY",
-                    "# my_shop: REGION has the default `eu`, which is declared below `env`", "# my_shop: left out, since a manifest has no such keys: `cwd`",
+                    "# my_shop: REGION has the default `eu`, which is declared below `env`",
                     "# my_shop2: named `my/shop` before; its tools begin with `my_shop2_`"):
         assert comment in done.stdout.splitlines(), done.stdout
+    assert "    workdir: /x" in done.stdout.splitlines(), done.stdout
     (tmp_path / "toolcrib.yaml").write_text(done.stdout)
     checked = cli("check", "--no-secrets", cwd=tmp_path, env={"HOME": "/nonexistent"})
     assert checked.returncode == 0 and "2 MCP servers" in checked.stdout, checked

@@ -12,9 +12,11 @@ from recipes import command, params, sh
 
 ALONE = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--fork", "--pid", "--mount-proc",
          "--kill-child"]
-# Leaves its group, its parent and its pipes, and writes down its parent afterwards.
-DAEMON = ("setsid sh -c 'until read a b c parent e < /proc/self/stat; [ $parent != $0 ]; do sleep 0.05; done; "
-          "echo $parent >> {file}' $$ </dev/null >/dev/null 2>&1 & until [ \"$(ps -o sid= $!)\" -eq $! ]; do :; done; echo $$")
+# Leaves its group, its parent and its pipes, and writes down its parent afterwards. The call waits for that, since the daemon ends
+# with the call.
+DAEMON = ("export D='until read a b c parent e < /proc/self/stat; [ $parent != $0 ]; do sleep 0.05; done; "
+          "echo $parent >> {file}; : > {file}.$1'; sh -c 'setsid sh -c \"$D\" $$ \"$0\" </dev/null >/dev/null 2>&1 &' $$; "
+          "until [ -e {file}.$$ ]; do sleep 0.05; done; echo $$")
 WAIT = "sleep 0.05; exit \"$0\""
 
 

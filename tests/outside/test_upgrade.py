@@ -83,5 +83,6 @@ def test_definition_hashes_are_unchanged(start, folder):
 def test_pins_are_unchanged(start, folder):
     done = cli("pin", "--dry-run", cwd=folder, env=ENV)
     assert done.returncode == 0, done
-    # It is not stopped; that it answers no structured content is another matter.
-    problem(serve(start, folder).invoke("s_get", {"where": {}, "after": "noon"}, key=ROOT), 502, "bad_output")
+    # It is not stopped. That it answers no structured content is a warning.
+    answer = ok(serve(start, folder).invoke("s_get", {"where": {}, "after": "noon"}, key=ROOT))
+    assert "output schema" in answer["meta"]["warnings"][0], answer
