@@ -49,6 +49,7 @@ mod single_header;
 mod sources;
 mod state;
 mod static_files;
+mod token_sums;
 mod toolbox;
 mod tools;
 mod usage;

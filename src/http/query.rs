@@ -5,16 +5,15 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::problem::ApiError;
-use super::state::AppState;
 use crate::text::suggest;
 
 /// The parameters of a query string. Unknown or invalid ones are refused.
 pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryParams<T> {
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let params = Query::<T>::try_from_uri(&parts.uri);
         params
             .map(|Query(params)| Self(params))

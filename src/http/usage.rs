@@ -1,7 +1,5 @@
 //! `GET /usage`: calls and limits of each tool and caller. `usage_buckets.rs` counts by time.
 
-use std::collections::HashMap;
-
 use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
@@ -12,10 +10,10 @@ use super::problem::ApiError;
 use super::query::QueryParams;
 use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryResponses};
 use super::state::AppState;
+use super::token_sums::token_sums;
 use super::usage_buckets::{UsageBuckets, UsageParams, count_by_time};
 use crate::call::{Caller, Charged, LimitOwner, LimitUsage, Per};
 use crate::ledger::{BucketQuery, TokenSums, UsageRow};
-use crate::registry::Registry;
 
 /// Totals and limits of one tool and caller.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -104,30 +102,6 @@ fn all_time(caller: Option<&str>) -> BucketQuery {
         caller: caller.map(str::to_owned),
         limit: u32::MAX,
     }
-}
-
-/// Bucket, tool, caller and run of sums of tokens.
-type TokenKey = (i64, String, String, Option<String>);
-
-/// The tokens of agents, by the groups of the query. Only tools that call others have a model.
-pub(super) async fn token_sums(
-    registry: &Registry,
-    query: &BucketQuery,
-) -> Result<HashMap<TokenKey, TokenSums>, ApiError> {
-    let catalog = registry.catalog();
-    let agents = catalog.entries();
-    let agents = agents.filter(|entry| entry.rules.runner.calls_tools());
-    let agents: Vec<String> = agents
-        .map(|entry| entry.definition.name.to_string())
-        .collect();
-    if agents.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows = registry.shared().ledger.token_sums(query, &agents).await?;
-    let rows = rows.into_iter();
-    Ok(rows
-        .map(|row| ((row.start_ms, row.tool, row.caller, row.run_id), row.tokens))
-        .collect())
 }
 
 /// A query without parameters.

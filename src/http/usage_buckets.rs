@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::documented::Since;
 use super::problem::ApiError;
-use super::usage::token_sums;
+use super::token_sums::token_sums;
 use crate::call::units::parse_time;
 use crate::call::{CallError, Caller, Failure};
 use crate::ledger::{BucketQuery, BucketRow, TokenSums, UsageBy};

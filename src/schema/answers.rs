@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::compiled::{Schema, SchemaOwner};
+use super::compiled::Schema;
+use super::owner::SchemaOwner;
 use crate::call::{Question, QuestionAnswer, Violation};
 
 /// Checks the content of an answer against the schema of its question.

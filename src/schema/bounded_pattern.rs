@@ -5,15 +5,15 @@
 //! length of the text counts as work. A match that ends early is not judged: an own schema refuses
 //! the text, and a foreign one accepts it with a warning.
 
-use fancy_regex::{Regex, RegexBuilder};
+use fancy_regex::Regex;
 use jsonschema::json::Node;
 use jsonschema::{Keyword, ValidationError};
 use serde_json::Value;
 
-use super::compiled::SchemaOwner;
-use super::explain::abbreviate;
 use super::metered::{Metered, MeteredValue};
-use super::patterns::{PatternUse, pattern_use};
+use super::owner::SchemaOwner;
+use super::patterns::{PatternUse, compile_backtracking, pattern_use};
+use super::quote::abbreviate;
 
 /// How often the engine may go back in one text.
 const MAX_BACKTRACKS: usize = 10_000;
@@ -21,8 +21,6 @@ const MAX_BACKTRACKS: usize = 10_000;
 const MAX_FOREIGN_BACKTRACKS: usize = 2_000;
 /// The longest text that is compared with a pattern of another party, or that is a name.
 const MAX_TEXT: usize = 4 << 10;
-/// The compiled size of each part of a pattern, in bytes.
-const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// A compiled `pattern`.
 pub(super) struct BoundedPattern {
@@ -55,7 +53,7 @@ impl BoundedPattern {
             true => MAX_FOREIGN_BACKTRACKS,
             false => MAX_BACKTRACKS,
         };
-        let regex = compile(pattern, max_backtracks)
+        let regex = compile_backtracking(pattern, max_backtracks)
             .ok_or_else(|| ValidationError::schema("this is not a regular expression"))?;
         Ok(Self {
             backtracks: matches!(pattern_use(pattern), PatternUse::Backtracking { .. }),
@@ -125,47 +123,4 @@ impl<'i> Keyword<'i, Metered> for BoundedPattern {
             false => Ok(()),
         }
     }
-}
-
-/// Compiles a pattern in the syntax of JSON Schema. `None` if that is not possible.
-pub(super) fn compile(pattern: &str, max_backtracks: usize) -> Option<Regex> {
-    let translated = match jsonschema_regex::to_rust_regex(pattern) {
-        Ok(translated) => translated,
-        // The translation does not know references to groups by name.
-        Err(()) if pattern.contains("\\k<") => pattern.into(),
-        Err(()) => return None,
-    };
-    RegexBuilder::new(&to_ascii_classes(&translated))
-        .backtrack_limit(max_backtracks)
-        .delegate_size_limit(MAX_COMPILED_BYTES)
-        .build()
-        .ok()
-}
-
-/// Replaces `\d` and `\w` by what they mean in ECMA-262. The translation leaves a pattern with a
-/// lookaround as it is, and here they would mean all of Unicode.
-fn to_ascii_classes(pattern: &str) -> String {
-    let (mut out, mut in_class) = (String::with_capacity(pattern.len()), false);
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            in_class = (in_class || c == '[') && c != ']';
-            out.push(c);
-            continue;
-        }
-        match (chars.next(), in_class) {
-            (Some('d'), false) => out.push_str("[0-9]"),
-            (Some('D'), false) => out.push_str("[^0-9]"),
-            (Some('w'), false) => out.push_str("[A-Za-z0-9_]"),
-            (Some('W'), false) => out.push_str("[^A-Za-z0-9_]"),
-            (Some('d'), true) => out.push_str("0-9"),
-            (Some('w'), true) => out.push_str("A-Za-z0-9_"),
-            (Some('/'), _) => out.push('/'),
-            (escaped, _) => {
-                out.push('\\');
-                out.extend(escaped);
-            }
-        }
-    }
-    out
 }

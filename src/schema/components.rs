@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
+use super::keywords::{KeywordKind, REFERENCES, keyword_kind, subschemas};
 use super::nested_ids::resolve_nested_ids;
 use crate::call::json::{escape_pointer_token, parse_pointer};
 
@@ -60,40 +61,6 @@ impl Audience {
             Self::Provider => &[],
         };
         ROOT_KEYWORDS.contains(&word) || also.contains(&word)
-    }
-}
-
-/// Within one schema, all of these keywords have the same target.
-pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-
-/// The kind of value that a keyword has.
-pub(super) enum KeywordKind {
-    Schema,
-    List,
-    ByName,
-    Data,
-}
-
-pub(super) fn keyword_kind(keyword: &str, value: &Value) -> KeywordKind {
-    match keyword {
-        "additionalItems"
-        | "additionalProperties"
-        | "contains"
-        | "contentSchema"
-        | "else"
-        | "if"
-        | "not"
-        | "propertyNames"
-        | "then"
-        | "unevaluatedItems"
-        | "unevaluatedProperties" => KeywordKind::Schema,
-        // In drafts up to 2019-09, a list here means the same as `prefixItems` in 2020-12.
-        "items" if value.is_array() => KeywordKind::List,
-        "items" => KeywordKind::Schema,
-        "allOf" | "anyOf" | "oneOf" | "prefixItems" => KeywordKind::List,
-        "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties"
-        | "properties" => KeywordKind::ByName,
-        _ => KeywordKind::Data,
     }
 }
 
@@ -214,28 +181,6 @@ fn may_be_array(schema: &Map<String, Value>) -> bool {
     let is_array = |word: &Value| word == "array";
     schema.get("type").is_some_and(|word| {
         is_array(word) || word.as_array().is_some_and(|all| all.iter().any(is_array))
-    })
-}
-
-/// The direct subschemas of a schema, each with its pointer relative to the schema.
-pub(super) fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
-    let keywords = schema.as_object().into_iter().flatten();
-    keywords.flat_map(|(keyword, value)| {
-        let at = format!("/{}", escape_pointer_token(keyword));
-        let found: Vec<(String, &Value)> = match (keyword_kind(keyword, value), value) {
-            (KeywordKind::Schema, _) => vec![(at, value)],
-            (KeywordKind::List, Value::Array(list)) => list
-                .iter()
-                .enumerate()
-                .map(|(index, one)| (format!("{at}/{index}"), one))
-                .collect(),
-            (KeywordKind::ByName, Value::Object(by_name)) => by_name
-                .iter()
-                .map(|(name, one)| (format!("{at}/{}", escape_pointer_token(name)), one))
-                .collect(),
-            _ => Vec::new(),
-        };
-        found
     })
 }
 

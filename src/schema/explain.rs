@@ -5,14 +5,13 @@ use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::Value;
 
 use super::metered::is_examined;
+use super::quote::abbreviate;
 use crate::call::units::Count;
 use crate::call::{Violation, json};
 use crate::text::suggest;
 
 /// Maximum number of names or options that are shown of a long list.
 const MAX_LISTED: usize = 20;
-/// Maximum number of characters of a quoted description, constant or pattern.
-const MAX_QUOTE: usize = 300;
 /// Longest string that is quoted as a value that is none of the allowed ones, in bytes.
 const MAX_SHORT_TEXT: usize = 40;
 /// Bytes of all violations together. Beyond this, no further violation is explained.
@@ -152,14 +151,6 @@ fn list_first(all: impl ExactSizeIterator<Item = String>) -> String {
         words.push(format!("… ({count} in all)"));
     }
     words.join(", ")
-}
-
-/// The beginning of a long text.
-pub(super) fn abbreviate(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTE) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }
 
 /// The position as text: `days`, `tags.1`, or the whole object.

@@ -14,14 +14,17 @@ mod fault;
 mod graph;
 #[cfg(test)]
 mod hostile_tests;
+mod keywords;
 mod local_times;
 mod meter;
 mod metered;
 mod nested_ids;
+mod owner;
 #[cfg(test)]
 mod owner_tests;
 mod page_fields;
 mod patterns;
+mod quote;
 mod references;
 mod relax;
 mod sample;
@@ -31,12 +34,13 @@ mod whole_numbers;
 mod write_only;
 
 pub use answers::check_answer;
-pub use compiled::{FitError, Schema, SchemaOwner};
+pub use compiled::{FitError, Schema};
 pub use components::{split_components, to_identifier, to_standalone};
 pub use explain::too_costly;
 pub use fault::SchemaFault;
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;
+pub use owner::SchemaOwner;
 pub use page_fields::PageFields;
 pub use patterns::{PatternCaveat, pattern_caveat};
 pub use relax::{describe_unjudged_patterns, relax};

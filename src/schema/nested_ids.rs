@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use url::Url;
 
-use super::components::{KeywordKind, REFERENCES, keyword_kind, subschemas};
+use super::keywords::{KeywordKind, REFERENCES, keyword_kind, subschemas};
 
 /// The base of a schema without an absolute `$id`.
 const NO_BASE: &str = "schema://root/";

@@ -3,15 +3,16 @@
 
 use std::borrow::Cow;
 
+use fancy_regex::{Regex, RegexBuilder};
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
-
-use super::bounded_pattern;
 
 /// Maximum size of one pattern, in bytes. Parsing takes up to 2 KB of memory for each byte of the
 /// pattern.
 pub(super) const MAX_PATTERN: usize = 8 << 10;
 /// States that each byte of a backtracking pattern counts as, if they cannot be counted.
 const STATES_PER_BYTE: u64 = 24;
+/// The compiled size of each part of a pattern, in bytes.
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// The estimate for one pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(super) fn pattern_use(pattern: &str) -> PatternUse {
     if let Some(cost) = estimate_cost(pattern) {
         return PatternUse::Linear(cost);
     }
-    if !has_nested_lookaround(pattern) && bounded_pattern::compile(pattern, 1).is_some() {
+    if !has_nested_lookaround(pattern) && compile_backtracking(pattern, 1).is_some() {
         return PatternUse::Backtracking {
             states: count_backtracking_states(pattern),
         };
@@ -249,6 +250,49 @@ fn fixed_length(hir: &Hir) -> Option<u64> {
         }
         HirKind::Repetition(_) => None,
     }
+}
+
+/// Compiles a pattern in the syntax of JSON Schema. `None` if that is not possible.
+pub(super) fn compile_backtracking(pattern: &str, max_backtracks: usize) -> Option<Regex> {
+    let translated = match jsonschema_regex::to_rust_regex(pattern) {
+        Ok(translated) => translated,
+        // The translation does not know references to groups by name.
+        Err(()) if pattern.contains("\\k<") => pattern.into(),
+        Err(()) => return None,
+    };
+    RegexBuilder::new(&to_ascii_classes(&translated))
+        .backtrack_limit(max_backtracks)
+        .delegate_size_limit(MAX_COMPILED_BYTES)
+        .build()
+        .ok()
+}
+
+/// Replaces `\d` and `\w` by what they mean in ECMA-262. The translation leaves a pattern with a
+/// lookaround as it is, and here they would mean all of Unicode.
+fn to_ascii_classes(pattern: &str) -> String {
+    let (mut out, mut in_class) = (String::with_capacity(pattern.len()), false);
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            in_class = (in_class || c == '[') && c != ']';
+            out.push(c);
+            continue;
+        }
+        match (chars.next(), in_class) {
+            (Some('d'), false) => out.push_str("[0-9]"),
+            (Some('D'), false) => out.push_str("[^0-9]"),
+            (Some('w'), false) => out.push_str("[A-Za-z0-9_]"),
+            (Some('W'), false) => out.push_str("[^A-Za-z0-9_]"),
+            (Some('d'), true) => out.push_str("0-9"),
+            (Some('w'), true) => out.push_str("A-Za-z0-9_"),
+            (Some('/'), _) => out.push('/'),
+            (escaped, _) => {
+                out.push('\\');
+                out.extend(escaped);
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]

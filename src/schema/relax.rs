@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::compiled::SchemaOwner;
-use super::components::{KeywordKind, keyword_kind};
+use super::keywords::{KeywordKind, keyword_kind};
+use super::owner::SchemaOwner;
 use super::patterns::{PatternUse, pattern_use};
 use crate::openapi::append_sentence;
 
