@@ -65,7 +65,7 @@ pub(super) struct ListInvocations {
     parent: Option<String>,
     /// Only calls in one of these states, separated by commas.
     #[serde(default, deserialize_with = "deserialize_states")]
-    #[param(value_type = Option<Vec<CallState>>, style = Form, explode = false, example = json!(["failed", "timed_out"]))]
+    #[param(value_type = Option<String>, example = "failed,timed_out")]
     state: Vec<CallState>,
     /// Only calls that failed with this kind.
     kind: Option<ErrorKind>,

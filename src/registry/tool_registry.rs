@@ -441,8 +441,8 @@ impl Registry {
         Ok(())
     }
 
-    /// The state of all limits that count this caller's calls of the tool. A limit per run is that of
-    /// a run without calls, because each run has its own count.
+    /// The state of all limits that count this caller's calls of the tool. A limit per run shows the
+    /// count of the unnamed run.
     ///
     /// # Errors
     /// When the ledger cannot be read.

@@ -32,7 +32,7 @@ def test_openapi_command_prints_the_served_document(document, work):
     assert printed == served
 
 
-def test_unconvertible_schema_is_shown_as_open(document):
+def test_schema_with_another_resource_is_shown_without_its_id(document):
     schemas = json.loads(document.read_text())["components"]["schemas"]
-    assert schemas["nested_id_arguments"]["additionalProperties"] is True
-    assert "GET /tools/nested-id" in schemas["nested_id_arguments"]["description"]
+    shown = schemas["nested_id_arguments"]["properties"]["inner"]["$ref"]
+    assert schemas[shown.removeprefix("#/components/schemas/")]["properties"] == {"word": {"type": "string"}}

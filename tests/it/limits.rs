@@ -117,7 +117,7 @@ async fn scopes_and_runs_count_separately_until_reset() {
     ] {
         assert_eq!(call("key-of-ann", run).await, status, "{run:?}");
     }
-    // The lists leave limits per run out, and name the owner of each limit.
+    // `GET /usage` leaves limits per run out, and each list names the owner of each limit.
     let owners = |limits: &serde_json::Value| -> Vec<serde_json::Value> {
         let limits = limits.as_array().unwrap().iter();
         limits
@@ -137,7 +137,11 @@ async fn scopes_and_runs_count_separately_until_reset() {
     let usage = app.get_as("key-of-bob", "/tools/t").await.1["usage"].clone();
     assert_eq!(
         owners(&usage),
-        [json!(["tool", 4, 0]), json!(["caller", 3, 0])]
+        [
+            json!(["tool", 2, 0]),
+            json!(["tool", 4, 0]),
+            json!(["caller", 3, 0])
+        ]
     );
     // Ann has used her four; Bob has his own four, but only three over all tools.
     assert_eq!(call("key-of-ann", Some("b")).await, 429);
@@ -215,5 +219,5 @@ async fn unit_is_charged_and_refunded_once() {
         .iter()
         .map(|one| (&one["limit"], &one["used"]))
         .collect();
-    assert_eq!(used, [(&json!(5), &json!(3))], "each run has its own count");
+    assert_eq!(used, [(&json!(5), &json!(3)), (&json!(7), &json!(3))]);
 }

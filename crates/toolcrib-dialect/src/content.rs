@@ -32,7 +32,7 @@ pub enum Content {
         mime_type: String,
     },
     /// A file that a client may read by its URI.
-    #[cfg_attr(feature = "openapi", schema(title = "ResourceLink"))]
+    #[cfg_attr(feature = "openapi", schema(title = "ResourceLinkContent"))]
     ResourceLink(ResourceLink),
     /// A document or another file.
     #[cfg_attr(feature = "openapi", schema(title = "EmbeddedResource"))]
