@@ -1,6 +1,6 @@
 //! The form of a schema that values are checked against, where it differs from the written form:
 //! parts that cannot be judged, and the leniency towards foreign schemas
-//! ([`SchemaOwner`](super::SchemaOwner)).
+//! ([`SchemaOwner`]).
 
 use serde_json::{Map, Value, json};
 
