@@ -33,7 +33,7 @@ pub enum Content {
     },
     /// A file that a client may read by its URI.
     #[cfg_attr(feature = "openapi", schema(title = "ResourceLinkContent"))]
-    ResourceLink(ResourceLink),
+    ResourceLink(#[cfg_attr(feature = "openapi", schema(inline))] ResourceLink),
     /// A document or another file.
     #[cfg_attr(feature = "openapi", schema(title = "EmbeddedResource"))]
     Resource {
