@@ -65,7 +65,8 @@ pub(super) struct ListInvocations {
     parent: Option<String>,
     /// Only calls in one of these states, separated by commas.
     #[serde(default, deserialize_with = "deserialize_states")]
-    #[param(value_type = Option<String>, example = "failed,timed_out")]
+    #[param(value_type = Option<String>, example = "failed,timed_out",
+        pattern = "^(waiting|reserved|running|succeeded|failed|timed_out|cancelled|refused|unknown)(,(waiting|reserved|running|succeeded|failed|timed_out|cancelled|refused|unknown))*$")]
     state: Vec<CallState>,
     /// Only calls that failed with this kind.
     kind: Option<ErrorKind>,
