@@ -43,5 +43,5 @@ mutants *ARGS:
 sbom:
     command -v cargo-cyclonedx >/dev/null || cargo install --locked cargo-cyclonedx
     cargo cyclonedx --format json --override-filename toolcrib-sbom
-    rm crates/*/toolcrib-sbom.json
+    rm crates/*/toolcrib-sbom.json benches/bare/toolcrib-sbom.json
     mkdir -p target && mv toolcrib-sbom.json target/

@@ -20,7 +20,7 @@ from recipes import to_yaml
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target").resolve()
-BIN = os.environ.get("TOOLCRIB_BIN") or str(REPO / "target" / "release" / "toolcrib")
+BIN = str(pathlib.Path(os.environ.get("TOOLCRIB_BIN") or TARGET / "release" / "toolcrib").resolve())
 
 # The contract's closed vocabulary, as far as this suite can meet it.
 KINDS = {
