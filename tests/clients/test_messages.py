@@ -1,8 +1,10 @@
 """The messages that POST /calls returns, checked against the types of the providers' own SDKs: every answer of tests/corpus."""
 
 import anthropic.types
+import anthropic.types.beta.sessions
 import botocore.session
 import botocore.validate
+import google.genai.interactions
 import google.genai.types
 import mcp.types
 import openai.types.chat
@@ -48,7 +50,9 @@ CHECKS = {
     "openai": typed(openai.types.chat.ChatCompletionMessageParam),
     "openai-responses": typed(openai.types.responses.ResponseInputItemParam),
     "anthropic": typed(anthropic.types.MessageParam),
+    "managed-agents": typed(anthropic.types.beta.sessions.BetaManagedAgentsUserCustomToolResultEventParams),
     "gemini": google.genai.types.Content.model_validate,
+    "gemini-interactions": google.genai.interactions.FunctionResultStep.model_validate,
     "bedrock": bedrock,
     "mcp": mcp_response,
 }
@@ -63,4 +67,5 @@ def test_messages_fit_the_sdk_types(crib, case, request):
         dialect = reply.json["dialect"]
         assert dialect in CHECKS or dialect in ("native", "text"), dialect
         for message in reply.json["messages"]:
-            CHECKS.get(dialect, lambda _: None)(message)
+            is_event = str(message.get("type", "")).startswith("user.")
+            CHECKS.get("managed-agents" if is_event else dialect, lambda _: None)(message)

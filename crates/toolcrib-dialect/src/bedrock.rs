@@ -20,9 +20,11 @@ const CUT_OFF_REASONS: [&str; 6] = [
 ];
 
 /// Names of block contents that need no result.
-const NON_CALL_KEYS: [&str; 9] = [
+const NON_CALL_KEYS: [&str; 10] = [
     "text",
     "reasoningContent",
+    // Of a tool that the provider has run itself.
+    "toolResult",
     "citationsContent",
     "image",
     "document",

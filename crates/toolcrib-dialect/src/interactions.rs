@@ -18,7 +18,7 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
         Value::Object(fields) => {
             let is_cut = matches!(
                 text_field(fields, "status"),
-                Some("incomplete" | "failed" | "cancelled")
+                Some("incomplete" | "failed" | "cancelled" | "budget_exceeded")
             );
             match fields.get_mut("steps") {
                 Some(Value::Array(all)) => found.visit_parts(all, is_cut, is_step, read_step),
