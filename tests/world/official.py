@@ -16,7 +16,7 @@ async def decline(context, params):
     return ElicitResult(action="decline")
 
 
-async def look(spec):
+async def look(spec, seen):
     command, *arguments = spec["command"]
     server = StdioServerParameters(command=command, args=arguments, env={**os.environ, **spec["environment"]}, cwd=spec["folder"])
     async with stdio_client(server, errlog=open(os.devnull, "w")) as (read, write), ClientSession(read, write, elicitation_callback=decline) as session:
@@ -28,12 +28,19 @@ async def look(spec):
             cursor = page.nextCursor
             if not cursor:
                 break
-        seen = {"version": str(started.protocolVersion), "tools": tools}
+        call = None
         if spec.get("call"):
             name, arguments = spec["call"]
             result = await session.call_tool(name, arguments)
-            seen["call"] = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return seen
+            call = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        seen.update(version=str(started.protocolVersion), tools=tools, call=call)
 
 
-print(json.dumps(asyncio.run(asyncio.wait_for(look(json.loads(sys.argv[1])), 180))))
+seen = {}
+try:
+    asyncio.run(asyncio.wait_for(look(json.loads(sys.argv[1]), seen), 180))
+except BaseException:
+    # A server that still writes while the client leaves: by then everything was seen.
+    if not seen:
+        raise
+print(json.dumps(seen))

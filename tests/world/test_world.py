@@ -50,7 +50,8 @@ def sdk():
 
 @pytest.fixture(scope="session")
 def caches():
-    return {"npm_config_cache": str(PLACE / "npm")}
+    """Variables of every server. Packages that bring a browser would load it while they are installed."""
+    return {"npm_config_cache": str(PLACE / "npm"), "PUPPETEER_SKIP_DOWNLOAD": "true", "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1"}
 
 
 @pytest.fixture
@@ -58,7 +59,8 @@ def folder(tmp_path):
     """The working folder of the servers."""
     folder = tmp_path / "work"
     folder.mkdir()
-    shutil.copy(HERE / "toolbox.yaml", folder)
+    for file in HERE.glob("*.yaml"):
+        shutil.copy(file, folder)
     return folder
 
 
@@ -128,6 +130,9 @@ def page():
         lines = [f"| `{package}` | {tools} | {call} | {note} |" for package, tools, call, note in (ROWS[server["name"]] for server in SERVERS)]
         PAGE.write_text("\n".join([
             "# MCP servers that were tried", "",
-            f"`tests/world` mounts these servers with {version}, and compares them with what the official Python SDK sees.",
-            "A tool that runs only as a task is left out. Most calls need an account, so few are compared.", "",
+            "This page lists MCP servers of npm and PyPI that Toolcrib has mounted. `tests/world` writes it with",
+            f"{version}: it compares names, schemas and one call with what the official Python SDK sees.", "",
+            "A tool that runs only as a task, or that sends its user to a URL, is left out. Most calls need an",
+            "account or the network, so not every server has a call here. The content of a call is equal also where",
+            "the server answers that it has no account, no file or no database.", "",
             "| package | tools served | call | note |", "| --- | --- | --- | --- |", *lines, ""]))
