@@ -5,6 +5,9 @@
 by hand: target/venv-frameworks/bin/python -m pytest tests/frameworks, with TOOLCRIB_BIN=/path/to/toolcrib for another binary than
 target/release/toolcrib. An environment is built once from its pinned NAME.txt and kept. Without PyPI, or with a Python that the
 frameworks do not take (below 3.10), the tests skip themselves and say so.
+
+NAME.txt has the newest pydantic that a framework allows, and NAME-oldest.txt the oldest one. Their schemas and conversions differ, so
+the tests about these run under both.
 """
 
 import json
@@ -31,9 +34,9 @@ ENVIRONMENT = {"BYPASS_TOOL_CONSENT": "true", "CREWAI_DISABLE_TELEMETRY": "true"
 class Framework:
     """An environment with one framework, and the service over the same files."""
 
-    def __init__(self, name, folder):
-        self.name, self.folder, self.crib = name, folder, None
-        self.python = environment_of(name)
+    def __init__(self, name, pydantic, folder):
+        self.name, self.pydantic, self.folder, self.crib = name, pydantic, folder, None
+        self.python = environment_of(name) if pydantic == "newest" else environment_with_oldest_pydantic(name)
 
     def serve(self, modules):
         """A service with these entries of python_modules, all under the framework's own interpreter."""
@@ -55,14 +58,49 @@ def environment_of(name):
     return environment(HERE / f"{name}.txt", PLACE)
 
 
+def environment_with_oldest_pydantic(name):
+    """The interpreter of an environment that has only the packages of NAME-oldest.txt itself. It finds all others in that of NAME.txt."""
+    packages = purelib(environment_of(name))
+    python = environment(HERE / f"{name}-oldest.txt", PLACE)
+    (purelib(python) / "others.pth").write_text(f"{packages}\n")
+    return python
+
+
+def purelib(python):
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return pathlib.Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+
+
 @pytest.fixture(scope="module")
-def framework(request, tmp_path_factory):
-    """The framework that the test module names in FRAMEWORK, served as its MODULES say; stopped with exit code 0."""
-    one = Framework(request.module.FRAMEWORK, tmp_path_factory.mktemp(request.module.FRAMEWORK))
-    one.serve(request.module.modules(one))
-    yield one
-    print(one.crib.stderr[-8000:])
-    one.crib.stop()
+def served(request, tmp_path_factory):
+    """The framework that the test module names in FRAMEWORK, with the newest or the oldest pydantic. It is served as the function
+    `modules` says, started once, and stopped with exit code 0."""
+    running = {}
+
+    def give(pydantic):
+        if pydantic not in running:
+            name = request.module.FRAMEWORK
+            running[pydantic] = Framework(name, pydantic, tmp_path_factory.mktemp(name))
+            running[pydantic].serve(request.module.modules(running[pydantic]))
+        return running[pydantic]
+
+    yield give
+    for one in running.values():
+        if one.crib:
+            print(one.crib.stderr[-8000:])
+            one.crib.stop()
+
+
+@pytest.fixture
+def framework(served):
+    """The framework with the newest pydantic that it allows."""
+    return served("newest")
+
+
+@pytest.fixture(params=["newest", "oldest"])
+def each_pydantic(served, request):
+    """The framework with the newest and with the oldest pydantic that it allows."""
+    return served(request.param)
 
 
 def plain(schema, definitions=None):

@@ -14,9 +14,9 @@ def modules(framework):
         "weather_of_a_city": {"effect": "read"}, "keeps_even": {"effect": "read", "cache": {"ttl": "1h"}}}}}
 
 
-def test_crewai_tools_match_the_framework(framework):
+def test_crewai_tools_match_the_framework(each_pydantic):
     """Under the names that crewAI gives a model, since APIs refuse those with spaces."""
-    output = compare(framework, TOOLS / "crewai_own.py", [
+    output = compare(each_pydantic, TOOLS / "crewai_own.py", [
         ("weather_of_a_city", {"city": "Oslo"}), ("weather_of_a_city", {"city": "Oslo", "days": 5, "unit": "K", "note": "ü"}),
         ("plain", {"text": "ab", "times": 3}), ("later", {"x": 1}), ("add_two_numbers", {"a": 41}), ("twice", {"text": "ha"}),
         ("read_a_files_content", {"file_path": "note.txt"}), ("read_a_files_content", {"file_path": "note.txt", "start_line": 2, "line_count": 1}),
@@ -34,9 +34,9 @@ def test_exception_is_an_error_result(framework):
     assert "Atlantis has no weather" in text_of(error_result(framework.crib.invoke("weather_of_a_city", {"city": "Atlantis"})))
 
 
-def test_invalid_arguments_are_refused(framework):
+def test_invalid_arguments_are_refused(each_pydantic):
     for arguments, pointer in (({}, "/city"), ({"city": "Oslo", "days": 11}, "/days"), ({"city": "Oslo", "unit": "F"}, "/unit")):
-        error = problem(framework.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
+        error = problem(each_pydantic.crib.invoke("weather_of_a_city", arguments), 422, "invalid_arguments")
         assert pointer in [one["pointer"] for one in error["violations"]], error
 
 

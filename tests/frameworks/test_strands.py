@@ -28,8 +28,10 @@ READY_MADE = {
 }
 
 
-def modules(_):
-    found = {name: {"module": f"strands_tools.{name}", "tools": {name: {"effect": "read", "timeout": "60s"}}} for name in READY_MADE}
+def modules(framework):
+    # With the oldest pydantic only the schemas and conversions of tools of one's own are tested.
+    ready_made = READY_MADE if framework.pydantic == "newest" else ()
+    found = {name: {"module": f"strands_tools.{name}", "tools": {name: {"effect": "read", "timeout": "60s"}}} for name in ready_made}
     return dict(found, own={"module": str(TOOLS / "strands_own.py")}, spec={"module": str(TOOLS / "strands_module.py")},
                 counter={"module": str(TOOLS / "strands_object.py"), "object": "Counter", "init": {"start": 40}, "workers": 1})
 
@@ -52,8 +54,8 @@ def test_ready_made_tools_work(framework, tmp_path):
     assert framework.crib.get("/livez").status == 200
 
 
-def test_own_tools_match_the_framework(framework):
-    compare(framework, TOOLS / "strands_own.py", [
+def test_own_tools_match_the_framework(each_pydantic):
+    compare(each_pydantic, TOOLS / "strands_own.py", [
         ("forecast", {"city": "Oslo"}), ("forecast", {"city": "Oslo", "days": 5, "unit": "K", "tags": ["a"], "note": "ü"}),
         ("report", {"place": {"city": "Oslo", "country": "NO"}, "unit": "kelvin", "limits": {"a": 1.5}}), ("report", {"place": {"city": "Oslo"}}),
         ("either", {"value": 5}), ("either", {"value": "five", "weight": 1}), ("either", {"value": None}),
@@ -62,14 +64,14 @@ def test_own_tools_match_the_framework(framework):
     ])
 
 
-def test_pydantic_results_are_structured(framework):
-    answer = ok(framework.crib.invoke("report", {"place": {"city": "Oslo"}}))
+def test_pydantic_results_are_structured(each_pydantic):
+    answer = ok(each_pydantic.crib.invoke("report", {"place": {"city": "Oslo"}}))
     assert answer["structured_content"]["degrees"] == 21.5 and answer["structured_content"]["days"] == [1, 2], answer
 
 
-def test_tool_spec_module_matches_the_framework(framework):
-    output = framework.framework_output(TOOLS / "strands_module.py", [("strands_module", {"x": 21})])
-    answer = ok(framework.crib.invoke("strands_module", {"x": 21}))
+def test_tool_spec_module_matches_the_framework(each_pydantic):
+    output = each_pydantic.framework_output(TOOLS / "strands_module.py", [("strands_module", {"x": 21})])
+    answer = ok(each_pydantic.crib.invoke("strands_module", {"x": 21}))
     assert output["results"][0]["texts"] == ["42"] and text_of(answer).startswith("42")
     assert answer["structured_content"] == {"x": 21} or '"x"' in json.dumps(answer["content"])
 
