@@ -60,16 +60,20 @@ pub(super) fn build_tool(
             )
         }));
     }
-    let size_fault = discovered
-        .output_schema
-        .as_ref()
-        .and_then(Schema::check_size);
-    match size_fault {
-        None => tool.definition.output_schema = discovered.output_schema.clone().map(Arc::new),
-        Some(fault) => warnings.push(format!(
-            "tool `{}`: it is served without its output schema, which is too large: {fault}",
-            tool.name()
-        )),
+    let output_schema = discovered.output_schema.clone().map(Arc::new);
+    let output_fault = output_schema.as_ref().and_then(|schema| {
+        let compiled = Schema::compile_output(schema.clone(), tool.schema_owner);
+        compiled.err()
+    });
+    match output_fault {
+        // The author of an own schema can mend it, so its tool is refused later.
+        Some(fault) if fault.is_too_large || tool.schema_owner.is_foreign() => {
+            warnings.push(format!(
+                "tool `{}`: it is served without its output schema, which cannot be used: {fault}",
+                tool.name()
+            ));
+        }
+        _ => tool.definition.output_schema = output_schema,
     }
     tool.definition.annotations = discovered.annotations.clone();
     tool.definition.meta = discovered.meta.clone();

@@ -358,7 +358,8 @@ fn holds_data(key: &str) -> bool {
     matches!(key, "default" | "const" | "enum" | "example" | "examples") || key.starts_with("x-")
 }
 
-/// Checks that the tool can be called and that its schemas can be compiled.
+/// Checks that the tool can be called and that its input schema can be compiled. The tool works without
+/// its output schema.
 fn check_usable(tool: Tool) -> Result<Tool, String> {
     if tool
         .meta
@@ -372,24 +373,9 @@ fn check_usable(tool: Tool) -> Result<Tool, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".into());
     }
-    let schema = |schema: &Arc<JsonObject>| Arc::new(Value::Object(JsonObject::clone(schema)));
-    let fault = |which: &str, fault: crate::schema::SchemaFault| {
-        format!("{which}{}: {}", fault.pointer, fault.message)
-    };
-    Schema::compile_input(schema(&tool.input_schema), SchemaOwner::Foreign)
-        .map_err(|error| fault("inputSchema", error))?;
-    if let Some(output) = &tool.output_schema {
-        // Accept an output schema that is only too large. The manifest side drops it later, and the
-        // tool works without it.
-        let checked = Schema::compile_output(schema(output), SchemaOwner::Foreign).map(drop);
-        checked.or_else(|error| {
-            if error.is_too_large {
-                Ok(())
-            } else {
-                Err(fault("outputSchema", error))
-            }
-        })?;
-    }
+    let input = Arc::new(Value::Object(JsonObject::clone(&tool.input_schema)));
+    Schema::compile_input(input, SchemaOwner::Foreign)
+        .map_err(|fault| format!("inputSchema{}: {}", fault.pointer, fault.message))?;
     Ok(tool)
 }
 
