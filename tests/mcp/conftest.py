@@ -130,7 +130,7 @@ def node():
 
 @pytest.fixture(scope="session")
 def python():
-    """The interpreter with an SDK: python("sdk-1"), python("sdk-2")."""
+    """The interpreter with an SDK: python("sdk-1.6"), python("sdk-1"), python("sdk-2")."""
     return lambda name: str(environment(HERE / f"{name}.txt", PLACE))
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import MODES, SERVERS, open_handles, names, read_policies, script, start_with_servers, source
+from conftest import MODES, SERVERS, open_handles, names, read_policies, received, script, start_with_servers, source
 from harness import alive, cli, descendants, elapsed, in_background, lines_in, now, ok, poll, problem, text_of, wait_until_gone
 from recipes import PYTHON
 
@@ -74,13 +74,53 @@ def test_program_that_speaks_no_mcp_fails(start):
 def test_unusual_but_usable_server_starts(begin, mode, way):
     """It prints a welcome; sends a ping before it is initialized; speaks 2024-11-05; does not declare that it has tools; exits at a
     request before `initialize`, as servers of older SDKs do; never answers it; answers it with `{}`; names the one version that it takes."""
-    if way == "unasked" and mode == "on_demand":
-        pytest.skip("ten seconds of waiting show the same in either mode")
+    began = now()
     crib = begin(way, start_timeout="20s")
     poll(lambda: source(crib)["state"] == "up", 20, f"it is up: {source(crib)}")
     assert text_of(ok(crib.invoke("s_pid"))).isdigit()
-    if way == "unasked":
-        assert "`protocol: 2025-11-25` leaves that out" in str(source(crib)["warnings"]), source(crib)
+    assert elapsed(began) < 8, "none costs the ten seconds of the SDK"
+
+
+def test_slow_sessionless_server_keeps_its_version(begin, tmp_path):
+    """It starts so slowly that it gets `initialize`, too, and refuses that."""
+    crib = begin("takes", 3, "modern", start_timeout="20s")
+    ok(crib.invoke("s_pid"))
+    methods = [message["method"] for message in received(tmp_path / "heard")]
+    assert methods[:2] == ["server/discover", "initialize"] and "notifications/initialized" not in methods, methods
+
+
+REAL = """
+import sys, time
+time.sleep(float(sys.argv[1]))
+try:
+    from mcp.server import MCPServer as Server
+except ImportError:
+    from mcp.server.fastmcp import FastMCP as Server
+server = Server("real")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    "Adds two whole numbers."
+    return a + b
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize(("sdk", "sleep"), [("sdk-1.6", 0), ("sdk-1", 2), ("sdk-2", 2)])
+def test_servers_of_all_sdks_start_quickly(start, python, tmp_path, sdk, sleep):
+    """Version 1.6 of the SDK ends at `server/discover`. The others start so slowly that they get `initialize`, too."""
+    command = [python(sdk), "-c", REAL, str(sleep)]
+    if sleep:
+        command = ["/bin/sh", "-c", 'tee "$0" | "$@"', str(tmp_path / "heard"), *command]
+    began = now()
+    crib = start_with_servers(start, s={"command": command, "tools": read_policies("add")})
+    took = elapsed(began)
+    assert source(crib)["state"] == "up", source(crib)
+    assert text_of(ok(crib.invoke("s_add", {"a": 40, "b": 2}))) == "42"
+    calls = received(tmp_path / "heard", "tools/call")
+    assert ("2026-07-28" in str(calls)) == (sdk == "sdk-2"), "the newest version that both know"
+    assert took < 9, took
 
 
 def test_failed_start_is_retried(begin, mode):

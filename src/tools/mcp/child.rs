@@ -42,8 +42,7 @@ pub(super) struct Child {
 struct ServerProcess(ProcessTree);
 
 impl Child {
-    /// Starts the process. `exited` is cancelled when the process has ended, and
-    /// `discovery_refused` when it logs that it does not know `server/discover`.
+    /// Starts the process. `exited` is cancelled when the process has ended.
     ///
     /// # Errors
     /// Errors of the system.
@@ -53,7 +52,6 @@ impl Child {
         server: Arc<str>,
         redactor: Arc<Redactor>,
         exited: &CancellationToken,
-        discovery_refused: CancellationToken,
     ) -> io::Result<(Self, (ChildStdin, ChildStdout))> {
         command
             .stdin(Stdio::piped())
@@ -64,10 +62,9 @@ impl Child {
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err(io::Error::other("its pipes are missing"));
         };
-        let in_refusal = AtomicBool::new(false);
+        let (seen_refusal, in_refusal) = (AtomicBool::new(false), AtomicBool::new(false));
         let stderr = StderrLog::follow(stderr, redactor, move |line, missed| {
-            if line.contains(REFUSED_DISCOVERY) && !discovery_refused.is_cancelled() {
-                discovery_refused.cancel();
+            if line.contains(REFUSED_DISCOVERY) && !seen_refusal.swap(true, Ordering::Relaxed) {
                 in_refusal.store(true, Ordering::Relaxed);
             } else if !is_refusal_detail(line) {
                 in_refusal.store(false, Ordering::Relaxed);

@@ -4,21 +4,21 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::{Mutex, MutexGuard};
-use rmcp::model::ProtocolVersion;
-use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
+use rmcp::model::{ClientCapabilities, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, Service};
 use tokio::process::Command;
 use tokio::sync::{Notify, OnceCell};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
 use super::client::Client;
 use super::config::{Mode, Protocol, ServerSettings, Transport};
 use super::connection::Connection;
+use super::early_initialize::EarlyInitialize;
 use super::fault::{self, ListToolsError};
 use super::listing::{self, ServerListing};
 use super::pipes::Pipes;
@@ -30,9 +30,6 @@ use crate::text::sanitize;
 use crate::tools::http::client::host_and_port;
 use crate::tools::process::{OrphanReaper, is_executable_file, which};
 use crate::tools::{ProcessEnv, StatusFn};
-
-/// How long the SDK waits for the answer to `server/discover`.
-const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes the connections to one server.
 pub(super) struct Connector {
@@ -47,9 +44,6 @@ pub(super) struct Connector {
     /// The version of MCP for the next handshake; `None`: the server is asked. It is the one that
     /// `protocol` sets, or that the last handshake used.
     version: Mutex<Option<ProtocolVersion>>,
-    /// The version of a server whose first handshake took as long as if it had not answered
-    /// `server/discover`.
-    slow_version: Mutex<Option<String>>,
     /// Both attempts at a first handshake have failed. From now on each connection is attempted
     /// once, without a repetition.
     skips_second_handshake: AtomicBool,
@@ -90,7 +84,6 @@ impl Connector {
             process_env,
             changed: Notify::new(),
             offered_listing: Mutex::default(),
-            slow_version: Mutex::default(),
             skips_second_handshake: AtomicBool::new(false),
             remote: OnceCell::new(),
             orphan_reaper: Arc::downgrade(orphan_reaper),
@@ -236,7 +229,7 @@ impl Connector {
         report_status: &StatusFn,
         call: Option<&ToolContext>,
     ) -> Result<Arc<Connection>, String> {
-        let (began, is_known) = (Instant::now(), self.version().is_some());
+        let is_known = self.version().is_some();
         let mut result = self.connect_once(report_status, call).await;
         if !is_known && let Err(error) = &mut result {
             *self.version() = error.other_version.take();
@@ -247,25 +240,10 @@ impl Connector {
                     .store(result.is_err(), Ordering::Relaxed);
             }
         }
-        if let Ok(connection) = &result {
+        if result.is_ok() {
             self.skips_second_handshake.store(false, Ordering::Relaxed);
-            // The time after which the SDK gives up on `server/discover`.
-            if !is_known && !connection.is_sessionless && began.elapsed() >= DISCOVERY_TIMEOUT {
-                let info = connection.peer.peer_info();
-                let version = info.map(|info| info.protocol_version.as_str().to_owned());
-                *self.slow_version.lock() = version;
-            }
         }
         result.map_err(|error| error.reason)
-    }
-
-    /// How its next start can be faster, if its first handshake was slow.
-    pub(super) fn slow_handshake_warning(&self) -> Option<String> {
-        let version = self.slow_version.lock().clone()?;
-        Some(format!(
-            "its handshake took more than ten seconds, perhaps because it does not answer server/discover: \
-             `protocol: {version}` leaves that out"
-        ))
     }
 
     fn version(&self) -> MutexGuard<'_, Option<ProtocolVersion>> {
@@ -293,7 +271,6 @@ impl Connector {
                         name.clone(),
                         redactor,
                         &exited,
-                        state.discovery_refused.clone(),
                     ),
                     None => return Err(String::from("the service no longer uses it").into()),
                 };
@@ -349,7 +326,6 @@ impl Connector {
             Some(version) => ClientLifecycleMode::Discover {
                 preferred_versions: vec![version.clone()],
             },
-            // A server that ignores unknown requests costs ten seconds here, once.
             None => ClientLifecycleMode::Auto {
                 preferred_versions: vec![ProtocolVersion::LATEST],
                 legacy_version: Some(legacy.clone()),
@@ -358,9 +334,13 @@ impl Connector {
         let client = Client {
             version: legacy.clone(),
         };
-        let service = client
-            .serve_with_lifecycle(TransportAdapter::new(transport, &state), lifecycle)
-            .await;
+        // A URL answers each request.
+        let early = match child.is_some() && version.is_none() {
+            true => early_initialize(&client, state.offers_forms),
+            false => Box::default(),
+        };
+        let transport = TransportAdapter::new(transport, &state, early);
+        let service = Box::pin(client.serve_with_lifecycle(transport, lifecycle)).await;
         if self.settings.protocol.is_none() {
             // After a failure forget the version, because the server may have been replaced.
             let info = service
@@ -481,8 +461,18 @@ impl Connector {
     }
 }
 
+fn early_initialize(client: &Client, offers_forms: bool) -> Box<EarlyInitialize> {
+    let mut params = client.get_info();
+    if !offers_forms {
+        params.capabilities = ClientCapabilities::default();
+    }
+    Box::new(EarlyInitialize::new(params))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::environment::Environment;
     use crate::secrets::Redactor;

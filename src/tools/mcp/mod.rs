@@ -4,7 +4,7 @@
 //! - `child`, `pipes`: a server's process and its standard input and output
 //! - `remote`, `events`, `server_events`: a server's URL, its event streams, its own notifications
 //! - `per_caller`: what requests to a URL carry for the caller of a call
-//! - `transport_adapter`: stands between the SDK and the transport
+//! - `transport_adapter`, `early_initialize`: stands between the SDK and the transport
 //! - `connection`: carries calls side by side
 //! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
@@ -20,6 +20,7 @@ mod client;
 mod config;
 mod connection;
 mod connector;
+mod early_initialize;
 mod events;
 mod fault;
 pub(crate) mod json_rpc;

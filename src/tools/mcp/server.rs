@@ -94,7 +94,6 @@ impl Source for Server {
                 },
                 path,
             )) => {
-                warnings.extend(self.connector.slow_handshake_warning());
                 let redactor = &self.connector.process_env.redactor;
                 let tools = listing::reject_secret_names(
                     tools,

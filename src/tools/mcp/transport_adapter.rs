@@ -1,4 +1,4 @@
-//! A layer between the SDK's client and a transport. It does five things that the SDK leaves open:
+//! A layer between the SDK's client and a transport. It does six things that the SDK leaves open:
 //!
 //! - It delivers progress in order, and before the response that follows it. The SDK would start a
 //!   task for each notification. It sets a progress token only on calls with a listener. The SDK
@@ -9,6 +9,7 @@
 //!   name its call, so it asks the caller of the only running call.
 //! - It reads the answer to `server/discover`: if the answer cannot be used, the SDK gets an error,
 //!   so it goes on with `initialize`.
+//! - It sends `initialize` early to a process (`early_initialize.rs`).
 //! - It drops late responses to `server/discover`. After ten seconds the SDK gives up on that
 //!   request and sends `initialize`. A slow server then answers both, and the SDK would take the
 //!   first response for a wrong second one.
@@ -33,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::early_initialize::{EarlyInitialize, Step, is_answer};
 use super::message::offered_versions;
 use super::questions;
 use super::verified_listing::VerifiedListing;
@@ -57,7 +59,7 @@ pub(super) struct SharedConnectionState {
     listeners: Mutex<HashMap<i64, ToolContext>>,
     next_token: AtomicI64,
     /// Whether a session offers to answer forms.
-    offers_forms: bool,
+    pub offers_forms: bool,
     /// The calls of a session that wait for their response. Each token is tripped at the end.
     running_calls: Mutex<HashMap<i64, (ToolContext, CancellationToken)>>,
     /// Signals that the server's tools have changed, or may have.
@@ -70,8 +72,6 @@ pub(super) struct SharedConnectionState {
     pub closed: CancellationToken,
     /// Why the transport gave up: a part of a sentence with the server as subject.
     pub fault: OnceCell<&'static str>,
-    /// Cancelled when a server's process logs that it does not know `server/discover`.
-    pub discovery_refused: CancellationToken,
     /// The server has answered `server/discover`, perhaps too late.
     pub is_sessionless: AtomicBool,
 }
@@ -215,6 +215,7 @@ pub(super) struct TransportAdapter<T> {
     discover_id: Option<RequestId>,
     /// The SDK has given up on that request.
     discover_abandoned: bool,
+    early: Box<EarlyInitialize>,
     /// Questions of the server that wait for their answers.
     questions: JoinSet<ClientJsonRpcMessage>,
     /// Responses that are being sent.
@@ -226,7 +227,11 @@ pub(super) struct TransportAdapter<T> {
 
 impl<T: Transport<RoleClient>> TransportAdapter<T> {
     /// Wraps this transport.
-    pub(super) fn new(inner: T, state: &std::sync::Arc<SharedConnectionState>) -> Self {
+    pub(super) fn new(
+        inner: T,
+        state: &std::sync::Arc<SharedConnectionState>,
+        early: Box<EarlyInitialize>,
+    ) -> Self {
         let close_on_drop = state.closed.clone().drop_guard();
         let pending_responses = JoinSet::new();
         Self {
@@ -234,6 +239,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             state: state.clone(),
             discover_id: None,
             discover_abandoned: false,
+            early,
             questions: JoinSet::new(),
             pending_responses,
             send_deadline: None,
@@ -246,7 +252,10 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             return;
         };
         match &mut message.request {
-            ClientRequest::DiscoverRequest(_) => self.discover_id = Some(message.id.clone()),
+            ClientRequest::DiscoverRequest(_) => {
+                self.discover_id = Some(message.id.clone());
+                self.early.note_discovery();
+            }
             ClientRequest::InitializeRequest(request) => {
                 self.discover_abandoned = true;
                 if !self.state.offers_forms {
@@ -362,7 +371,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             });
             return;
         }
-        self.send_response(match request {
+        self.send_ourselves(match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             _ => {
                 let error = ErrorData::new(
@@ -375,7 +384,8 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
         });
     }
 
-    fn send_response(&mut self, response: ClientJsonRpcMessage) {
+    /// Sends a message that the SDK does not send.
+    fn send_ourselves(&mut self, response: ClientJsonRpcMessage) {
         let sent = self.inner.send(response);
         self.pending_responses.spawn(async move {
             // If the server is gone, it needs no response.
@@ -404,11 +414,9 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
 
     /// Whether this is the id of the `server/discover` request of the handshake.
     fn answers_discover(&self, id: Option<&RequestId>) -> bool {
-        let (Some(own), Some(id)) = (&self.discover_id, id) else {
-            return false;
-        };
-        // The SDK also accepts the number as a text.
-        own == id || matches!(id, NumberOrString::String(text) if **text == *own.to_string())
+        self.discover_id
+            .as_ref()
+            .is_some_and(|own| is_answer(own, id))
     }
 
     fn is_late_discover_response(&self, id: Option<&RequestId>) -> bool {
@@ -468,7 +476,14 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
         mut message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.prepare_outgoing(&mut message);
-        self.inner.send(message)
+        let is_sent = self.early.replaces(&message);
+        let sending = (!is_sent).then(|| self.inner.send(message));
+        async move {
+            match sending {
+                Some(sending) => sending.await,
+                None => Ok(()),
+            }
+        }
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
@@ -483,23 +498,32 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for TransportAdapter<T> {
                     .set("it sent requests and read no responses");
                 return None;
             }
+            if let Some(answer) = self.early.take_answer() {
+                return Some(answer);
+            }
             let awaits_discovery = self.discover_id.is_some()
                 && !self.discover_abandoned
                 && !self.state.is_sessionless.load(Ordering::Relaxed);
             let message = tokio::select! {
                 message = self.inner.receive() => message?,
                 Some(Ok(answer)) = self.questions.join_next() => {
-                    self.send_response(answer);
+                    self.send_ourselves(answer);
                     continue;
                 }
-                // It may never answer, and the SDK would wait for ten seconds.
-                () = self.state.discovery_refused.cancelled(), if awaits_discovery => {
-                    self.discover_abandoned = true;
-                    let reason = "it does not know server/discover".into();
-                    return Some(not_discovered(reason, self.discover_id.clone()));
-                }
+                step = self.early.next_step(), if awaits_discovery => match step {
+                    Step::Send(request) => {
+                        self.send_ourselves(*request);
+                        continue;
+                    }
+                    Step::GiveUp => {
+                        self.discover_abandoned = true;
+                        let reason = "it does not answer server/discover".into();
+                        return Some(not_discovered(reason, self.discover_id.clone()));
+                    }
+                },
             };
-            if let Some(message) = self.filter_incoming(message) {
+            let message = self.early.keep_answer(message);
+            if let Some(message) = message.and_then(|message| self.filter_incoming(message)) {
                 return Some(message);
             }
         }

@@ -78,4 +78,4 @@ if WAY in ("stubborn", "grandchildren"):
 if WAY == "grandchildren":
     for _ in range(3):
         subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM HUP; sleep 300; : {sys.argv[2]}"], start_new_session=True)
-UnusualServer([tool("pid")], CALLS).run()
+UnusualServer([tool("pid")], CALLS, modern="modern" in sys.argv).run()
