@@ -1,7 +1,10 @@
 //! The settings of `calls:` in the manifest: how `POST /calls` treats messages of models, and how
 //! names match.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
 
 /// Which other names match a tool, besides its own name and its aliases.
 #[derive(
@@ -19,6 +22,43 @@ pub enum NameMatching {
     Similar,
 }
 
+/// How many malformed messages in a row a model may write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum ParseAttempts {
+    /// For all models.
+    Same(u32),
+    /// For the models whose names match a pattern.
+    ByModel(BTreeMap<String, u32>),
+}
+
+impl ParseAttempts {
+    const DEFAULT: u32 = 3;
+
+    /// The number for this model: that of the longest matching pattern, else 3.
+    pub fn for_model(&self, model: &str) -> u32 {
+        match self {
+            Self::Same(attempts) => *attempts,
+            Self::ByModel(by_model) => {
+                let matching = by_model.iter();
+                let matching =
+                    matching.filter(|(pattern, _)| WildMatch::new(pattern).matches(model));
+                let longest = matching.max_by_key(|(pattern, _)| pattern.len());
+                longest.map_or(Self::DEFAULT, |(_, attempts)| *attempts)
+            }
+        }
+    }
+
+    /// The smallest number.
+    pub(crate) fn least(&self) -> u32 {
+        match self {
+            Self::Same(attempts) => *attempts,
+            Self::ByModel(by_model) => by_model.values().min().copied().unwrap_or(Self::DEFAULT),
+        }
+    }
+}
+
 /// `calls:` of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -30,9 +70,9 @@ pub struct CallSettings {
     #[schemars(extend("examples" = ["similar"]))]
     pub name_matching: NameMatching,
     /// Malformed messages in a row, within a run, until the answer tells the model to stop; at
-    /// least one.
+    /// least one. A map has a number for each pattern of model names.
     #[schemars(extend("examples" = [3]))]
-    pub max_parse_attempts: u32,
+    pub max_parse_attempts: ParseAttempts,
     /// Tool calls in a text dialect, within a run, between two reminders of the format. 0 means
     /// never.
     #[schemars(extend("examples" = [3]))]
@@ -45,8 +85,29 @@ impl Default for CallSettings {
         Self {
             parallel: 5,
             name_matching: NameMatching::default(),
-            max_parse_attempts: 3,
+            max_parse_attempts: ParseAttempts::Same(ParseAttempts::DEFAULT),
             format_reminder_every: 3,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn longest_pattern_decides_the_attempts_of_a_model() {
+        let attempts = |written, model| {
+            let read: ParseAttempts = serde_json::from_value(written).unwrap();
+            read.for_model(model)
+        };
+        let by_model = json!({"*": 4, "gpt-*": 2, "gpt-*-mini": 5});
+        for (model, expected) in [("gpt-6", 2), ("gpt-6-mini", 5), ("llama", 4), ("", 4)] {
+            assert_eq!(attempts(by_model.clone(), model), expected, "{model}");
+        }
+        assert_eq!(attempts(json!({"gpt-*": 2}), "llama"), 3);
+        assert_eq!(attempts(json!(7), "llama"), 7);
     }
 }

@@ -53,7 +53,7 @@ mod violation;
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
 pub use call_chain::CallChain;
-pub use call_settings::{CallSettings, NameMatching};
+pub use call_settings::{CallSettings, NameMatching, ParseAttempts};
 pub use caller::Caller;
 pub use caller_credentials::CallerCredentials;
 pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};

@@ -14,7 +14,7 @@ pub(super) fn check_calls(root: &Node, calls: &CallSettings, findings: &mut Find
         ),
         (
             "max_parse_attempts",
-            calls.max_parse_attempts == 0,
+            calls.max_parse_attempts.least() == 0,
             "the first attempt counts too: write 1 or more",
         ),
     ] {

@@ -491,6 +491,46 @@ async fn unreadable_calls_stop_the_model() {
 }
 
 #[tokio::test]
+async fn attempts_depend_on_the_model() {
+    let manifest = "calls: {max_parse_attempts: {gpt-*: 1, llama: 2}}\ntools: {}\n";
+    let runs = Arc::new(AtomicUsize::new(0));
+    let app = TestApp::with_manifest(manifest, [echo_tool(Effect::Read, &runs)]).await;
+    let stops = async |path: &str, body: Value| {
+        let (_, answer) = app.post(path, body).await;
+        let text = answer["messages"][0]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        text.contains("in a row. Call no more tools")
+    };
+    let message = chat_message(r#"{"text": "a "quoted" word"}"#);
+    let completion =
+        json!({"model": "gpt-6", "choices": [{"index": 0, "message": message.clone()}]});
+    assert!(
+        stops("/calls", completion.clone()).await,
+        "the message says the model"
+    );
+    assert!(
+        !stops("/calls?model=claude", completion).await,
+        "the query goes before"
+    );
+    assert!(
+        !stops(
+            "/calls?run_id=r",
+            json!({"model": "llama", "message": message})
+        )
+        .await
+    );
+    assert!(stops("/calls?run_id=r&model=llama", message.clone()).await);
+    for _ in 0..4 {
+        assert!(
+            !stops("/calls", message.clone()).await,
+            "without a run each counts alone"
+        );
+    }
+}
+
+#[tokio::test]
 async fn unreadable_text_with_secrets_is_not_quoted() {
     let schema =
         json!({"type": "object", "properties": {"pin": {"type": "string", "writeOnly": true}}});

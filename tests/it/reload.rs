@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use toolcrib::call::{CallSettings, NameMatching};
+use toolcrib::call::{CallSettings, NameMatching, ParseAttempts};
 use toolcrib::{Effect, Tool};
 
 use crate::support::{TestApp, first_text, request};
@@ -427,7 +427,7 @@ async fn message_settings_change_with_the_manifest() {
     let calls = |parallel, name_matching, max_parse_attempts, format_reminder_every| CallSettings {
         parallel,
         name_matching,
-        max_parse_attempts,
+        max_parse_attempts: ParseAttempts::Same(max_parse_attempts),
         format_reminder_every,
     };
     assert_eq!(
@@ -449,7 +449,7 @@ async fn message_settings_change_with_the_manifest() {
             "calls.parallel: at least one call must be able to run",
         ),
         (
-            "max_parse_attempts: 0",
+            "max_parse_attempts: {gpt-*: 0}",
             "calls.max_parse_attempts: the first attempt counts too",
         ),
         (

@@ -41,6 +41,8 @@ pub(in crate::http) struct CallsQuery {
     /// Shortens each call's deadline, e.g. `5s`.
     #[param(value_type = Option<documented::Duration>)]
     timeout: Option<String>,
+    /// The model that wrote the message, if the message does not say it.
+    model: Option<String>,
     /// How many calls run at once, at most 64. Default: the manifest's setting.
     #[param(value_type = Option<u64>, minimum = 1, maximum = 64)]
     parallel: Option<String>,
@@ -72,6 +74,8 @@ pub(super) struct CallsRequest {
     /// The denied names of the query and of the envelope together.
     pub(super) deny: DenyList,
     pub(super) parallel: Option<usize>,
+    /// The model that wrote the message; empty if that is unknown.
+    pub(super) model: String,
     /// Whether the results are held until waiting calls have ended.
     pub(super) holds: bool,
     /// Ids of calls whose results are requested. Then there is no message.
@@ -86,8 +90,9 @@ const MAX_DENIED: usize = 100;
 const MAX_DENIED_BYTES: usize = 128;
 
 /// The fields of an envelope beside the message.
-const ENVELOPE_OPTIONS: [&str; 9] = [
-    "dialect", "run_id", "deny", "context", "cache", "timeout", "parallel", "page", "waiting",
+const ENVELOPE_OPTIONS: [&str; 10] = [
+    "dialect", "run_id", "deny", "context", "cache", "timeout", "model", "parallel", "page",
+    "waiting",
 ];
 
 impl CallsRequest {
@@ -104,6 +109,7 @@ impl CallsRequest {
             deny,
             cache,
             timeout,
+            model,
             parallel,
             waiting,
         } = query;
@@ -112,6 +118,7 @@ impl CallsRequest {
             ("run_id", run_id),
             ("cache", cache),
             ("timeout", timeout),
+            ("model", model),
             ("waiting", waiting),
         ] {
             if let Some(text) = text {
@@ -155,6 +162,13 @@ impl CallsRequest {
                 return Err(ApiError::Malformed(detail.into()));
             }
             message => request.message = message,
+        }
+        if request.model.is_empty() {
+            let fields = ["model", "modelVersion"];
+            let mut models = fields
+                .iter()
+                .filter_map(|field| request.message[field].as_str());
+            request.model = models.next().unwrap_or_default().to_owned();
         }
         Ok(request)
     }
@@ -246,6 +260,10 @@ impl CallsRequest {
                 self.read_call_option(field, value)?;
                 self.options.timeout = before.into_iter().chain(self.options.timeout).min();
             }
+            "model" => match value {
+                Value::String(model) => self.model = model,
+                _ => return invalid("model is the name of the model, a text"),
+            },
             "waiting" if value == "hold" => self.holds = true,
             "waiting" => return invalid("waiting: the only value is `hold`"),
             "run_id" | "context" | "cache" | "page" => self.read_call_option(field, value)?,

@@ -197,7 +197,8 @@ impl Turn {
             return;
         }
         let times = runs.count_malformed(&self.caller.name, request.options.run_id.as_deref());
-        if times >= self.catalog.call_settings().max_parse_attempts {
+        let attempts = &self.catalog.call_settings().max_parse_attempts;
+        if times >= attempts.for_model(&request.model) {
             for call in calls {
                 if let CallOutcome::Failed {
                     problem,
