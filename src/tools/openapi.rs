@@ -18,7 +18,8 @@ use url::Url;
 
 use super::BuildContext;
 use super::http::address_policy::AddressPolicy;
-use super::http::client::{host_and_port, request_error};
+use super::http::client::host_and_port;
+use super::http::received::read_whole_text;
 use super::http::{self, AuthConfig, Config, HttpClients};
 use super::literal::{escape_for_template, remove_caller_references};
 use super::process_env::ProcessEnv;
@@ -159,7 +160,7 @@ impl Api {
         let mut request = reqwest::Request::new(reqwest::Method::GET, url.clone());
         known.add_conditions(request.headers_mut());
         let host = host_and_port(url);
-        let mut response = client
+        let response = client
             .send(request)
             .await
             .map_err(|error| error.to_string())?;
@@ -183,17 +184,11 @@ impl Api {
             ));
         }
         let validators = Validators::from_headers(response.headers());
-        let mut bytes = Vec::new();
-        let broken = |error| request_error(&host, error).to_string();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > MAX_DOCUMENT_BYTES {
-                return Err(format!(
-                    "the document is larger than {}",
-                    ByteSize(MAX_DOCUMENT_BYTES as u64)
-                ));
-            }
-        }
+        let bytes = read_whole_text(response, MAX_DOCUMENT_BYTES).await;
+        let bytes = bytes.map_err(|error| error.to_string())?.ok_or_else(|| {
+            let most = ByteSize(MAX_DOCUMENT_BYTES as u64);
+            format!("the document is larger than {most}")
+        })?;
         let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8")?;
         Ok(Reading::Document(text, validators))
     }

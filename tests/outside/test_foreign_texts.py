@@ -85,6 +85,32 @@ def test_compressed_answers_are_read(start, upstream, coding, pack):
     assert "no such user" in text_of(error_result(bad))
 
 
+def test_documents_tokens_and_models_are_decoded_too(start, upstream):
+    """What the service itself asks for, from servers that compress everything, or write UTF-16."""
+
+    def packed(value, charset="utf-8"):
+        return answer_with(gzip.compress(json.dumps(value, ensure_ascii=False).encode(charset)), "application/json", content_encoding="gzip")
+
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "/"}],
+                "paths": {"/echo": {"get": {"operationId": "look", "summary": "Schaut nach Größen."}}}}
+    said = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Größe 5"}}]}
+    upstream.script("/api.json", packed(document, "utf-16"))
+    upstream.script("/token", packed({"access_token": "issued-token-0123456789", "token_type": "Bearer"}))
+    upstream.script("/v1/chat/completions", packed(said))
+    upstream.script("/busy", answer_with("überlastet".encode("latin-1"), "text/plain; charset=latin1", 503))
+    auth = {"oauth": {"token_url": upstream.base + "/token", "client_id": "crib", "client_secret": "${env:CLIENT_SECRET}"}}
+    agent = {"kind": "agent", "description": "Answers at once.", "effect": "read", "model": {"base_url": upstream.base + "/v1", "name": "m"}}
+    crib = start({"openapi": {"shop": {"document": upstream.base + "/api.json", "allow_private": True}},
+                  "tools": {"api": web(upstream.base + "/echo", effect="read", auth=auth), "busy": web(upstream.base + "/busy", effect="read"),
+                            "agent": agent}}, env={"CLIENT_SECRET": "client-secret-0123456789"}).ready()
+    assert crib.get("/tools/look").json["description"] == "Schaut nach Größen."
+    ok(crib.invoke("api"))
+    assert upstream.requests[-1][2]["authorization"] == "Bearer issued-token-0123456789", upstream.requests[-1]
+    assert text_of(ok(crib.invoke("agent", {"task": "x"}))) == "Größe 5"
+    row = crib.row(crib.invoke("busy").json["invocation_id"])
+    assert "überlastet" in json.dumps(row["attempt_errors"], ensure_ascii=False), row
+
+
 def test_unreadable_compression_is_refused_in_words(start, upstream):
     good, bad, large = fetch(start, upstream, answer_with(b"\x0b\x02\x80", "application/json", **{"content-encoding": "br"}),
                              answer_with(b"\x0b\x02\x80", "text/plain", 400, **{"content-encoding": "br"}),

@@ -22,6 +22,7 @@ use crate::call::{JsonObject, ToolError, TraceContext, UpstreamCause, UpstreamRe
 use crate::runtime::backoff::Backoff;
 use crate::tools::http::address_policy::AddressPolicy;
 use crate::tools::http::client::{HttpClient, host_and_port, request_error};
+use crate::tools::http::received::read_whole_text;
 use crate::tools::http::response::parse_retry_after;
 use crate::tools::http::trace;
 use crate::tools::{ConfigFault, HttpClients};
@@ -257,8 +258,7 @@ impl Endpoint {
     }
 
     async fn read_json_answer(&self, response: Response) -> Result<Completion, ToolError> {
-        let bytes = self
-            .read_body(response, MAX_ANSWER_BYTES)
+        let bytes = read_whole_text(response, MAX_ANSWER_BYTES)
             .await?
             .ok_or_else(|| self.too_long_error())?;
         let body: Value = serde_json::from_slice(&bytes)
@@ -346,31 +346,10 @@ impl Endpoint {
             .map_err(|problem| self.bad_output(format!("streamed an answer that {problem}")))
     }
 
-    /// The body, up to `max_bytes` bytes; `None` if it is longer.
-    async fn read_body(
-        &self,
-        mut response: Response,
-        max_bytes: usize,
-    ) -> Result<Option<Vec<u8>>, ToolError> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| request_error(&self.host, error))?
-        {
-            if bytes.len() + chunk.len() > max_bytes {
-                return Ok(None);
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(Some(bytes))
-    }
-
     /// The failure for a status other than 200. The server's own text is for people.
     async fn status_error(&self, status: u16, response: Response) -> ToolError {
         let wait = parse_retry_after(&response);
-        let body = self
-            .read_body(response, MAX_ERROR_BODY_BYTES)
+        let body = read_whole_text(response, MAX_ERROR_BODY_BYTES)
             .await
             .ok()
             .flatten()

@@ -25,7 +25,7 @@ mod header_value;
 mod json_template;
 mod own_ports;
 mod path_value;
-mod received;
+pub(crate) mod received;
 mod request;
 pub(crate) mod response;
 mod runner;

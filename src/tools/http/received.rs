@@ -103,7 +103,7 @@ impl CappedBody {
         content_type: Option<&str>,
         host: &str,
         cap: usize,
-        context: &ToolContext,
+        mut warn: impl FnMut(String),
     ) -> Self {
         let (encoding, mark) = match Encoding::for_bom(&self.bytes) {
             Some((encoding, mark)) => (encoding, mark),
@@ -114,7 +114,7 @@ impl CappedBody {
                     Some(encoding) => (encoding, 0),
                     None => {
                         let label: String = label.chars().take(40).collect();
-                        context.warn(format!(
+                        warn(format!(
                             "the answer of `{host}` is in the charset {label}, which is not known; it was read as UTF-8"
                         ));
                         (UTF_8, 0)
@@ -133,7 +133,7 @@ impl CappedBody {
         };
         if has_errors {
             let name = encoding.name();
-            context.warn(format!(
+            warn(format!(
                 "the answer of `{host}` is not {name}: invalid bytes are shown as \u{fffd}"
             ));
         }
@@ -173,13 +173,13 @@ impl CappedBody {
         content_type: Option<&str>,
         host: &str,
         cap: usize,
-        context: &ToolContext,
+        warn: impl FnMut(String),
     ) -> Vec<u8> {
         let is_utf8 = std::str::from_utf8(&self.bytes).is_ok() && !self.bytes.contains(&0);
         match is_utf8 || Encoding::for_bom(&self.bytes).is_none() && charset(content_type).is_none()
         {
             true => self.bytes,
-            false => self.into_utf8(content_type, host, cap, context).bytes,
+            false => self.into_utf8(content_type, host, cap, warn).bytes,
         }
     }
 
@@ -200,6 +200,20 @@ impl CappedBody {
             None => String::from_utf8_lossy(&self.bytes).into_owned(),
         }
     }
+}
+
+/// Reads a body of at most `cap` bytes as text in UTF-8, for a parser. `None` if it is longer.
+///
+/// # Errors
+/// The response ended early, or cannot be decompressed.
+pub(crate) async fn read_whole_text(
+    response: Response,
+    cap: usize,
+) -> Result<Option<Vec<u8>>, ToolError> {
+    let (content_type, host) = (content_type(&response), host_and_port(response.url()));
+    let body = CappedBody::read(response, cap).await?;
+    let body = Some(body).filter(|body| body.excess.is_none());
+    Ok(body.map(|body| body.into_json_text(content_type.as_deref(), &host, cap, |_| {})))
 }
 
 /// The coding of the body. Some servers name a charset instead, or that there is no coding.

@@ -163,7 +163,9 @@ impl ResponseReader {
         };
         match kind {
             BodyKind::Text => {
-                let body = body.into_utf8(content_type.as_deref(), &host, self.cap, context);
+                let body = body.into_utf8(content_type.as_deref(), &host, self.cap, |text| {
+                    context.warn(text);
+                });
                 let text = ToolResult::text(body.text(context));
                 if body.excess.is_none() {
                     return Ok(text);
@@ -177,7 +179,8 @@ impl ResponseReader {
             }
             BodyKind::Media(mime_type) => Ok(file(&mime_type, body.bytes)),
             BodyKind::Json => {
-                let text = body.into_json_text(content_type.as_deref(), &host, self.cap, context);
+                let warn = |text| context.warn(text);
+                let text = body.into_json_text(content_type.as_deref(), &host, self.cap, warn);
                 let value = parse_json(&text, context).map_err(|error| {
                     ToolError::BadOutput(format!(
                         "`{host}` answered JSON that does not parse: {error}"
@@ -365,13 +368,15 @@ pub(crate) async fn check_status(
 /// inside of the server.
 async fn body_for_operators(response: Response, context: Option<&ToolContext>) -> Option<String> {
     let context = context?;
-    let kind = BodyKind::from_content_type(content_type(&response).as_deref());
+    let content_type = content_type(&response);
+    let kind = BodyKind::from_content_type(content_type.as_deref());
     if matches!(kind, BodyKind::Media(_) | BodyKind::Other(_)) {
         return None;
     }
     let body = CappedBody::read(response, MAX_OPERATOR_BODY_BYTES);
     // A retry must not wait for a server that sends its answer slowly.
     let body = timeout(OPERATOR_BODY_WAIT, body).await.ok()?.ok()?;
+    let body = body.into_utf8(content_type.as_deref(), "", MAX_OPERATOR_BODY_BYTES, |_| {});
     let text = body.text(context);
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
@@ -388,7 +393,14 @@ async fn client_error(response: Response, host: &str, context: Option<&ToolConte
         (BodyKind::Json | BodyKind::Text | BodyKind::Unknown, Some(context)) => {
             match CappedBody::read(response, MAX_ERROR_BODY_BYTES).await {
                 Ok(body) => body
-                    .into_utf8(content_type.as_deref(), host, MAX_ERROR_BODY_BYTES, context)
+                    .into_utf8(
+                        content_type.as_deref(),
+                        host,
+                        MAX_ERROR_BODY_BYTES,
+                        |text| {
+                            context.warn(text);
+                        },
+                    )
                     .text(context),
                 Err(error) => error.to_string(),
             }

@@ -9,8 +9,9 @@ use reqwest::{Method, Request, Response, StatusCode};
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
-use super::super::client::{HttpClient, host_and_port, request_error};
+use super::super::client::{HttpClient, host_and_port};
 use super::super::header_value::{encode_credentials, parse_header_value};
+use super::super::received::read_whole_text;
 use super::super::response::parse_retry_after;
 use super::config::{ClientAuth, OauthConfig};
 use crate::call::{JsonObject, ToolError};
@@ -125,25 +126,16 @@ impl TokenEndpoint {
 
     async fn read_response(
         &self,
-        mut response: Response,
+        response: Response,
         is_refresh: bool,
     ) -> Result<Grant, ToolError> {
         let host = host_and_port(&self.url);
         let (status, retry_after) = (response.status(), parse_retry_after(&response));
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| request_error(&host, error))?
-        {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > MAX_ANSWER_BYTES {
-                let cap = ByteSize(MAX_ANSWER_BYTES as u64);
-                return Err(ToolError::upstream_permanent(format!(
-                    "`{host}` answered more than {cap}"
-                )));
-            }
-        }
+        let bytes = read_whole_text(response, MAX_ANSWER_BYTES).await?;
+        let bytes = bytes.ok_or_else(|| {
+            let cap = ByteSize(MAX_ANSWER_BYTES as u64);
+            ToolError::upstream_permanent(format!("`{host}` answered more than {cap}"))
+        })?;
         let answer: Option<JsonObject> = serde_json::from_slice(&bytes).ok();
         // Some servers answer errors with status 200.
         match answer {
