@@ -21,6 +21,8 @@ pub(crate) const NO_CA_CERTIFICATES: &str = "this system has no CA certificates,
      ca-certificates, or name a file of them in SSL_CERT_FILE";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most header fields of a response over HTTP/1.
+const MAX_FIELDS: usize = 256;
 
 /// An HTTP client that connects only to addresses that its policy permits.
 #[derive(Debug, Clone)]
@@ -142,6 +144,7 @@ fn client_builder(policy: AddressPolicy) -> ClientBuilder {
         // The layers of the tool decide on retries: they know the tool's effect.
         .retry(retry::never())
         .connect_timeout(CONNECT_TIMEOUT)
+        .http1_max_headers(MAX_FIELDS)
 }
 
 /// Host and port of a URL. Error messages show no other part of it.
@@ -171,7 +174,13 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     let cause = chain().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
     let is_not_delivered = error.is_connect() || error.is_dns();
+    let is_too_large = |cause: &hyper::Error| cause.is_parse_too_large();
     let failure = ToolError::upstream(match &error {
+        _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_too_large)) => {
+            format!(
+                "`{host}`: the response has more than {MAX_FIELDS} header fields, or too long ones"
+            )
+        }
         error if error.is_connect() && error.is_timeout() => {
             format!("`{host}`: no connection within {seconds} seconds")
         }

@@ -858,6 +858,18 @@ async fn broken_connections_are_retryable() {
 }
 
 #[tokio::test]
+async fn number_of_header_fields_is_bounded_in_words() {
+    let reply = |fields: usize| {
+        let fields: Vec<String> = (0..fields).map(|at| format!("x-{at}: 1")).collect();
+        ok_reply(&fields.join("\r\n"), "fine")
+    };
+    let result = call_with_reply(reply(250), json!({})).await.unwrap();
+    assert_eq!(result.as_text(), "fine");
+    let (_, _, message) = expect_upstream_error(call_with_reply(reply(300), json!({})).await);
+    assert!(message.contains("more than 256 header fields"), "{message}");
+}
+
+#[tokio::test]
 async fn client_never_resends_requests() {
     let mut server = start_server(Reply::Bytes(Vec::new())).await;
     let tool = build_tool(&server, json!({"method": "POST"}), json!({}), Effect::Write);
