@@ -12,9 +12,9 @@ use toolcrib_dialect::UnreadableArguments;
 use super::capture::Digest;
 use super::error_kind::ErrorKind;
 use super::error_messages::{
-    credential_missing_message, denied_message, format_duration, invalid_context_message,
-    limit_reached_detail, limit_reached_message, note_suffix, overloaded_message,
-    too_many_waiting_message, unrecorded_message, violations_message, waiting_message,
+    UNRECORDED_MESSAGE, credential_missing_message, denied_message, format_duration,
+    invalid_context_message, limit_reached_detail, limit_reached_message, note_suffix,
+    overloaded_message, too_many_waiting_message, violations_message, waiting_message,
 };
 use super::invocation_id::InvocationId;
 use super::meta::LimitUsage;
@@ -432,7 +432,8 @@ impl CallError {
         }
     }
 
-    /// The message for a model, in one or two sentences.
+    /// The message for a model, in one or two sentences. Addresses and advice for operators are in the
+    /// details only.
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
@@ -489,10 +490,11 @@ impl CallError {
             Self::TooManyWaiting { .. } => {
                 format!("The tool did not run: {self}. Continue without it, and try again when a person has decided.")
             }
-            Self::LedgerUnavailable { started: true, .. } => unrecorded_message(self),
-            Self::Draining | Self::LedgerUnavailable { .. } => {
-                format!("The tool did not run: {self}. Try again in a moment.")
+            Self::LedgerUnavailable { started: true, .. } => UNRECORDED_MESSAGE.into(),
+            Self::LedgerUnavailable { .. } => {
+                "The tool did not run: the service cannot record calls now. Try again in a moment.".into()
             }
+            Self::Draining => format!("The tool did not run: {self}. Try again in a moment."),
             Self::DeadlineExceeded { started: false, .. } => format!("The tool did not run: {self}."),
             Self::DeadlineExceeded { .. } | Self::AttemptTimedOut { .. } => {
                 format!("There is no result: {self}.{MAY_HAVE_EFFECT}")
@@ -500,9 +502,11 @@ impl CallError {
             Self::Cancelled { started: false } => "The call was cancelled and the tool did not run.".into(),
             Self::Cancelled { started: true } => "The call was cancelled before it ended.".into(),
             Self::ToolUnavailable { started: false, .. } => {
-                format!("The tool did not run: {self}. Try again later, or continue without it.")
+                "The tool is unavailable and did not run. Try again later, or continue without it.".into()
             }
-            Self::ToolUnavailable { .. } | Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
+            Self::ToolUnavailable { .. } => "The tool failed: it became unavailable.".into(),
+            Self::UpstreamFailed { cause: Some(cause), .. } => format!("The tool failed: {}.", cause.for_model()),
+            Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
                 format!("The tool failed: {self}.")
             }
             Self::Internal => "The tool could not be run because of a fault in the service.".into(),

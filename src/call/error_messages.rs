@@ -1,6 +1,5 @@
 //! Builds parts of the messages of failures.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use super::invocation_id::InvocationId;
@@ -8,6 +7,9 @@ use super::limit::LimitOwner;
 use super::meta::LimitUsage;
 use super::units::Count;
 use super::violation::{Violation, first_violation_message};
+
+pub(super) const UNRECORDED_MESSAGE: &str = "There is no answer to show: the tool ran, but the service could not record \
+     its end. Do not call the tool again; look for the result later.";
 
 pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
     match per_caller {
@@ -104,12 +106,6 @@ pub(super) fn note_suffix(note: Option<&str>) -> String {
 
 pub(super) fn invalid_context_message(what: &str) -> String {
     format!("The tool did not run: the program that calls it must send a valid context. {what}")
-}
-
-pub(super) fn unrecorded_message(error: &dyn Display) -> String {
-    format!(
-        "There is no answer to show: {error}. Do not call the tool again; look for the result later."
-    )
 }
 
 pub(super) fn format_duration(duration: Duration) -> String {

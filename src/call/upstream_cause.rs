@@ -36,7 +36,15 @@ pub enum UpstreamReason {
 
 impl UpstreamCause {
     pub(super) fn summary(&self) -> String {
-        let host = self.host.as_deref().unwrap_or("the tool's backend");
+        self.describe(self.host.as_deref().unwrap_or("the tool's backend"))
+    }
+
+    /// The same for a model, which does not get the address.
+    pub(super) fn for_model(&self) -> String {
+        self.describe("its server")
+    }
+
+    fn describe(&self, host: &str) -> String {
         match self.reason {
             UpstreamReason::AddressDenied => format!("the address of {host} is not allowed"),
             UpstreamReason::NameUnknown => format!("the name of {host} does not resolve"),

@@ -88,7 +88,17 @@ async fn backend_is_named_unless_an_argument_selects_it() {
          request: {{url: \"http://{{{{ host }}}}:{port}/x\", allow_hosts: [\"127.0.0.1\", \"127.0.0.2\"], allow_private: true}}}}\n"
     );
     let app = TestApp::with_manifest(&manifest, []).await;
-    app.invoke("fixed", json!({})).await;
+    let (_, problem) = app.invoke("fixed", json!({})).await;
+    let (for_model, for_operators) = (
+        problem["content"].to_string(),
+        problem["detail"].to_string(),
+    );
+    assert!(
+        for_model.contains("The tool failed: its server refused the connection.")
+            && !for_model.contains("127.0.0.1")
+            && for_operators.contains("127.0.0.1"),
+        "{problem}"
+    );
     assert_eq!(
         newest_detail(&app).await,
         format!("127.0.0.1:{port} refused the connection")
