@@ -511,6 +511,11 @@ fn unknown_kind_message(value: &Value) -> String {
         "rest" | "api" | "url" => Some(Kind::Http),
         _ => None,
     };
+    if matches!(&*word, "mysql" | "mariadb" | "mssql" | "oracle") {
+        return format!(
+            "unknown kind {word}: `kind: sql` takes SQLite and PostgreSQL; for other databases, use an MCP server"
+        );
+    }
     if let Some(kind) = of_other_word {
         return format!("unknown kind {word}: write `kind: {}`", kind.as_str());
     }
