@@ -53,7 +53,11 @@ impl ActiveListing {
             .chain(tool_warnings)
             .collect();
         // The definition of a quarantined tool is not shown, so it is not examined either.
-        let findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
+        let mut findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
+        // Servers and documents belong to other parties: only they can change the texts.
+        if declared.settings.may_lose_tools() {
+            findings = findings.into_hints();
+        }
         let (declared, files) = (declared.clone(), files.clone());
         Ok(Self {
             declared,

@@ -52,6 +52,18 @@ pub struct ListedFindings {
     pub warnings: usize,
 }
 
+impl ListedFindings {
+    /// The same findings as hints.
+    #[must_use]
+    pub fn into_hints(mut self) -> Self {
+        self.warnings = 0;
+        for finding in &mut self.shown {
+            finding.is_hint = true;
+        }
+        self
+    }
+}
+
 /// Finds names, descriptions and parameters that mislead a model, or that a provider refuses.
 pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFindings {
     let mut bytes_left = MAX_SOURCE_BYTES;
