@@ -42,6 +42,7 @@ pub struct AppBuilder {
     deny: Vec<String>,
     demo: bool,
     manifest_only: bool,
+    only_tool: Option<String>,
     clock: Option<Clock>,
     call_log: Option<CallLog>,
     banner_output: Option<HumanOutput>,
@@ -166,6 +167,13 @@ impl AppBuilder {
         self
     }
 
+    /// Starts only the sources that the tool of this name needs.
+    #[must_use]
+    pub(crate) fn only_tool(mut self, name: &str) -> Self {
+        self.only_tool = Some(name.to_owned());
+        self
+    }
+
     /// Replaces the clock, for tests of windows and expiry.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -208,6 +216,7 @@ impl AppBuilder {
             deny,
             demo,
             manifest_only,
+            only_tool,
             clock,
             call_log,
             banner_output,
@@ -239,7 +248,10 @@ impl AppBuilder {
             has_ledger_override: ledger.is_some(),
         };
         let ManifestReading { outcome, files } = config.read_manifest();
-        let manifest = outcome.map_err(Error::Manifest)?;
+        let mut manifest = outcome.map_err(Error::Manifest)?;
+        if let Some(name) = only_tool {
+            manifest.keep_sources_for(&name);
+        }
         let mut settings = manifest.server.clone();
         settings.allow_open |= allow_open;
         let mut ledger_settings = match ledger {

@@ -6,12 +6,13 @@ use super::source::DeclaredSource;
 use super::tool_lists::ListEntry;
 use crate::access::approval_notices::ApprovalNotices;
 use crate::access::callers::CallerSettings;
-use crate::call::{CallSettings, Capture, DigestKey};
+use crate::call::{CallSettings, Capture, DigestKey, NameMatching};
 use crate::ledger;
 use crate::manifest::ServerSettings;
 use crate::manifest::pins::Pins;
 use crate::middleware::cache::RedisAddress;
 use crate::telemetry;
+use crate::text::names::{normalize_name, strip_known_prefix};
 use crate::tools::Tool;
 
 /// A manifest as read.
@@ -55,6 +56,31 @@ pub struct Manifest {
     pub secrets: Vec<String>,
     /// Findings that do not prevent the use of the manifest.
     pub warnings: Vec<Finding>,
+}
+
+impl Manifest {
+    /// Leaves out the sources that the tool of this name does not need, for a process that calls only
+    /// this tool.
+    pub(crate) fn keep_sources_for(&mut self, name: &str) {
+        let spellings = std::iter::once(name).chain(strip_known_prefix(name));
+        let spellings: Vec<String> = spellings.map(normalize_name).collect();
+        let is_wanted = |known: &str| spellings.contains(&normalize_name(known));
+        let mut own = self.tools.iter();
+        let own = own.find(|tool| tool.definition.names().any(is_wanted));
+        if own.is_some_and(|tool| tool.runner.calls_tools())
+            || self.calls.name_matching == NameMatching::Similar
+        {
+            return;
+        }
+        let is_own = own.is_some();
+        self.sources.retain(|source| {
+            let prefix = normalize_name(&source.rules.prefix);
+            let mut aliases = source.rules.tools.values().flat_map(|tool| &tool.aliases);
+            let may_have = spellings.iter().any(|name| name.starts_with(&prefix))
+                || aliases.any(|alias| is_wanted(alias.as_str()));
+            !is_own && may_have
+        });
+    }
 }
 
 /// The default listen address.

@@ -94,6 +94,15 @@ def test_call_prints_error_results(folder):
     assert "sorry" in done.stdout + done.stderr and done.returncode in (0, 1), done
 
 
+def test_call_starts_only_what_the_tool_needs(tmp_path):
+    servers = {name: {"command": ["/bin/sh", "-c", f"echo x >> {tmp_path / name}; exit 1"]} for name in ("one", "two")}
+    (tmp_path / "toolcrib.yaml").write_text(json.dumps({"tools": {"calculator": {"kind": "native"}}, "mcp_servers": servers}))
+    done = cli("call", "functions.Calculator", EXPR, cwd=tmp_path)
+    assert done.returncode == 0 and "source" not in done.stderr and not (tmp_path / "one").exists(), done
+    done = cli("call", "two_x", cwd=tmp_path)
+    assert done.returncode == 1 and (tmp_path / "two").exists() and not (tmp_path / "one").exists(), done
+
+
 def test_call_counts_against_limits(folder):
     """Calls in process use the manifest's ledger: a limit counts over processes."""
     codes = [cli("call", "count", cwd=folder).returncode for _ in range(3)]

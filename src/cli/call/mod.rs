@@ -69,6 +69,9 @@ pub(super) async fn run(args: CallArgs, environment: &Environment) -> Result<(),
                 log_demo();
             }
             let mut builder = args.manifest.app_builder(environment)?;
+            if let CallRequest::Tool { name, .. } = &request {
+                builder = builder.only_tool(name);
+            }
             if let Some(ledger) = args.ledger {
                 builder = builder.ledger(ledger);
             }
