@@ -440,6 +440,16 @@ mod tests {
     }
 
     #[test]
+    fn pattern_may_be_of_operation_ids() {
+        let manifest = "openapi:\n  a: {document: \"https://x.example/a.yaml\", tools: {\"issues/*\": {timeout: 7s}}}\n";
+        let rules = load_text(manifest).unwrap().sources.remove(0).rules;
+        for (name, seconds) in [("issues_list", 7), ("pulls_list", 30)] {
+            let policy = rules.policy_for(name, Kind::Http, None);
+            assert_eq!(policy.timeout.as_secs(), seconds, "{name}");
+        }
+    }
+
+    #[test]
     fn derived_reads_get_the_default_cache() {
         let manifest = "defaults: {cache: {ttl: 1m}}\nopenapi:\n  a: {document: \"https://x.example/a.yaml\"}\n";
         let rules = load_text(manifest).unwrap().sources.remove(0).rules;

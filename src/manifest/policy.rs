@@ -38,10 +38,11 @@ pub(super) struct PolicyPattern {
 }
 
 impl PolicyPattern {
-    pub(super) fn new(text: &str, entry: PolicyEntry) -> Self {
+    /// `names` is the pattern of names, which may differ from the written text.
+    pub(super) fn new(text: &str, names: &str, entry: PolicyEntry) -> Self {
         Self {
             text: text.to_owned(),
-            names: WildMatch::new(text),
+            names: WildMatch::new(names),
             entry,
         }
     }

@@ -127,10 +127,12 @@ impl ToolReader<'_> {
                 entry,
                 &join_path(&entry_path, std::slice::from_ref(&key.text)),
             );
-            rules
-                .policies
-                .patterns
-                .push(PolicyPattern::new(&key.text, policy));
+            let names = match kind {
+                Kind::Http => openapi::name_pattern(&key.text),
+                _ => key.text.clone(),
+            };
+            let pattern = PolicyPattern::new(&key.text, &names, policy);
+            rules.policies.patterns.push(pattern);
         }
         let mut tools = Vec::new();
         for (key, entry) in names {

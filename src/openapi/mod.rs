@@ -32,7 +32,7 @@ use url::Url;
 
 pub use document::Document;
 pub use import::import;
-pub use names::tool_name;
+pub use names::{name_pattern, tool_name};
 pub use operation::Operation;
 pub use select::Selector;
 pub use sentences::append_sentence;

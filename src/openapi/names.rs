@@ -19,6 +19,14 @@ pub fn tool_name(id: &str) -> String {
     name_operation(Some(id), "", "")
 }
 
+/// The pattern of tools' names for a pattern of operationIds. The wildcards stay.
+pub fn name_pattern(pattern: &str) -> String {
+    pattern.replace(
+        |c: char| !(c.is_ascii_alphanumeric() || "-_*?".contains(c)),
+        "_",
+    )
+}
+
 /// The name with a number, if it is taken. It still has at most 64 characters.
 pub(super) fn make_distinct(name: String, taken: &mut HashSet<String>) -> String {
     let mut free = name.clone();
