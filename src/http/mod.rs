@@ -59,6 +59,7 @@ mod wire;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -114,8 +115,12 @@ pub fn router(
         .merge(console::routes())
         .merge(approval_page::routes())
         .merge(toolbox::routes(settings))
-        .fallback(|| async {
-            ApiError::NotFound("there is no such route; /docs lists the routes".into())
+        .fallback(|uri: Uri| async move {
+            let advice = match uri.path().strip_suffix('/') {
+                Some(_) => "write the path without the `/` at its end",
+                None => "/docs lists the routes",
+            };
+            ApiError::NotFound(format!("there is no such route; {advice}"))
         })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .with_state(AppState::new(live, settings, shutdown))

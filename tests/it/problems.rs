@@ -45,6 +45,22 @@ async fn problems_have_their_shape() {
 }
 
 #[tokio::test]
+async fn path_with_a_slash_at_its_end_gets_advice() {
+    let app = TestApp::new([strict_tool()]).await;
+    for (path, advice) in [
+        ("/tools/", "without the `/` at its end"),
+        ("/tool", "/docs"),
+    ] {
+        let (status, problem) = app.get(path).await;
+        assert_eq!(status, 404);
+        assert!(
+            problem["detail"].as_str().unwrap().contains(advice),
+            "{problem}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn unreadable_requests_are_refused_with_advice() {
     let app = TestApp::new([strict_tool()]).await;
     let send = async |content_type: &str, body: String| {
