@@ -31,7 +31,7 @@ export function QuestionForm({ call, question, answered }: { call: string; quest
   return (
     <form class="note note-warn question" noValidate aria-label={`Question of ${question.tool}`} onSubmit={(event) => { event.preventDefault(); void answer("accept"); }}>
       <p class="wrap"><strong>{question.tool} asks:</strong> {question.message}</p>
-      {Object.keys((question.schema.properties ?? {}) as Obj).length > 0 && <Fields schema={question.schema} root={question.schema} value={values} change={setValues} faults={faults} />}
+      {Object.keys((question.schema.properties ?? {}) as Obj).length > 0 && <Fields schema={question.schema} root={question.schema} value={values} change={(next) => { setFaults(new Map()); setValues(next); }} faults={faults} />}
       <div class="actions">
         <button type="submit" class="primary" disabled={busy}>Answer</button>
         <button type="button" disabled={busy} onClick={() => void answer("decline")}>Decline</button>

@@ -1,7 +1,7 @@
 // The inbox of calls that wait for a person.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, post, withQuery } from "../api";
+import { ApiError, post, withQuery } from "../api";
 import { moment, span } from "../format";
 import { touch } from "../live";
 import { useData, useNow } from "../query";
@@ -34,13 +34,10 @@ function Card({ approval }: { approval: Approval }) {
   const [note, setNote] = useState("");
   const [edited, setEdited] = useState<Obj | null>(null);
   const [faults, setFaults] = useState<Map<string, string>>(new Map());
-  const [last, setLast] = useState<Approval | null | undefined>(undefined);
   const tool = useData<ToolDetail>(edited ? `/tools/${encodeURIComponent(approval.tool)}` : null);
   const waits = approval.state === "waiting";
-  useEffect(() => {
-    if (!waits) return;
-    get<Page>(withQuery("/approvals", { state: "approved", tool: approval.tool, limit: 1 })).then((page) => setLast(page.approvals[0] ?? null), () => setLast(null));
-  }, [approval.tool, waits]);
+  const approved = useData<Page>(waits ? withQuery("/approvals", { state: "approved", tool: approval.tool, limit: 1 }) : null, ["approvals"]);
+  const last = approved.data && (approved.data.approvals[0] ?? null);
   const decide = async (what: "approve" | "deny") => {
     try {
       await post(`/invocations/${approval.invocation_id}/${what}`, { ...(note.trim() ? { note: note.trim() } : {}), ...(what === "approve" && edited ? { arguments: edited } : {}) });
@@ -60,12 +57,12 @@ function Card({ approval }: { approval: Approval }) {
       </div>
       <div class="panel-body">
         {approval.message && <p class="lead">{approval.message}</p>}
-        {edited && tool.data ? <Fields schema={tool.data.input_schema} root={tool.data.input_schema} value={edited} change={setEdited} faults={faults} />
+        {edited && tool.data ? <Fields schema={tool.data.input_schema} root={tool.data.input_schema} value={edited} change={(next) => { setFaults(new Map()); setEdited(next); }} faults={faults} />
           : waits && last ? <Diff all before={last.arguments} after={approval.arguments} labels={["last approved", "now"]} />
             : <JsonText value={approval.arguments} label="Arguments" />}
         {edited && <Diff before={approval.arguments} after={edited} labels={["asked", "your change"]} />}
         {waits && !edited && last && <p class="dim small">Beside <a href={link("calls", last.invocation_id)}>the call of {last.caller}</a> that {last.decided_by ?? "a person"} approved{last.decided_at ? ` at ${moment(last.decided_at)}` : ""}. Changed fields have colours.</p>}
-        {waits && !edited && last === null && <p class="dim small">No call of this tool was approved before.</p>}
+        {waits && !edited && approved.data && last === null && <p class="dim small">No call of this tool was approved before.</p>}
         {approval.original_arguments && <Diff before={approval.original_arguments} after={approval.arguments} labels={["asked", "approved"]} />}
         {approval.context && <><p class="dim small">Context from the caller</p><JsonText value={approval.context} label="Context from the caller" /></>}
         {approval.run_id && <p class="small">Run <a href={link("runs", approval.run_id)}>{approval.run_id}</a></p>}
