@@ -42,7 +42,7 @@ export interface Invocation {
   tool: string;
   caller: string;
   run_id: string | null;
-  state: "reserved" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled" | "refused" | "unknown";
+  state: "reserved" | "running" | "waiting" | "succeeded" | "failed" | "timed_out" | "cancelled" | "refused" | "unknown";
   kind: string | null;
   attempts: number;
   started_at: string;
@@ -83,8 +83,14 @@ export interface CallsOptions {
   context?: Json;
   cache?: "use" | "refresh" | "bypass";
   timeout?: number | string;
+  /** The model that wrote the message, if the message does not say it. */
+  model?: string;
   parallel?: number;
+  page?: { detail?: string; offset?: number; limit?: number };
+  waiting?: "hold";
   dialect?: string;
+  idempotencyKey?: string;
+  traceparent?: string;
   signal?: AbortSignal;
 }
 
@@ -93,9 +99,40 @@ export interface InvocationFilters {
   tool?: string;
   caller?: string;
   runId?: string;
+  parent?: string;
+  idempotencyKey?: string;
   state?: string;
+  kind?: string;
+  q?: string;
   since?: string;
+  until?: string;
   limit?: number;
+}
+
+/** A call that needs or needed an approval. */
+export interface Approval {
+  invocation_id: string;
+  tool: string;
+  caller: string;
+  run_id: string | null;
+  arguments: Json | null;
+  state: "waiting" | "approved" | "denied" | "expired" | "withdrawn";
+  [field: string]: unknown;
+}
+
+/** Filters of approvals. `limit` is the size of a page. */
+export interface ApprovalFilters {
+  state?: Approval["state"];
+  tool?: string;
+  limit?: number;
+}
+
+/** An event of the service, such as `invocation.ended`. */
+export interface ServiceEvent {
+  type: string;
+  data: Json;
+  /** Resumes the stream after this event. */
+  id?: string;
 }
 
 /** An event of a stream. */
@@ -148,8 +185,26 @@ export class Client {
   invocations(filters?: InvocationFilters): AsyncGenerator<Invocation, void, undefined>;
   /** One recorded call with its result. */
   invocation(id: string): Promise<Invocation & { result: unknown }>;
+  /** One recorded call with its result, when it has ended: for `prefer: "respond-async"`, and for calls that wait. */
+  wait(id: string, options?: { signal?: AbortSignal }): Promise<Invocation & { result: unknown }>;
   /** Cancels a running call. */
-  cancel(id: string): Promise<Json | null>;
+  cancel(id: string): Promise<Invocation>;
+  /** Answers the question of a running call. */
+  answer(id: string, content?: Json, options?: { action?: "accept" | "decline" | "cancel"; question?: string }): Promise<Invocation>;
+  /** The calls that need or needed an approval, newest first. With `state: "waiting"`, those that wait. */
+  approvals(filters?: ApprovalFilters): AsyncGenerator<Approval, void, undefined>;
+  /** Lets a waiting call run, perhaps with other arguments. */
+  approve(id: string, options?: { note?: string; arguments?: Json }): Promise<Invocation>;
+  /** Refuses a waiting call. */
+  deny(id: string, options?: { note?: string }): Promise<Invocation>;
+  /** What happens in the service, until the connection ends. */
+  events(options?: { lastEventId?: string; signal?: AbortSignal }): AsyncGenerator<ServiceEvent, void, undefined>;
+  /** Switches a tool on. */
+  enable(name: string): Promise<Json>;
+  /** Switches a tool off. */
+  disable(name: string): Promise<Json>;
+  /** The state of Python modules, MCP servers and OpenAPI documents. */
+  sources(): Promise<Json[]>;
   /** Totals and limits for each tool and caller. */
   usage(): Promise<Json[]>;
 }

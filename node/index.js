@@ -4,8 +4,14 @@ const DEFAULT_URL = "http://localhost:7411";
 const BODY_OPTIONS = { toolUseId: "tool_use_id", runId: "run_id", context: "context", cache: "cache", timeout: "timeout", page: "page" };
 const HEADER_OPTIONS = { idempotencyKey: "idempotency-key", traceparent: "traceparent", prefer: "prefer" };
 const MESSAGE_OPTIONS = {
-  runId: "run_id", deny: "deny", context: "context", cache: "cache", timeout: "timeout", parallel: "parallel", dialect: "dialect",
+  dialect: "dialect", runId: "run_id", deny: "deny", context: "context", cache: "cache", timeout: "timeout", model: "model",
+  parallel: "parallel", page: "page", waiting: "waiting",
 };
+const MESSAGE_HEADERS = { idempotencyKey: "idempotency-key", traceparent: "traceparent" };
+const OPEN_STATES = ["reserved", "running", "waiting"];
+// Milliseconds between two looks at a call that runs.
+const FIRST_PAUSE = 100;
+const LONGEST_PAUSE = 2000;
 const LINE_END = /\r\n|\n|\r/;
 
 /** The service refused or failed a request. The properties are the fields of the problem (RFC 9457). */
@@ -61,9 +67,76 @@ export class Client {
 
   async *stream(name, args = {}, options = {}) {
     const { body, headers } = invocation(args, options);
-    const response = await this.#send("POST", path("tools", name, "invoke"), {
-      body, headers: { ...headers, accept: "text/event-stream" }, signal: options.signal,
-    });
+    yield* this.#stream("POST", path("tools", name, "invoke"), { body, headers, signal: options.signal });
+  }
+
+  invocations({ runId, idempotencyKey, ...filters } = {}) {
+    return this.#pages("/invocations", "invocations", { ...filters, run_id: runId, idempotency_key: idempotencyKey });
+  }
+
+  invocation(id) {
+    return this.#json("GET", path("invocations", id));
+  }
+
+  async wait(id, { signal } = {}) {
+    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      const found = await this.#json("GET", path("invocations", id), { signal });
+      if (!OPEN_STATES.includes(found.state)) return found;
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  }
+
+  cancel(id) {
+    return this.#json("DELETE", path("invocations", id));
+  }
+
+  answer(id, content = undefined, { action = "accept", question } = {}) {
+    return this.#json("POST", path("invocations", id, "answer"), { body: JSON.stringify({ action, content, question }) });
+  }
+
+  approvals(filters = {}) {
+    return this.#pages("/approvals", "approvals", filters);
+  }
+
+  approve(id, { note, arguments: args } = {}) {
+    return this.#json("POST", path("invocations", id, "approve"), { body: JSON.stringify({ note, arguments: args }) });
+  }
+
+  deny(id, { note } = {}) {
+    return this.#json("POST", path("invocations", id, "deny"), { body: JSON.stringify({ note }) });
+  }
+
+  events({ lastEventId, signal } = {}) {
+    return this.#stream("GET", "/events", { headers: lastEventId ? { "last-event-id": lastEventId } : {}, signal });
+  }
+
+  enable(name) {
+    return this.#json("POST", path("tools", name, "enable"));
+  }
+
+  disable(name) {
+    return this.#json("POST", path("tools", name, "disable"));
+  }
+
+  async sources() {
+    return (await this.#json("GET", "/sources")).sources;
+  }
+
+  async usage() {
+    return (await this.#json("GET", "/usage")).tools;
+  }
+
+  async *#pages(target, name, filters) {
+    for (let cursor; ; ) {
+      const page = await this.#json("GET", `${target}${query({ ...filters, cursor })}`);
+      yield* page[name];
+      cursor = page.next_cursor;
+      if (cursor == null) return;
+    }
+  }
+
+  async *#stream(method, target, { headers, ...options }) {
+    const response = await this.#send(method, target, { ...options, headers: { ...headers, accept: "text/event-stream" } });
     try {
       for await (const event of events(response.body)) {
         if (event.type === "result" && event.data.kind !== undefined && event.data.is_error === undefined) {
@@ -74,28 +147,6 @@ export class Client {
     } catch (error) {
       throw error instanceof ToolcribError || error.name === "AbortError" ? error : this.#unreachable(error);
     }
-  }
-
-  async *invocations(filters = {}) {
-    const { runId, ...rest } = filters;
-    for (let cursor; ; ) {
-      const page = await this.#json("GET", `/invocations${query({ ...rest, run_id: runId, cursor })}`);
-      yield* page.invocations;
-      cursor = page.next_cursor;
-      if (cursor == null) return;
-    }
-  }
-
-  invocation(id) {
-    return this.#json("GET", path("invocations", id));
-  }
-
-  cancel(id) {
-    return this.#json("DELETE", path("invocations", id));
-  }
-
-  async usage() {
-    return (await this.#json("GET", "/usage")).tools;
   }
 
   async #json(method, target, options = {}) {
@@ -171,20 +222,21 @@ function invocation(args, options) {
 }
 
 function modelMessage(message, options) {
-  const [fields] = renamed(options, MESSAGE_OPTIONS);
+  const [fields, headers] = renamed(options, MESSAGE_OPTIONS, MESSAGE_HEADERS);
   const isText = typeof message === "string" && problem(message) === null;
   if (Object.keys(fields).length === 0) {
     const body = typeof message === "string" ? message : JSON.stringify(message);
-    return { body, headers: { "content-type": isText ? "text/plain" : "application/json" } };
+    return { body, headers: { ...headers, "content-type": isText ? "text/plain" : "application/json" } };
   }
   const parsed = typeof message !== "string" ? message : isText ? { text: message } : JSON.parse(message);
-  return { body: JSON.stringify({ message: parsed, ...seconds(fields) }), headers: {} };
+  return { body: JSON.stringify({ message: parsed, ...seconds(fields) }), headers };
 }
 
 /** The events of a stream, as the HTML standard defines server-sent events. */
 async function* events(body) {
   let rest = "";
   let type = "";
+  let id;
   let data = [];
   const decoder = new TextDecoder();
   for await (const chunk of body) {
@@ -196,13 +248,14 @@ async function* events(body) {
     rest = lines.pop() + held;
     for (const line of lines) {
       if (line === "") {
-        if (data.length) yield { type: type || "message", data: JSON.parse(data.join("\n")) };
+        if (data.length) yield { type: type || "message", data: JSON.parse(data.join("\n")), id };
         type = "";
         data = [];
         continue;
       }
       const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line);
       if (name === "event") type = value;
+      else if (name === "id") id = value;
       else if (name === "data") data.push(value);
     }
   }

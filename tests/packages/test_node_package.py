@@ -21,6 +21,7 @@ tools:
     parameters: {seconds: {type: number, description: How long}}
     command: [/bin/sleep, "{{ seconds }}"]
     effect: read
+  checked: {kind: native, use: calculator, approval: {by: [anonymous], wait: 1ms}}
 """
 
 TESTS = r"""
@@ -88,7 +89,7 @@ test("calls takes a message of a model", async () => {
 });
 
 test("tools come in the shape of a provider", async () => {
-  assert.deepEqual((await toolcrib.tools()).map((tool) => tool.name).sort(), ["calculator", "wait"]);
+  assert.deepEqual((await toolcrib.tools()).map((tool) => tool.name).sort(), ["calculator", "checked", "wait"]);
   assert.equal((await toolcrib.tools({ format: "openai" }))[0].type, "function");
   assert.equal((await toolcrib.tool("wait")).effect, "read");
   assert.equal((await toolcrib.validate("calculator", { expression: "1" })).valid, true);
@@ -99,6 +100,36 @@ test("invocations reads all pages", async () => {
   for await (const row of toolcrib.invocations({ limit: 2, tool: "calculator" })) count += row ? 1 : 0;
   assert(count >= 5, String(count));
   assert((await toolcrib.usage()).length > 0);
+});
+
+test("waiting call is decided", async () => {
+  const asked = [];
+  for (let at = 0; at < 2; at++) asked.push((await toolcrib.invoke("checked", { expression: "1+1" })).invocation_id);
+  const waiting = [];
+  for await (const row of toolcrib.approvals({ state: "waiting" })) waiting.push(row.invocation_id);
+  assert.deepEqual(waiting.sort(), asked.sort());
+  await toolcrib.approve(asked[0], { note: "fine", arguments: { expression: "2+2" } });
+  assert.equal((await toolcrib.wait(asked[0])).result.content[0].text, "4");
+  await toolcrib.deny(asked[1], { note: "no" });
+  assert.equal((await toolcrib.wait(asked[1])).kind, "approval_denied");
+  assert.equal((await problem(toolcrib.answer(asked[0], {}))).status, 409);
+});
+
+test("tools are switched and sources listed", async () => {
+  await toolcrib.disable("calculator");
+  assert.equal((await problem(toolcrib.invoke("calculator", { expression: "1" }))).kind, "tool_disabled");
+  await toolcrib.enable("calculator");
+  assert.deepEqual(await toolcrib.sources(), []);
+});
+
+test("events of the service have ids", async () => {
+  setTimeout(() => toolcrib.invoke("calculator", { expression: "1" }), 500);
+  for await (const event of toolcrib.events()) {
+    if (event.type !== "invocation.ended") continue;
+    assert.equal(event.data.tool, "calculator");
+    assert(event.id);
+    break;
+  }
 });
 
 test("clear error when nothing listens", async () => {
@@ -117,6 +148,8 @@ for await (const event of toolcrib.stream("x")) {
   if (event.type === "result") console.log(event.data.content[0]?.text);
 }
 for await (const row of toolcrib.invocations({ state: "failed" })) console.log(row.tool, row.state);
+for await (const waiting of toolcrib.approvals({ state: "waiting" })) await toolcrib.deny(waiting.invocation_id, { note: "no" });
+for await (const event of toolcrib.events()) console.log(event.type, event.id);
 const names: string[] = (await toolcrib.tools()).map((tool) => tool.name);
 try {
   await toolcrib.calls({});

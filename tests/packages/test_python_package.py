@@ -57,6 +57,7 @@ reveal_type(add)
 reveal_type(multiply)
 reveal_type(Client().invoke("x"))
 add("1", 2)
+Client().invoke("x", runid="r")
 """
 
 
@@ -67,7 +68,7 @@ def test_decorator_keeps_the_types_of_the_function(installed, tmp_path):
     )
     assert 'Revealed type is "def (a: int, b: int) -> int"' in done.stdout.replace("builtins.", "")
     assert "def (a: int, b: int, tool_context: toolcrib._tool.ToolContext) -> int" in done.stdout.replace("builtins.", "")
-    assert done.stdout.count("error:") == 1 and 'incompatible type "str"' in done.stdout
+    assert done.stdout.count("error:") == 2 and 'incompatible type "str"' in done.stdout and 'keyword argument "runid"' in done.stdout, done.stdout
 
 
 # Each test of these files runs in the clean environment, with the fixture of the package.
@@ -108,6 +109,17 @@ def wait(seconds: float, tool_context: ToolContext) -> str:
         tool_context.progress({"at": at, "text": "ü\\u2028" * 500})
     tool_context.cancel_signal.wait(seconds)
     return "done"
+
+
+@tool(context=True)
+async def book(nights: int, tool_context: ToolContext) -> str:
+    """Books a room.
+
+    Args:
+        nights: Number of nights.
+    """
+    answer = await tool_context.ask("Which room?", {"type": "object", "properties": {"room": {"type": "string"}}}, name="room")
+    return f"{nights} nights, {answer.content['room']}"
 '''
 
 MANIFEST = """
@@ -122,6 +134,7 @@ python_modules:
       wait: {effect: read}
 tools:
   calculator: {kind: native}
+  checked: {kind: native, use: calculator, approval: {by: [anonymous], wait: 1ms}}
 """
 
 TESTS = r'''
@@ -219,8 +232,8 @@ def test_calls_takes_a_message_of_a_model(toolcrib):
 
 
 def test_tools_come_in_shape_of_provider(toolcrib):
-    assert {tool["name"] for tool in toolcrib.tools()} == {"greet", "fail", "wait", "calculator"}
-    assert {tool["function"]["name"] for tool in toolcrib.tools(format="openai")} == {"greet", "fail", "wait", "calculator"}
+    assert {tool["name"] for tool in toolcrib.tools()} == {"greet", "fail", "wait", "book", "calculator", "checked"}
+    assert {tool["function"]["name"] for tool in toolcrib.tools(format="openai")} == {tool["name"] for tool in toolcrib.tools()}
     assert toolcrib.tool("greet")["policy"]["effect"] == "read"
     assert toolcrib.validate("greet", {"name": "Ada"})["valid"]
 
@@ -230,6 +243,47 @@ def test_invocations_reads_all_pages(toolcrib):
         toolcrib.invoke("calculator", {"expression": f"{number}+1"})
     assert len(list(toolcrib.invocations(limit=2))) == 7
     assert sum(row["calls"] for row in toolcrib.usage()) == 7
+
+
+def test_waiting_call_is_decided(toolcrib):
+    asked = [toolcrib.invoke("checked", {"expression": "1+1"})["invocation_id"] for _ in range(2)]
+    assert {row["invocation_id"] for row in toolcrib.approvals(state="waiting")} == set(asked)
+    toolcrib.approve(asked[0], "fine", {"expression": "2+2"})
+    assert toolcrib.wait(asked[0])["result"]["content"][0]["text"] == "4"
+    toolcrib.deny(asked[1], note="no")
+    assert toolcrib.wait(asked[1])["kind"] == "approval_denied"
+
+
+def test_question_is_answered(toolcrib):
+    asked = toolcrib.invoke("book", {"nights": 2})
+    assert asked["question"]["name"] == "room"
+    toolcrib.answer(asked["invocation_id"], {"room": "garden"}, question="room")
+    assert toolcrib.wait(asked["invocation_id"])["result"]["content"][0]["text"] == "2 nights, garden"
+
+
+def test_tools_are_switched_and_sources_listed(toolcrib):
+    toolcrib.disable("calculator")
+    with pytest.raises(ToolcribError) as caught:
+        toolcrib.invoke("calculator", {"expression": "1"})
+    assert caught.value.kind == "tool_disabled"
+    toolcrib.enable("calculator")
+    assert not toolcrib.invoke("calculator", {"expression": "1"})["is_error"]
+    assert [(source["name"], source["state"]) for source in toolcrib.sources()] == [("tools", "up")]
+
+
+def test_events_of_the_service_have_ids(toolcrib):
+    later = threading.Timer(0.5, toolcrib.invoke, ["calculator", {"expression": "1"}])
+    later.start()
+    event = next(event for event in toolcrib.events() if event.type == "invocation.ended")
+    later.join()
+    assert event.data["tool"] == "calculator" and event.id
+    toolcrib.invoke("calculator", {"expression": "2"})
+    assert next(toolcrib.events(event.id)).type == "invocation.ended"
+
+
+def test_both_clients_have_the_same_methods():
+    public = lambda client: {name: getattr(client, name).__annotations__.keys() for name in dir(client) if not name.startswith("_")}
+    assert public(Client) == public(AsyncClient)
 
 
 def test_async_client_does_the_same(toolcrib):
@@ -242,6 +296,10 @@ def test_async_client_does_the_same(toolcrib):
             assert len([row async for row in client.invocations(limit=3)]) == 9
             with pytest.raises(ToolcribError):
                 await client.invoke("greet", {})
+            asked = await client.invoke("checked", {"expression": "1+1"})
+            assert [row["state"] async for row in client.approvals(state="waiting")] == ["waiting"]
+            await client.approve(asked["invocation_id"])
+            assert (await client.wait(asked["invocation_id"]))["state"] == "succeeded"
 
     asyncio.run(use())
 

@@ -4,15 +4,19 @@
 the same decorator, and uses that one.
 """
 
-from ._client import AsyncClient, Client, Event, Problem, ToolcribError
+from ._client import ApprovalFilters, AsyncClient, CallsOptions, Client, Event, InvocationFilters, InvokeOptions, Problem, ToolcribError
 from ._tool import Agent, Answer, NotAsked, ToolContext, tool
 
 __all__ = [
     "Agent",
     "Answer",
+    "ApprovalFilters",
     "AsyncClient",
+    "CallsOptions",
     "Client",
     "Event",
+    "InvocationFilters",
+    "InvokeOptions",
     "NotAsked",
     "Problem",
     "ToolContext",

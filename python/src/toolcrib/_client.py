@@ -2,24 +2,95 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from urllib.parse import quote
 
 import httpx
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DEFAULT_URL = "http://localhost:7411"
 # The service bounds every call itself, so the client waits for as long as the service works.
 DEFAULT_TIMEOUT = httpx.Timeout(None, connect=10.0)
 LINE_END = re.compile(r"\r\n|\n|\r")
 
+HEADER_OPTIONS = {"idempotency_key": "idempotency-key", "traceparent": "traceparent", "prefer": "prefer"}
+# The states of a call that has not ended.
+OPEN_STATES = ("reserved", "running", "waiting")
+# The seconds between two looks at a call that runs.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+
 Json = dict[str, Any]
 Problem = dict[str, Any]
+Action = Literal["accept", "decline", "cancel"]
+
+
+class InvokeOptions(TypedDict, total=False):
+    """Options of one call. `timeout` is a number of seconds, or a text such as `500ms`."""
+
+    tool_use_id: str | None
+    run_id: str | None
+    context: Mapping[str, Any] | None
+    cache: Literal["use", "refresh", "bypass"] | None
+    timeout: float | str | None
+    page: Mapping[str, Any] | None
+    idempotency_key: str | None
+    traceparent: str | None
+    prefer: str | None
+
+
+class CallsOptions(TypedDict, total=False):
+    """Options of the calls in a model's message."""
+
+    dialect: str | None
+    run_id: str | None
+    deny: list[str] | None
+    context: Mapping[str, Any] | None
+    cache: Literal["use", "refresh", "bypass"] | None
+    timeout: float | str | None
+    model: str | None
+    parallel: int | None
+    page: Mapping[str, Any] | None
+    waiting: Literal["hold"] | None
+    idempotency_key: str | None
+    traceparent: str | None
+
+
+class InvocationFilters(TypedDict, total=False):
+    """Filters of recorded calls. `limit` is the size of a page."""
+
+    tool: str | None
+    caller: str | None
+    run_id: str | None
+    parent: str | None
+    idempotency_key: str | None
+    state: str | None
+    kind: str | None
+    q: str | None
+    since: str | None
+    until: str | None
+    limit: int | None
+
+
+class ApprovalFilters(TypedDict, total=False):
+    """Filters of approvals. `limit` is the size of a page."""
+
+    state: Literal["waiting", "approved", "denied", "expired", "withdrawn"] | None
+    tool: str | None
+    limit: int | None
+
+
+INVOKE_FIELDS = tuple(name for name in InvokeOptions.__annotations__ if name not in HEADER_OPTIONS)
+CALLS_FIELDS = tuple(name for name in CallsOptions.__annotations__ if name not in HEADER_OPTIONS)
 
 
 class ToolcribError(Exception):
@@ -44,10 +115,12 @@ class ToolcribError(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream: `progress`, `waiting` or `result`."""
+    """One event of a stream: `progress`, `waiting` or `result`, or an event of the service."""
 
     type: str
     data: Any
+    id: str | None = None
+    """The events of the service have one."""
 
 
 class _Events:
@@ -60,6 +133,7 @@ class _Events:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._rest = ""
         self._type = ""
+        self._id: str | None = None
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
@@ -80,10 +154,12 @@ class _Events:
             value = value.removeprefix(" ")
             if name == "event":
                 self._type = value
+            elif name == "id":
+                self._id = value
             elif name == "data":
                 self._data.append(value)
             return None
-        event = Event(self._type or "message", json.loads("\n".join(self._data))) if self._data else None
+        event = Event(self._type or "message", json.loads("\n".join(self._data)), self._id) if self._data else None
         self._type, self._data = "", []
         return event
 
@@ -92,11 +168,12 @@ def _headers(key: str | None) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
-def _checked(response: httpx.Response) -> Any:
+def _checked(response: httpx.Response) -> Json:
     """The body of a successful response. Any other response raises."""
-    if response.is_success:
-        return response.json() if response.content else None
-    raise _error(response)
+    if not response.is_success:
+        raise _error(response)
+    body: Json = response.json() if response.content else {}
+    return body
 
 
 def _error(response: httpx.Response) -> ToolcribError:
@@ -115,56 +192,54 @@ def _unreachable(error: httpx.TransportError, url: httpx.URL) -> ToolcribError:
     return ToolcribError({"kind": "unreachable", "detail": detail, "retryable": True})
 
 
-def _invocation(arguments: Mapping[str, Any] | str | None, options: dict[str, Any]) -> tuple[Json, dict[str, str]]:
+def _options(options: Mapping[str, object], fields: tuple[str, ...]) -> tuple[Json, dict[str, str]]:
+    """The options as fields of the body, and as headers. An unknown option is an error, so that a typing mistake is noticed."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in fields and name not in HEADER_OPTIONS:
+            raise TypeError(f"a call has no option {name!r}; there are {', '.join((*fields, *HEADER_OPTIONS))}")
+    headers = {HEADER_OPTIONS[name]: str(given.pop(name)) for name in HEADER_OPTIONS if name in given}
+    if isinstance(given.get("timeout"), (int, float)):
+        given["timeout"] = f"{given['timeout']}s"
+    return given, headers
+
+
+def _invocation(arguments: Mapping[str, Any] | str | None, options: Mapping[str, object]) -> tuple[Json, dict[str, str]]:
     """The body and the headers of a call."""
-    headers = {
-        name: value
-        for name, value in [
-            ("idempotency-key", options.pop("idempotency_key", None)),
-            ("traceparent", options.pop("traceparent", None)),
-            ("prefer", options.pop("prefer", None)),
-        ]
-        if value is not None
-    }
-    known = ("tool_use_id", "run_id", "context", "cache", "timeout", "page")
-    for name in options:
-        if name not in known:
-            raise TypeError(f"a call has no option {name!r}; there are {', '.join((*known, 'idempotency_key', 'traceparent', 'prefer'))}")
-    body = {name: value for name, value in options.items() if value is not None}
-    if isinstance(body.get("timeout"), (int, float)):
-        body["timeout"] = f"{body['timeout']}s"
+    body, headers = _options(options, INVOKE_FIELDS)
     return {"arguments": {} if arguments is None else arguments, **body}, headers
 
 
-def _message(message: Any, options: dict[str, Any]) -> tuple[bytes, str]:
-    """The body of `POST /calls` and its media type. Objects of provider libraries are turned into their JSON."""
+def _message(message: Any, options: Mapping[str, object]) -> tuple[bytes, dict[str, str]]:
+    """The body of `POST /calls` and its headers. Objects of provider libraries are turned into their JSON."""
+    fields, headers = _options(options, CALLS_FIELDS)
     if hasattr(message, "model_dump_json"):
         message = json.loads(message.model_dump_json())
     elif hasattr(message, "to_dict"):
         message = message.to_dict()
-    options = {name: value for name, value in options.items() if value is not None}
-    if not options:
-        if isinstance(message, str):
-            try:
-                json.loads(message)
-            except ValueError:
-                return message.encode(), "text/plain"
-            return message.encode(), "application/json"
-        return json.dumps(message).encode(), "application/json"
     if isinstance(message, str):
         try:
-            message = json.loads(message)
+            parsed = json.loads(message)
         except ValueError:
-            message = {"text": message}
-    return json.dumps({"message": message, **options}).encode(), "application/json"
+            parsed, text_type = {"text": message}, "text/plain"
+        else:
+            text_type = "application/json"
+        if not fields:
+            return message.encode(), {**headers, "content-type": text_type}
+        message = parsed
+    return json.dumps({"message": message, **fields} if fields else message).encode(), {**headers, "content-type": "application/json"}
 
 
 def _path(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _query(filters: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in filters.items() if value is not None}
+def _given(values: Mapping[str, object]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _answer(action: str, content: Mapping[str, Any] | None, question: str | None) -> Json:
+    return _given({"action": action, "content": content, "question": question})
 
 
 class Client:
@@ -179,54 +254,26 @@ class Client:
         self._base = base_url.rstrip("/")
         self._key = key
 
-    def _send(self, method: str, path: str, **options: Any) -> Any:
+    def _send(self, method: str, path: str, **options: Any) -> Json:
         headers = {**_headers(self._key), **options.pop("headers", {})}
         try:
             return _checked(self._http.request(method, self._base + path, headers=headers, **options))
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    def tools(self, format: str | None = None, tag: str | None = None) -> Any:
-        """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
-        listed = self._send("GET", "/tools", params=_query({"format": format, "tag": tag}))
-        return listed["tools"] if format is None else listed
+    def _pages(self, path: str, name: str, filters: Mapping[str, object]) -> Iterator[Json]:
+        cursor = None
+        while True:
+            page = self._send("GET", path, params=_given({**filters, "cursor": cursor}))
+            yield from page[name]
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
 
-    def tool(self, name: str) -> Json:
-        """One tool with its policy and usage."""
-        found: Json = self._send("GET", _path("tools", name))
-        return found
-
-    def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Any) -> Json:
-        """Calls a tool and returns the answer. A result with `is_error` is an answer too.
-
-        Options: tool_use_id, run_id, context, cache, timeout, page, idempotency_key, traceparent, prefer.
-        """
-        body, headers = _invocation(arguments, options)
-        answer: Json = self._send("POST", _path("tools", name, "invoke"), json=body, headers=headers)
-        return answer
-
-    def validate(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Json:
-        """Checks arguments without calling the tool."""
-        checked: Json = self._send("POST", _path("tools", name, "validate"), json={"arguments": arguments or {}})
-        return checked
-
-    def calls(self, message: Any, **options: Any) -> Json:
-        """Executes the tool calls in a model's message. `messages` of the answer are to be appended.
-
-        message: the provider's response as an object, as JSON, or as text. Options: run_id, deny, context, cache, timeout,
-        parallel, dialect.
-        """
-        body, media_type = _message(message, options)
-        answer: Json = self._send("POST", "/calls", content=body, headers={"content-type": media_type})
-        return answer
-
-    def stream(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Any) -> Iterator[Event]:
-        """Calls a tool and yields its progress. The last event has the type `result` and holds the answer."""
-        body, headers = _invocation(arguments, options)
-        headers |= {**_headers(self._key), "accept": "text/event-stream"}
-        url = self._base + _path("tools", name, "invoke")
+    def _stream(self, method: str, path: str, headers: dict[str, str], body: Json | None = None) -> Iterator[Event]:
+        headers = {**headers, **_headers(self._key), "accept": "text/event-stream"}
         try:
-            with self._http.stream("POST", url, json=body, headers=headers) as response:
+            with self._http.stream(method, self._base + path, json=body, headers=headers) as response:
                 if not response.is_success:
                     response.read()
                     raise _error(response)
@@ -237,24 +284,89 @@ class Client:
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    def invocations(self, **filters: Any) -> Iterator[Json]:
-        """The recorded calls, newest first. Filters: tool, caller, run_id, state, since. `limit` is the size of a page."""
-        cursor = None
-        while True:
-            page = self._send("GET", "/invocations", params=_query({**filters, "cursor": cursor}))
-            yield from page["invocations"]
-            cursor = page.get("next_cursor")
-            if cursor is None:
-                return
+    def tools(self, format: str | None = None, tag: str | None = None) -> Any:
+        """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
+        listed = self._send("GET", "/tools", params=_given({"format": format, "tag": tag}))
+        return listed["tools"] if format is None else listed
+
+    def tool(self, name: str) -> Json:
+        """One tool with its policy and usage."""
+        return self._send("GET", _path("tools", name))
+
+    def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Unpack[InvokeOptions]) -> Json:
+        """Calls a tool and returns the answer. A result with `is_error` is an answer too."""
+        body, headers = _invocation(arguments, options)
+        return self._send("POST", _path("tools", name, "invoke"), json=body, headers=headers)
+
+    def validate(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Json:
+        """Checks arguments without calling the tool."""
+        return self._send("POST", _path("tools", name, "validate"), json={"arguments": arguments or {}})
+
+    def calls(self, message: Any, **options: Unpack[CallsOptions]) -> Json:
+        """Executes the tool calls in a model's message. `messages` of the answer are to be appended.
+
+        message: the provider's response as an object, as JSON, or as text.
+        """
+        body, headers = _message(message, options)
+        return self._send("POST", "/calls", content=body, headers=headers)
+
+    def stream(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Unpack[InvokeOptions]) -> Iterator[Event]:
+        """Calls a tool and yields its progress. The last event has the type `result` and holds the answer."""
+        body, headers = _invocation(arguments, options)
+        return self._stream("POST", _path("tools", name, "invoke"), headers, body)
+
+    def invocations(self, **filters: Unpack[InvocationFilters]) -> Iterator[Json]:
+        """The recorded calls, newest first."""
+        return self._pages("/invocations", "invocations", filters)
 
     def invocation(self, invocation_id: str) -> Json:
         """One recorded call with its result."""
-        found: Json = self._send("GET", _path("invocations", invocation_id))
+        return self._send("GET", _path("invocations", invocation_id))
+
+    def wait(self, invocation_id: str) -> Json:
+        """One recorded call with its result, when it has ended: for `prefer="respond-async"`, and for calls that wait."""
+        pause = FIRST_PAUSE
+        while (found := self.invocation(invocation_id))["state"] in OPEN_STATES:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return found
 
-    def cancel(self, invocation_id: str) -> Any:
+    def cancel(self, invocation_id: str) -> Json:
         """Cancels a running call."""
         return self._send("DELETE", _path("invocations", invocation_id))
+
+    def answer(self, invocation_id: str, content: Mapping[str, Any] | None = None, *, action: Action = "accept", question: str | None = None) -> Json:
+        """Answers the question of a running call."""
+        return self._send("POST", _path("invocations", invocation_id, "answer"), json=_answer(action, content, question))
+
+    def approvals(self, **filters: Unpack[ApprovalFilters]) -> Iterator[Json]:
+        """The calls that need or needed an approval, newest first. With `state="waiting"`, those that wait."""
+        return self._pages("/approvals", "approvals", filters)
+
+    def approve(self, invocation_id: str, note: str | None = None, arguments: Mapping[str, Any] | None = None) -> Json:
+        """Lets a waiting call run, perhaps with other arguments."""
+        return self._send("POST", _path("invocations", invocation_id, "approve"), json=_given({"note": note, "arguments": arguments}))
+
+    def deny(self, invocation_id: str, note: str | None = None) -> Json:
+        """Refuses a waiting call."""
+        return self._send("POST", _path("invocations", invocation_id, "deny"), json=_given({"note": note}))
+
+    def events(self, last_event_id: str | None = None) -> Iterator[Event]:
+        """What happens in the service, until the connection ends. The id of the last event resumes the stream."""
+        return self._stream("GET", "/events", _given({"last-event-id": last_event_id}))
+
+    def enable(self, name: str) -> Json:
+        """Switches a tool on."""
+        return self._send("POST", _path("tools", name, "enable"))
+
+    def disable(self, name: str) -> Json:
+        """Switches a tool off."""
+        return self._send("POST", _path("tools", name, "disable"))
+
+    def sources(self) -> list[Json]:
+        """The state of Python modules, MCP servers and OpenAPI documents."""
+        sources: list[Json] = self._send("GET", "/sources")["sources"]
+        return sources
 
     def usage(self) -> list[Json]:
         """Totals and limits for each tool and caller."""
@@ -289,47 +401,27 @@ class AsyncClient:
         self._base = base_url.rstrip("/")
         self._key = key
 
-    async def _send(self, method: str, path: str, **options: Any) -> Any:
+    async def _send(self, method: str, path: str, **options: Any) -> Json:
         headers = {**_headers(self._key), **options.pop("headers", {})}
         try:
             return _checked(await self._http.request(method, self._base + path, headers=headers, **options))
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    async def tools(self, format: str | None = None, tag: str | None = None) -> Any:
-        """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
-        listed = await self._send("GET", "/tools", params=_query({"format": format, "tag": tag}))
-        return listed["tools"] if format is None else listed
+    async def _pages(self, path: str, name: str, filters: Mapping[str, object]) -> AsyncIterator[Json]:
+        cursor = None
+        while True:
+            page = await self._send("GET", path, params=_given({**filters, "cursor": cursor}))
+            for row in page[name]:
+                yield row
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
 
-    async def tool(self, name: str) -> Json:
-        """One tool with its policy and usage."""
-        found: Json = await self._send("GET", _path("tools", name))
-        return found
-
-    async def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Any) -> Json:
-        """Calls a tool and returns the answer. Options as for `Client.invoke`."""
-        body, headers = _invocation(arguments, options)
-        answer: Json = await self._send("POST", _path("tools", name, "invoke"), json=body, headers=headers)
-        return answer
-
-    async def validate(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Json:
-        """Checks arguments without calling the tool."""
-        checked: Json = await self._send("POST", _path("tools", name, "validate"), json={"arguments": arguments or {}})
-        return checked
-
-    async def calls(self, message: Any, **options: Any) -> Json:
-        """Executes the tool calls in a model's message. Options as for `Client.calls`."""
-        body, media_type = _message(message, options)
-        answer: Json = await self._send("POST", "/calls", content=body, headers={"content-type": media_type})
-        return answer
-
-    async def stream(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Any) -> AsyncIterator[Event]:
-        """Calls a tool and yields its progress. The last event has the type `result` and holds the answer."""
-        body, headers = _invocation(arguments, options)
-        headers |= {**_headers(self._key), "accept": "text/event-stream"}
-        url = self._base + _path("tools", name, "invoke")
+    async def _stream(self, method: str, path: str, headers: dict[str, str], body: Json | None = None) -> AsyncIterator[Event]:
+        headers = {**headers, **_headers(self._key), "accept": "text/event-stream"}
         try:
-            async with self._http.stream("POST", url, json=body, headers=headers) as response:
+            async with self._http.stream(method, self._base + path, json=body, headers=headers) as response:
                 if not response.is_success:
                     await response.aread()
                     raise _error(response)
@@ -340,25 +432,89 @@ class AsyncClient:
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    async def invocations(self, **filters: Any) -> AsyncIterator[Json]:
-        """The recorded calls, newest first. Filters as for `Client.invocations`."""
-        cursor = None
-        while True:
-            page = await self._send("GET", "/invocations", params=_query({**filters, "cursor": cursor}))
-            for row in page["invocations"]:
-                yield row
-            cursor = page.get("next_cursor")
-            if cursor is None:
-                return
+    async def tools(self, format: str | None = None, tag: str | None = None) -> Any:
+        """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
+        listed = await self._send("GET", "/tools", params=_given({"format": format, "tag": tag}))
+        return listed["tools"] if format is None else listed
+
+    async def tool(self, name: str) -> Json:
+        """One tool with its policy and usage."""
+        return await self._send("GET", _path("tools", name))
+
+    async def invoke(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Unpack[InvokeOptions]) -> Json:
+        """Calls a tool and returns the answer. A result with `is_error` is an answer too."""
+        body, headers = _invocation(arguments, options)
+        return await self._send("POST", _path("tools", name, "invoke"), json=body, headers=headers)
+
+    async def validate(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Json:
+        """Checks arguments without calling the tool."""
+        return await self._send("POST", _path("tools", name, "validate"), json={"arguments": arguments or {}})
+
+    async def calls(self, message: Any, **options: Unpack[CallsOptions]) -> Json:
+        """Executes the tool calls in a model's message. `messages` of the answer are to be appended.
+
+        message: the provider's response as an object, as JSON, or as text.
+        """
+        body, headers = _message(message, options)
+        return await self._send("POST", "/calls", content=body, headers=headers)
+
+    def stream(self, name: str, arguments: Mapping[str, Any] | str | None = None, **options: Unpack[InvokeOptions]) -> AsyncIterator[Event]:
+        """Calls a tool and yields its progress. The last event has the type `result` and holds the answer."""
+        body, headers = _invocation(arguments, options)
+        return self._stream("POST", _path("tools", name, "invoke"), headers, body)
+
+    def invocations(self, **filters: Unpack[InvocationFilters]) -> AsyncIterator[Json]:
+        """The recorded calls, newest first."""
+        return self._pages("/invocations", "invocations", filters)
 
     async def invocation(self, invocation_id: str) -> Json:
         """One recorded call with its result."""
-        found: Json = await self._send("GET", _path("invocations", invocation_id))
+        return await self._send("GET", _path("invocations", invocation_id))
+
+    async def wait(self, invocation_id: str) -> Json:
+        """One recorded call with its result, when it has ended: for `prefer="respond-async"`, and for calls that wait."""
+        pause = FIRST_PAUSE
+        while (found := await self.invocation(invocation_id))["state"] in OPEN_STATES:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return found
 
-    async def cancel(self, invocation_id: str) -> Any:
+    async def cancel(self, invocation_id: str) -> Json:
         """Cancels a running call."""
         return await self._send("DELETE", _path("invocations", invocation_id))
+
+    async def answer(self, invocation_id: str, content: Mapping[str, Any] | None = None, *, action: Action = "accept", question: str | None = None) -> Json:
+        """Answers the question of a running call."""
+        return await self._send("POST", _path("invocations", invocation_id, "answer"), json=_answer(action, content, question))
+
+    def approvals(self, **filters: Unpack[ApprovalFilters]) -> AsyncIterator[Json]:
+        """The calls that need or needed an approval, newest first. With `state="waiting"`, those that wait."""
+        return self._pages("/approvals", "approvals", filters)
+
+    async def approve(self, invocation_id: str, note: str | None = None, arguments: Mapping[str, Any] | None = None) -> Json:
+        """Lets a waiting call run, perhaps with other arguments."""
+        return await self._send("POST", _path("invocations", invocation_id, "approve"), json=_given({"note": note, "arguments": arguments}))
+
+    async def deny(self, invocation_id: str, note: str | None = None) -> Json:
+        """Refuses a waiting call."""
+        return await self._send("POST", _path("invocations", invocation_id, "deny"), json=_given({"note": note}))
+
+    def events(self, last_event_id: str | None = None) -> AsyncIterator[Event]:
+        """What happens in the service, until the connection ends. The id of the last event resumes the stream."""
+        return self._stream("GET", "/events", _given({"last-event-id": last_event_id}))
+
+    async def enable(self, name: str) -> Json:
+        """Switches a tool on."""
+        return await self._send("POST", _path("tools", name, "enable"))
+
+    async def disable(self, name: str) -> Json:
+        """Switches a tool off."""
+        return await self._send("POST", _path("tools", name, "disable"))
+
+    async def sources(self) -> list[Json]:
+        """The state of Python modules, MCP servers and OpenAPI documents."""
+        sources: list[Json] = (await self._send("GET", "/sources"))["sources"]
+        return sources
 
     async def usage(self) -> list[Json]:
         """Totals and limits for each tool and caller."""
