@@ -304,34 +304,7 @@ impl CallError {
         match self {
             Self::UpstreamFailed { retryable, .. } => *retryable,
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
-            Self::Forbidden { .. }
-            | Self::Denied { .. }
-            | Self::CredentialMissing { .. }
-            | Self::ToolDisabled { .. }
-            | Self::DefinitionChanged { .. }
-            | Self::IdempotencyKeyMissing { .. }
-            | Self::NoStoredResult { .. }
-            | Self::IdempotencyInProgress { .. }
-            | Self::IdempotencyMismatch { .. }
-            | Self::OutcomeUnknown { .. }
-            | Self::StoredFailure { .. }
-            | Self::RepeatedCall { .. }
-            | Self::DeniedByRule { .. }
-            | Self::WaitsForApproval { .. }
-            | Self::ApprovalDenied { .. }
-            | Self::ApprovalExpired { .. }
-            | Self::InvalidArguments(_)
-            | Self::UnreadableArguments(_)
-            | Self::InvalidContext(_)
-            | Self::UsageLimitReached { .. }
-            | Self::Overloaded { .. }
-            | Self::TooManyWaiting { .. }
-            | Self::Draining
-            | Self::LedgerUnavailable { .. }
-            | Self::DeadlineExceeded { .. }
-            | Self::Cancelled { .. }
-            | Self::BadOutput(_)
-            | Self::Internal => false,
+            _ => false,
         }
     }
 
@@ -375,38 +348,36 @@ impl CallError {
     /// Whether the call was refused before any code of the tool ran.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Forbidden { .. }
-            | Self::Denied { .. }
-            | Self::CredentialMissing { .. }
-            | Self::ToolDisabled { .. }
-            | Self::DefinitionChanged { .. }
-            | Self::IdempotencyKeyMissing { .. }
-            | Self::NoStoredResult { .. }
-            | Self::IdempotencyInProgress { .. }
-            | Self::IdempotencyMismatch { .. }
-            | Self::OutcomeUnknown { .. }
-            | Self::RepeatedCall { .. }
-            | Self::DeniedByRule { .. }
-            | Self::WaitsForApproval { .. }
-            | Self::ApprovalDenied { .. }
-            | Self::ApprovalExpired { .. }
-            | Self::InvalidArguments(_)
-            | Self::UnreadableArguments(_)
-            | Self::InvalidContext(_)
-            | Self::UsageLimitReached { .. }
-            | Self::Overloaded { .. }
-            | Self::TooManyWaiting { .. }
-            | Self::Draining => true,
             Self::StoredFailure { failure, .. } => !failure.started,
             Self::ToolUnavailable { started, .. } | Self::LedgerUnavailable { started, .. } => {
                 !started
             }
-            Self::DeadlineExceeded { .. }
-            | Self::AttemptTimedOut { .. }
-            | Self::Cancelled { .. }
-            | Self::UpstreamFailed { .. }
-            | Self::BadOutput(_)
-            | Self::Internal => false,
+            _ => self.kind().facts().is_refusal,
+        }
+    }
+
+    /// The texts that a tool, its backend, a model or a caller may have written.
+    pub fn foreign_texts(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::UpstreamFailed { message, cause, .. } => {
+                let cause = cause
+                    .as_mut()
+                    .map(|cause| [&mut cause.host, &mut cause.body]);
+                let mut texts = vec![message];
+                texts.extend(cause.into_iter().flatten().flatten());
+                texts
+            }
+            Self::ToolUnavailable { message, .. }
+            | Self::BadOutput(message)
+            | Self::InvalidContext(message) => vec![message],
+            Self::UnreadableArguments(unreadable) => {
+                vec![&mut unreadable.detail, &mut unreadable.correction]
+            }
+            Self::InvalidArguments(violations) => violations
+                .iter_mut()
+                .flat_map(Violation::texts_mut)
+                .collect(),
+            _ => Vec::new(),
         }
     }
 

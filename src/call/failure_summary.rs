@@ -5,7 +5,6 @@
 //! arguments and results must not.
 
 use super::error::CallError;
-use super::error_kind::ErrorKind;
 use super::units::Count;
 
 /// The summary of a result with `is_error`. Its own text may quote anything.
@@ -130,47 +129,8 @@ impl CallError {
                 not_delivered: true,
                 ..
             } => "the call did not reach the tool's backend".into(),
-            Self::Forbidden { .. }
-            | Self::ToolDisabled { .. }
-            | Self::DefinitionChanged { .. }
-            | Self::WaitsForApproval { .. }
-            | Self::ApprovalDenied { .. }
-            | Self::StoredFailure { .. }
-            | Self::LedgerUnavailable { .. }
-            | Self::ToolUnavailable { .. }
-            | Self::UpstreamFailed { .. }
-            | Self::BadOutput(_) => summary_of_kind(self.kind()).into(),
+            _ => self.kind().summary().into(),
         }
-    }
-}
-
-/// The summary where only the kind is known.
-fn summary_of_kind(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::InvalidRequest => "the request was invalid",
-        ErrorKind::Unauthenticated => "the request had no valid key",
-        ErrorKind::Forbidden => "the caller may not use this tool",
-        ErrorKind::UnknownTool => "there is no such tool",
-        ErrorKind::ToolDisabled => "the tool is disabled",
-        ErrorKind::DefinitionChanged => "the tool's definition differs from the approved one",
-        ErrorKind::InvalidArguments => "the arguments violate the schema",
-        ErrorKind::IdempotencyInProgress => "the call with this Idempotency-Key still runs",
-        ErrorKind::IdempotencyMismatch => "this Idempotency-Key belongs to another call",
-        ErrorKind::ApprovalDenied => "a person has denied the call",
-        ErrorKind::ApprovalExpired => "the call has no valid approval",
-        ErrorKind::RepeatedCall => "the call repeats the previous call of its run",
-        ErrorKind::UsageLimitReached => "a usage limit is reached",
-        ErrorKind::Overloaded => "too many calls ran or waited",
-        ErrorKind::Draining => "the service is shutting down",
-        ErrorKind::LedgerUnavailable => "the ledger cannot write",
-        ErrorKind::ToolUnavailable => "the tool was unavailable",
-        ErrorKind::DeadlineExceeded => "the call did not end within its deadline",
-        ErrorKind::AttemptTimedOut => "the tool did not answer in time",
-        ErrorKind::Cancelled => "the call was cancelled",
-        ErrorKind::UpstreamFailed => "the tool's backend failed",
-        ErrorKind::BadOutput => "the tool's output cannot be used",
-        ErrorKind::OutcomeUnknown => "it is unknown whether the call had an effect",
-        ErrorKind::Internal => "the service failed; its log has the cause",
     }
 }
 

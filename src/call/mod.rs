@@ -64,7 +64,7 @@ pub use context_fields::{ContextFields, is_field_name};
 pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
 pub use error::{CallError, Failure};
-pub use error_kind::{ErrorKind, FailureSource};
+pub use error_kind::{ErrorKind, FailureSource, KindFacts};
 pub use error_record::caller_attempt_message;
 pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};

@@ -6,7 +6,6 @@ use serde::{Serialize, Serializer};
 use super::canonical::Sorted;
 use super::capture::{DigestKey, NOT_RECORDED};
 use super::error::Failure;
-use super::error_kind::ErrorKind;
 use super::result::ToolResult;
 use super::violation::Violation;
 
@@ -60,44 +59,12 @@ impl Serialize for Sorted<'_, Failure> {
     }
 }
 
-impl ErrorKind {
-    /// Whether the message of such a failure may quote the arguments or the output of the tool.
-    pub fn may_quote_call(self) -> bool {
-        match self {
-            Self::InvalidArguments
-            | Self::ToolUnavailable
-            | Self::UpstreamFailed
-            | Self::BadOutput => true,
-            Self::InvalidRequest
-            | Self::Unauthenticated
-            | Self::Forbidden
-            | Self::UnknownTool
-            | Self::ToolDisabled
-            | Self::DefinitionChanged
-            | Self::IdempotencyInProgress
-            | Self::IdempotencyMismatch
-            | Self::OutcomeUnknown
-            | Self::ApprovalDenied
-            | Self::ApprovalExpired
-            | Self::RepeatedCall
-            | Self::UsageLimitReached
-            | Self::Overloaded
-            | Self::Draining
-            | Self::LedgerUnavailable
-            | Self::DeadlineExceeded
-            | Self::AttemptTimedOut
-            | Self::Cancelled
-            | Self::Internal => false,
-        }
-    }
-}
-
 impl Failure {
     /// The failure as stored for a tool with `capture: digest`: its kind and the advice for the
     /// caller stay. A digest replaces messages that may quote the call.
     #[must_use]
     pub fn with_digest(mut self, key: &DigestKey) -> Self {
-        if self.kind.may_quote_call() {
+        if self.kind.facts().may_quote_call {
             self.digest = Some(Box::new(key.digest::<Self>(&self)));
             self.violations.clear();
             (self.detail, self.for_model) = (NOT_RECORDED.into(), NOT_RECORDED.into());
@@ -133,7 +100,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{CallError, Effect};
+    use crate::call::{CallError, Effect, ErrorKind};
 
     #[test]
     fn refusal_records_are_bounded() {

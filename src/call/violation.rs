@@ -16,6 +16,19 @@ pub struct Violation {
     pub schema_pointer: String,
 }
 
+impl Violation {
+    /// All texts of the violation.
+    pub fn texts_mut(&mut self) -> [&mut String; 4] {
+        let Self {
+            pointer,
+            keyword,
+            message,
+            schema_pointer,
+        } = self;
+        [pointer, keyword, message, schema_pointer]
+    }
+}
+
 /// The message of the first violation.
 pub(super) fn first_violation_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())

@@ -179,35 +179,6 @@ fn set_retry_after(retry_after_ms: Option<u64>, response: &mut Response) {
     }
 }
 
-fn title_of(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::InvalidRequest => "The request cannot be read",
-        ErrorKind::Unauthenticated => "A key is required",
-        ErrorKind::Forbidden => "Not allowed",
-        ErrorKind::UnknownTool => "No such tool",
-        ErrorKind::ToolDisabled => "The tool is disabled",
-        ErrorKind::DefinitionChanged => "The tool is not the one that was approved",
-        ErrorKind::InvalidArguments => "The arguments are invalid",
-        ErrorKind::IdempotencyInProgress => "The call with this key still runs",
-        ErrorKind::IdempotencyMismatch => "The key belongs to another call",
-        ErrorKind::ApprovalDenied => "A person has denied the call",
-        ErrorKind::ApprovalExpired => "The call has no valid approval",
-        ErrorKind::RepeatedCall => "The call repeats the previous call",
-        ErrorKind::OutcomeUnknown => "It is unknown whether the call had an effect",
-        ErrorKind::UsageLimitReached => "A usage limit is reached",
-        ErrorKind::Overloaded => "Too many calls",
-        ErrorKind::Draining => "Shutting down",
-        ErrorKind::LedgerUnavailable => "The ledger cannot write",
-        ErrorKind::ToolUnavailable => "The tool is unavailable",
-        ErrorKind::DeadlineExceeded => "The deadline has passed",
-        ErrorKind::AttemptTimedOut => "The tool took too long",
-        ErrorKind::Cancelled => "Cancelled",
-        ErrorKind::UpstreamFailed => "The tool's backend failed",
-        ErrorKind::BadOutput => "The tool's output cannot be used",
-        ErrorKind::Internal => "Internal error",
-    }
-}
-
 impl Problem {
     /// The problem for a failed call.
     pub fn from_failure(failure: Failure, invocation: Option<InvocationId>) -> Self {
@@ -216,7 +187,7 @@ impl Problem {
         let title = if failure.kind == ErrorKind::InvalidRequest {
             "Not possible"
         } else {
-            title_of(failure.kind)
+            failure.kind.title()
         };
         Self {
             title: title.into(),
@@ -233,12 +204,12 @@ impl Problem {
     fn from_kind(kind: ErrorKind, status: StatusCode, detail: String) -> Self {
         Self {
             type_: format!("urn:toolcrib:problem:{}", kind.as_str()),
-            title: title_of(kind).into(),
+            title: kind.title().into(),
             status: status.as_u16(),
-            content: vec![Content::text(format!("{}: {detail}.", title_of(kind)))],
+            content: vec![Content::text(format!("{}: {detail}.", kind.title()))],
             detail,
             kind,
-            source: kind.source(),
+            source: kind.facts().source,
             retryable: false,
             retry_after_ms: None,
             invocation_id: None,

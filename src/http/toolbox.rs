@@ -194,7 +194,7 @@ async fn invoke_tool(
 /// Whether a failure is a result with status 200, as in MCP Toolbox: the tool failed, or its
 /// arguments were invalid.
 fn teaches_model(kind: ErrorKind) -> bool {
-    kind == ErrorKind::InvalidArguments || kind.source() == FailureSource::Tool
+    kind == ErrorKind::InvalidArguments || kind.facts().source == FailureSource::Tool
 }
 
 fn respond(result: String) -> Response {

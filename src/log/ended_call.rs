@@ -118,38 +118,7 @@ impl EndedCall {
     }
 }
 
-/// The importance of a call's end for the operator. A failure of the service itself is an error. A
-/// failure of the tool or its backend, an overload, or an expired time is a warning. Everything
-/// else is information, including error results and mistakes of the caller.
+/// The importance of a call's end for the operator. An error result is information.
 pub(super) fn level_for(kind: Option<ErrorKind>) -> Level {
-    match kind {
-        Some(ErrorKind::Internal | ErrorKind::LedgerUnavailable) => Level::ERROR,
-        Some(
-            ErrorKind::Overloaded
-            | ErrorKind::DefinitionChanged
-            | ErrorKind::ToolUnavailable
-            | ErrorKind::DeadlineExceeded
-            | ErrorKind::AttemptTimedOut
-            | ErrorKind::UpstreamFailed
-            | ErrorKind::BadOutput
-            | ErrorKind::OutcomeUnknown,
-        ) => Level::WARN,
-        None
-        | Some(
-            ErrorKind::InvalidRequest
-            | ErrorKind::Unauthenticated
-            | ErrorKind::Forbidden
-            | ErrorKind::UnknownTool
-            | ErrorKind::ToolDisabled
-            | ErrorKind::InvalidArguments
-            | ErrorKind::IdempotencyInProgress
-            | ErrorKind::IdempotencyMismatch
-            | ErrorKind::ApprovalDenied
-            | ErrorKind::ApprovalExpired
-            | ErrorKind::RepeatedCall
-            | ErrorKind::UsageLimitReached
-            | ErrorKind::Draining
-            | ErrorKind::Cancelled,
-        ) => Level::INFO,
-    }
+    kind.map_or(Level::INFO, |kind| kind.facts().level)
 }

@@ -93,7 +93,7 @@ pub(super) fn build_reply(
         ..
     } = &failure;
     let (retryable, retry_after_ms) = (*retryable, *retry_after_ms);
-    let source = kind.source();
+    let source = kind.facts().source;
     let problem = ProblemData {
         kind: *kind,
         source,

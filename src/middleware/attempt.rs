@@ -99,7 +99,7 @@ impl Interceptor for Attempt {
                 invocation: id,
                 attempt,
                 kind: error.kind(),
-                message: if self.records_digests && error.kind().may_quote_call() {
+                message: if self.records_digests && error.kind().facts().may_quote_call {
                     NOT_RECORDED.into()
                 } else {
                     error.attempt_message()

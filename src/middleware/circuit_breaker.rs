@@ -126,32 +126,8 @@ fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
             | CallError::BadOutput(_)
             | CallError::InvalidArguments(_)
             | CallError::InvalidContext(_) => Verdict::Available,
-            CallError::ToolUnavailable { started: false, .. }
-            | CallError::Forbidden { .. }
-            | CallError::UnreadableArguments(_)
-            | CallError::Denied { .. }
-            | CallError::CredentialMissing { .. }
-            | CallError::ToolDisabled { .. }
-            | CallError::DefinitionChanged { .. }
-            | CallError::IdempotencyKeyMissing { .. }
-            | CallError::NoStoredResult { .. }
-            | CallError::IdempotencyInProgress { .. }
-            | CallError::IdempotencyMismatch { .. }
-            | CallError::OutcomeUnknown { .. }
-            | CallError::StoredFailure { .. }
-            | CallError::RepeatedCall { .. }
-            | CallError::DeniedByRule { .. }
-            | CallError::WaitsForApproval { .. }
-            | CallError::ApprovalDenied { .. }
-            | CallError::ApprovalExpired { .. }
-            | CallError::UsageLimitReached { .. }
-            | CallError::Overloaded { .. }
-            | CallError::TooManyWaiting { .. }
-            | CallError::Draining
-            | CallError::LedgerUnavailable { .. }
-            | CallError::DeadlineExceeded { .. }
-            | CallError::Cancelled { .. }
-            | CallError::Internal => Verdict::Unknown,
+            // It did not reach the runner, or not to the end.
+            _ => Verdict::Unknown,
         },
     }
 }

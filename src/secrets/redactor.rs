@@ -231,59 +231,8 @@ impl Redactor {
 
     /// Removes secrets from a failure.
     pub fn redact_error(&self, error: &mut CallError) {
-        match error {
-            CallError::UpstreamFailed { message, cause, .. } => {
-                self.redact_string(message);
-                let texts = cause
-                    .iter_mut()
-                    .flat_map(|cause| [&mut cause.host, &mut cause.body]);
-                texts.flatten().for_each(|text| self.redact_string(text));
-            }
-            CallError::ToolUnavailable { message, .. }
-            | CallError::BadOutput(message)
-            | CallError::InvalidContext(message) => self.redact_string(message),
-            CallError::UnreadableArguments(unreadable) => {
-                self.redact_string(&mut unreadable.detail);
-                self.redact_string(&mut unreadable.correction);
-            }
-            CallError::InvalidArguments(violations) => {
-                for Violation {
-                    pointer,
-                    keyword,
-                    message,
-                    schema_pointer,
-                } in violations
-                {
-                    [pointer, keyword, message, schema_pointer]
-                        .into_iter()
-                        .for_each(|part| self.redact_string(part));
-                }
-            }
-            CallError::Forbidden { .. }
-            | CallError::Denied { .. }
-            | CallError::CredentialMissing { .. }
-            | CallError::ToolDisabled { .. }
-            | CallError::DefinitionChanged { .. }
-            | CallError::IdempotencyKeyMissing { .. }
-            | CallError::NoStoredResult { .. }
-            | CallError::IdempotencyInProgress { .. }
-            | CallError::IdempotencyMismatch { .. }
-            | CallError::OutcomeUnknown { .. }
-            | CallError::StoredFailure { .. }
-            | CallError::RepeatedCall { .. }
-            | CallError::DeniedByRule { .. }
-            | CallError::WaitsForApproval { .. }
-            | CallError::ApprovalDenied { .. }
-            | CallError::ApprovalExpired { .. }
-            | CallError::UsageLimitReached { .. }
-            | CallError::Overloaded { .. }
-            | CallError::TooManyWaiting { .. }
-            | CallError::Draining
-            | CallError::LedgerUnavailable { .. }
-            | CallError::DeadlineExceeded { .. }
-            | CallError::AttemptTimedOut { .. }
-            | CallError::Cancelled { .. }
-            | CallError::Internal => {}
+        for text in error.foreign_texts() {
+            self.redact_string(text);
         }
     }
 }
