@@ -34,8 +34,9 @@
 //! The modules:
 //!
 //! - [`call`]: the data types of a call.
-//! - [`stack`] and [`middleware`]: the layers through which every call passes.
-//! - [`tools`]: the runners, which execute tools.
+//! - [`stack`]: the layers through which every call passes. [`approval`] and [`cache`]: layers with
+//!   much state.
+//! - [`kinds`]: the runners, which execute tools. [`sources`]: what provides tools.
 //! - [`ledger`]: the durable record. [`metrics`] and [`log`]: what an operator observes.
 //! - [`manifest`]: the YAML file. [`http`]: the routes. [`cli`]: the program.
 //! - [`app`]: puts the parts together.
@@ -43,6 +44,8 @@
 
 pub mod access;
 pub mod app;
+pub mod approval;
+pub mod cache;
 pub mod call;
 pub mod catalog;
 pub mod cli;
@@ -50,23 +53,20 @@ pub mod environment;
 pub mod expression;
 pub mod formats;
 pub mod http;
+pub mod kinds;
 pub mod ledger;
-pub mod live;
 pub mod log;
 pub mod manifest;
 pub mod mcp;
 pub mod metrics;
-pub mod middleware;
-pub mod openapi;
-pub mod registry;
 pub mod runtime;
 pub mod schema;
 pub mod secrets;
 mod settings;
+pub mod sources;
 pub mod stack;
 pub mod telemetry;
 pub mod text;
-pub mod tools;
 pub mod tracking;
 
 pub use app::{App, AppBuilder, Error, RegistryBuilder};
@@ -74,8 +74,9 @@ pub use call::{
     Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError,
     ToolResult,
 };
+pub use catalog::registry::{MAX_REGISTERED, Registry};
 pub use formats::Format;
-pub use registry::{MAX_REGISTERED, Registry};
+pub use kinds::{Agent, Tool};
 pub use toolcrib_dialect as dialect;
 /// Makes a tool from a function.
 ///
@@ -159,10 +160,9 @@ pub use toolcrib_dialect as dialect;
 /// parameters. `NAME` also becomes the name of a type, so the same scope cannot have a module of
 /// that name.
 pub use toolcrib_macros::tool;
-pub use tools::{Agent, Tool};
 
 #[doc(hidden)]
-pub use tools::attribute as __private;
+pub use kinds::attribute as __private;
 
 /// Compiles the Rust code of these pages.
 #[cfg(doctest)]

@@ -22,7 +22,7 @@ defaults: {concurrency: {max: 512, queue: 512, wait: 10s}}
 server: {max_in_flight: 512}
 """
 ARGUMENTS = {"a": 40, "b": 2}
-WORKER = ROOT / "src" / "tools" / "python" / "worker"
+WORKER = ROOT / "src" / "sources" / "python" / "worker"
 DRIVER = pathlib.Path(__file__).with_name("pipe.py")
 CONNECTIONS = 16
 

@@ -5,11 +5,10 @@
 //!   secrets; `public_url.rs`: the base of links
 //! - `tool_pattern.rs`: patterns that select tools; `deny_list.rs`: the tools that a request denies
 
-pub mod approval_notices;
 pub mod callers;
 pub(crate) mod deny_list;
 pub mod public_url;
 pub(crate) mod tool_pattern;
-mod webhook_secret;
+pub(crate) mod webhook_secret;
 
 pub use webhook_secret::WebhookSecret;

@@ -13,18 +13,17 @@ use crate::access::callers::Callers;
 use crate::access::tool_pattern::ToolPattern;
 use crate::app::startup_banner::HumanOutput;
 use crate::call::{Clock, Services};
+use crate::catalog::registry::Registry;
 use crate::environment::Environment;
 use crate::http;
+use crate::kinds::{Agent, HttpClients, OwnPorts, TokenSources, Tool, builtin};
 use crate::ledger;
-use crate::live::{LiveTools, ManifestReading, ServiceConfig};
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
-use crate::registry::Registry;
+use crate::sources::live::{LiveTools, ManifestReading, ServiceConfig};
+use crate::sources::{Source, SourceSettings};
 use crate::telemetry::{self, Telemetry};
-use crate::tools::{
-    Agent, HttpClients, OwnPorts, Source, SourceSettings, TokenSources, Tool, builtin,
-};
 
 /// Collects the parts of a service.
 #[derive(Default)]

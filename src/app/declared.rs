@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::Error;
 use crate::call::CallSettings;
 use crate::environment::Environment;
+use crate::kinds::{ProcessEnv, Tool};
 use crate::ledger;
-pub(crate) use crate::live::SourceFindings;
-use crate::live::{self, LoadOutcome};
 use crate::manifest::{self, Manifest};
 use crate::secrets::Redactor;
+pub(crate) use crate::sources::live::SourceFindings;
+use crate::sources::live::{self, LoadOutcome};
 use crate::text::sanitize;
-use crate::tools::{ProcessEnv, Tool};
 
 /// The folder of virtual environments, beside the ledger.
 const VENV_FOLDER: &str = "toolcrib-venvs";

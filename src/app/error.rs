@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use crate::kinds::BuildError;
 use crate::manifest::Finding;
-use crate::tools::BuildError;
-use crate::{ledger, live, metrics};
+use crate::sources::live;
+use crate::{ledger, metrics};
 
 /// Why a service could not be built or started.
 #[derive(Debug, thiserror::Error)]

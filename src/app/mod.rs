@@ -30,11 +30,11 @@ pub use self::error::Error;
 pub use self::registry_builder::RegistryBuilder;
 pub use self::signals::wait_for_stop;
 use crate::app::startup_banner::HumanOutput;
+use crate::catalog::registry::Registry;
 use crate::http;
-use crate::live::{LiveTools, SourceView};
+use crate::kinds::OwnPorts;
 use crate::manifest::ServerSettings;
-use crate::registry::Registry;
-use crate::tools::OwnPorts;
+use crate::sources::live::{LiveTools, SourceView};
 
 /// A service that is built but does not listen yet.
 pub struct App {

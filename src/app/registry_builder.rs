@@ -7,13 +7,13 @@ use super::Error;
 use super::shared::build_shared;
 use crate::access::callers::Callers;
 use crate::call::{Clock, Services};
+use crate::catalog::registry::{ChangeError, DesiredState, Registry};
 use crate::environment::Environment;
+use crate::kinds::{Agent, BuildError, HttpClients, Tool};
 use crate::ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
-use crate::registry::{ChangeError, DesiredState, Registry};
-use crate::tools::{Agent, BuildError, HttpClients, Tool};
 
 /// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::call::InvocationId;
 use crate::ledger::Error;
-use crate::stack::SharedParts;
+use crate::stack::order::SharedParts;
 
 /// How often the calls are shown.
 const INTERVAL: Duration = Duration::from_secs(1);

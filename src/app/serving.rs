@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::signals::StopSignals;
 use super::{App, Error, answered_calls, running_calls, shared_changes};
 use crate::app::startup_banner::StartupBanner;
+use crate::approval::webhooks::send_approval_webhooks;
 use crate::ledger::{self, Ledger};
 use crate::{http, manifest, mcp};
 
@@ -177,7 +178,7 @@ impl App {
         let sweep = self.registry().clone().sweep_approvals();
         tasks.push(AbortOnDropHandle::new(tokio::spawn(sweep)));
         if let Some(notices) = shared.approval_notices.clone() {
-            let send = http::send_approval_webhooks(self.registry().clone(), notices);
+            let send = send_approval_webhooks(self.registry().clone(), notices);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(send)));
         }
         if let Some(changes) = ledger.watch_shared_changes() {

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::Error;
+use crate::approval::table::WaitingCalls;
+use crate::cache::ResultCache;
 use crate::call::{Clock, DigestKey};
 use crate::ledger::Ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
-use crate::middleware::cache::ResultCache;
-use crate::middleware::replay::ReplayCache;
-use crate::middleware::validation_pool::ValidationPool;
 use crate::secrets::Redactor;
-use crate::stack::SharedParts;
+use crate::stack::order::SharedParts;
+use crate::stack::replay::ReplayCache;
+use crate::stack::validation_pool::ValidationPool;
 use crate::telemetry::Telemetry;
 use crate::tracking::in_flight::InFlightCalls;
 use crate::tracking::questions::Questions;
 use crate::tracking::runs::Runs;
-use crate::tracking::waiting_calls::WaitingCalls;
 
 /// The shared part of all stacks, with the settings of this manifest.
 pub(super) fn build_shared(

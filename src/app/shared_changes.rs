@@ -6,7 +6,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::ledger::SharedChange;
-use crate::live::LiveTools;
+use crate::sources::live::LiveTools;
 
 /// Applies the changes of other replicas, until the ledger is closed.
 pub(super) async fn follow(live: Arc<LiveTools>, mut changes: Receiver<SharedChange>) {

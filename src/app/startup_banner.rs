@@ -8,10 +8,10 @@ use bytesize::ByteSize;
 
 use crate::call::units::Count;
 use crate::call::{Caller, Kind, Origin};
-use crate::live::{SourceState, SourceView};
+use crate::catalog::registry::Registry;
 use crate::manifest;
 use crate::manifest::ServerSettings;
-use crate::registry::Registry;
+use crate::sources::live::{SourceState, SourceView};
 
 /// The output for a person.
 pub(crate) type HumanOutput = Box<dyn io::Write + Send + Sync>;

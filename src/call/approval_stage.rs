@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::CallError;
-use super::error_messages::{question_message, waiting_message};
+use super::error::{CallError, question_message, waiting_message};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::question::Question;
@@ -39,5 +38,5 @@ pub fn question_result(question: &Question, invocation: InvocationId) -> ToolRes
 
 /// The result that answers a call while it waits for a person.
 pub fn waiting_result(tool: &str, invocation: InvocationId) -> ToolResult {
-    ToolResult::text(waiting_message(tool, Some(invocation)))
+    ToolResult::text(waiting_message(tool, invocation))
 }

@@ -23,8 +23,8 @@ use super::question::{AskError, Question, QuestionAnswer, QuestionSink};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
-use super::span::{CallSpan, ChildSpan, ChildWork};
 use super::trace::TraceContext;
+use super::trace::{CallSpan, ChildSpan, ChildWork};
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a
 /// project root.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::json::JsonObject;
-use super::page::Paging;
+use super::paging::Paging;
 
 /// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as in MCP 2026-07-28 (Tools).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolcrib_dialect::UnreadableArguments;
 
-use super::approval_stage::ApprovalStage;
+use super::approval_stage::{ApprovalStage, waiting_result};
 use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
@@ -18,12 +18,14 @@ use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
-use super::page::{Page, PageArguments};
+use super::meta::Meta;
+use super::paging::{Page, PageArguments};
 use super::progress::{ProgressSink, RedactFn, Reporter};
 use super::question::QuestionSink;
 use super::report::CallReport;
-use super::span::{CallTrace, McpRequest};
+use super::result::Answer;
 use super::trace::TraceContext;
+use super::trace::{CallTrace, McpRequest};
 
 /// How a call uses the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -212,6 +214,18 @@ pub struct Delivery {
 }
 
 impl Invocation {
+    /// The answer for the call while it waits for a person.
+    pub fn waiting_answer(&self) -> Answer {
+        Answer {
+            invocation: self.id,
+            tool_use_id: self.correlation.tool_use_id.clone(),
+            result: Arc::new(waiting_result(self.tool.as_str(), self.id)),
+            meta: Meta::default(),
+            replayed: false,
+            waiting: true,
+        }
+    }
+
     /// A call of `tool` by `caller` that starts now, with defaults for everything else.
     pub fn new(
         tool: ToolName,

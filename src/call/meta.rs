@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Digest;
+use super::error::Coercion;
 use super::limit::{LimitOwner, LimitScope, Per};
-use super::page::Overflow;
-use super::violation::Coercion;
+use super::paging::Overflow;
 
 /// How the cache was used.
 #[derive(

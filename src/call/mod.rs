@@ -13,15 +13,9 @@ mod charge;
 mod clock;
 mod context;
 mod context_fields;
-mod cut;
 mod definition;
 mod error;
-mod error_kind;
-mod error_messages;
-mod error_record;
-mod failure_summary;
 mod idempotency;
-mod incomplete;
 mod invocation;
 mod invocation_id;
 pub mod json;
@@ -29,26 +23,20 @@ mod limit;
 pub mod media_type;
 mod meta;
 mod nested_calls;
-mod page;
+mod paging;
 mod policy;
 mod progress;
 mod question;
 mod queued_attempt;
-mod recorded_outcome;
 mod redact;
 mod report;
 pub mod request_fields;
 mod result;
-mod source_overflow;
-mod span;
 mod stored_call;
 mod stored_results;
-mod tool_error;
 mod trace;
 mod truncated;
 pub mod units;
-mod upstream_cause;
-mod violation;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
@@ -61,14 +49,13 @@ pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use context_fields::{ContextFields, is_field_name};
-pub use cut::{CutResult, MAX_TEXT_CHARS, cut_result, may_be_cut};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
-pub use error::{CallError, Failure};
-pub use error_kind::{ErrorKind, FailureSource, KindFacts};
-pub use error_record::caller_attempt_message;
-pub use failure_summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
+pub use error::{
+    CallError, Coercion, ERROR_RESULT_SUMMARY, ErrorKind, Failure, FailureSource,
+    INTERRUPTED_SUMMARY, KindFacts, ToolError, UpstreamCause, UpstreamReason, Violation,
+    caller_attempt_message, error_text_beginning,
+};
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
-pub use incomplete::Incomplete;
 pub use invocation::{
     CacheMode, CallInput, CallSignals, CallTiming, Correlation, Delivery, Invocation,
     RequestedPage, Run,
@@ -81,7 +68,10 @@ pub use nested_calls::{
     AvailableTool, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter,
     ToolInvoker,
 };
-pub use page::{Detail, Overflow, Page, PageArguments, Paging, RestHint, Unit};
+pub use paging::{
+    CutResult, Detail, Incomplete, MAX_TEXT_CHARS, Overflow, Page, PageArguments, Paging, RestHint,
+    Unit, cut_result, may_be_cut,
+};
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, OutputCheckMode, Policy,
     RetryPolicy,
@@ -96,14 +86,12 @@ pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{AttemptReport, CacheReport, CallReport, ChargeReport, ReplayedFrom};
 pub use result::{Answer, ToolResult};
-pub use span::{CallSpan, CallTrace, ChildSpan, ChildWork, McpRequest, TOOL_ERROR_TYPE, derive_id};
 pub use stored_call::StoredCall;
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
-pub use tool_error::ToolError;
 pub use toolcrib_dialect::{
     Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, UnreadableArguments,
 };
-pub use trace::TraceContext;
+pub use trace::{
+    CallSpan, CallTrace, ChildSpan, ChildWork, McpRequest, TOOL_ERROR_TYPE, TraceContext, derive_id,
+};
 pub use truncated::Truncated;
-pub use upstream_cause::{UpstreamCause, UpstreamReason};
-pub use violation::{Coercion, Violation};

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::charge::Charged;
+use super::error::Coercion;
 use super::idempotency::Fingerprint;
 use super::invocation_id::InvocationId;
 use super::meta::{CacheStatus, Meta, ModelUsage};
-use super::violation::Coercion;
 
 /// The report of one call. All its layers and attempts share it, because a call that is cancelled
 /// returns nothing from its layers.
@@ -40,6 +40,8 @@ pub struct CallReport {
     pub reservation_lock: tokio::sync::Mutex<()>,
     /// The writers are `authorize` and the nested calls.
     uses_caller_credentials: AtomicBool,
+    /// The writer is `approval`: the call is stored, and its result only says that it waits.
+    waits_for_approval: AtomicBool,
 }
 
 /// Warnings about the request.
@@ -174,6 +176,16 @@ pub struct ReplayedFrom {
 }
 
 impl CallReport {
+    /// Notes that the call is stored and waits for a person.
+    pub fn set_waits_for_approval(&self) {
+        self.waits_for_approval.store(true, Ordering::Release);
+    }
+
+    /// Whether the call is stored and waits for a person.
+    pub fn waits_for_approval(&self) -> bool {
+        self.waits_for_approval.load(Ordering::Acquire)
+    }
+
     /// Notes that the call, or a call below it, sends credentials of its caller.
     pub fn note_caller_credentials(&self) {
         self.uses_caller_credentials.store(true, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::invocation::CacheMode;
 use super::json::{self, JsonObject};
-use super::page::Page;
+use super::paging::Page;
 use super::units::HumanDuration;
 
 /// Maximum length of `run_id` and `tool_use_id`, in bytes.

@@ -7,10 +7,10 @@ use serde_json::Value;
 use toolcrib_dialect::Content;
 
 use super::definition::ToolName;
-use super::incomplete::Incomplete;
 use super::invocation_id::InvocationId;
 use super::meta::Meta;
-use super::page::RestHint;
+use super::paging::Incomplete;
+use super::paging::RestHint;
 
 /// The result of a tool, also if it is an error result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

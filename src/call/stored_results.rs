@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::context::ToolContext;
+use super::error::Violation;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::result::ToolResult;
-use super::violation::Violation;
 
 /// Looks up stored results, without running a tool. A tool gets it as
 /// `context.service::<Arc<dyn StoredResults>>()`.

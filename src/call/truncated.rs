@@ -45,7 +45,7 @@ impl Truncated {
 }
 
 /// The replacement for a JSON text; `None` if the text is short enough to be kept whole.
-pub(super) fn truncate_column(text: &str) -> Option<String> {
+pub(crate) fn truncate_column(text: &str) -> Option<String> {
     (text.len() > MAX_LEN).then(|| {
         let sha256 = hex::encode(Sha256::digest(text.as_bytes()));
         let beginning = text[..text.floor_char_boundary(MAX_LEN)].to_owned();

@@ -8,12 +8,12 @@ use super::definition_hash::{definition_fields, hash_fields};
 use super::{Catalog, Entry};
 use crate::call::json::hash_parts;
 use crate::call::{Policy, Services, ToolSettings};
-use crate::middleware::concurrency::ToolPermits;
-use crate::middleware::usage_limit::ChargeRules;
-use crate::middleware::validate::ArgumentRules;
+use crate::kinds::{BuildError, Tool};
 use crate::schema::{Schema, SchemaFault};
-use crate::stack::{self, SharedParts};
-use crate::tools::{BuildError, Tool};
+use crate::stack::concurrency::ToolPermits;
+use crate::stack::order::{self, SharedParts};
+use crate::stack::usage_limit::ChargeRules;
+use crate::stack::validate::ArgumentRules;
 
 /// The inputs for building entries.
 pub(crate) struct BuildEnv<'a> {
@@ -84,7 +84,7 @@ impl Catalog {
         }
         let breaker = match same {
             Some(same) => same.breaker.clone(),
-            None => runner.has_one_target().then(Arc::default),
+            None => runner.traits().has_one_target.then(Arc::default),
         };
         let fault = |schema: &'static str, fault: SchemaFault| BuildError::InvalidSchema {
             tool: name.to_string(),
@@ -126,7 +126,7 @@ impl Catalog {
             &policy.limits,
             self.caller_limits.clone(),
         ));
-        let tool_layers = stack::ToolLayers {
+        let tool_layers = order::ToolLayers {
             kind,
             name,
             definition_hash: definition_hash.clone(),
@@ -146,7 +146,7 @@ impl Catalog {
             permits: permits.clone(),
             charge_rules: charge_rules.clone(),
         };
-        let (service, tool_cache) = stack::build_stack(tool_layers, env.shared);
+        let (service, tool_cache) = order::build_stack(tool_layers, env.shared);
         Ok(Arc::new(Entry {
             definition,
             kind,

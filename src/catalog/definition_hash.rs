@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
-use crate::tools::Tool;
+use crate::kinds::Tool;
 
 /// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored
 /// results are not used.

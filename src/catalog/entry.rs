@@ -7,16 +7,16 @@ use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 use crate::access::callers::Grants;
+use crate::cache::ToolCache;
 use crate::call::{Caller, Definition, Kind, Origin, Policy, ToolName};
 use crate::formats::ListedTool;
-use crate::middleware::cache::ToolCache;
-use crate::middleware::circuit_breaker::{Breaker, BreakerStatus};
-use crate::middleware::concurrency::ToolPermits;
-use crate::middleware::usage_limit::ChargeRules;
-use crate::middleware::validate::ArgumentRules;
+use crate::kinds::{DeclaredSettings, Runner};
 use crate::schema::SchemaOwner;
-use crate::stack::ToolService;
-use crate::tools::{DeclaredSettings, Runner};
+use crate::stack::circuit_breaker::{Breaker, BreakerStatus};
+use crate::stack::concurrency::ToolPermits;
+use crate::stack::order::ToolService;
+use crate::stack::usage_limit::ChargeRules;
+use crate::stack::validate::ArgumentRules;
 
 /// A tool with its stack.
 pub struct Entry {

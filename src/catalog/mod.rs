@@ -1,6 +1,6 @@
 //! The tools and callers at one moment: names lead to stacks, keys lead to callers.
 //!
-//! A catalog in use never changes; `registry/` replaces it as a whole. So a task that holds a
+//! A catalog in use never changes; `catalog/registry/` replaces it as a whole. So a task that holds a
 //! catalog sees one consistent state. An entry lives as long as a call runs in its stack.
 //!
 //! - `tool_catalog.rs` is the catalog, `entry.rs` one tool of it.
@@ -8,11 +8,13 @@
 //! - `new_call.rs` makes the invocation of a call, for all entry points.
 //! - `resolve.rs` finds the tool that a name means.
 //! - `definition_hash.rs` identifies a definition.
+//! - `registry/` holds the current catalog, replaces it, and starts calls in it.
 
 mod build;
 mod definition_hash;
 mod entry;
 mod new_call;
+pub mod registry;
 mod resolve;
 mod tool_catalog;
 

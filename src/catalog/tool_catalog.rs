@@ -9,9 +9,9 @@ use super::entry::Entry;
 use crate::access::callers::{Callers, Grants};
 use crate::call::{CallSettings, Caller, Definition, Limit, Origin, ToolName};
 use crate::formats::{self, Format, NameRules};
+use crate::kinds::{BuildError, Tool, UnavailableReason};
 use crate::text::changes::Changes;
 use crate::text::names::Spellings;
-use crate::tools::{BuildError, Tool, UnavailableReason};
 
 /// The tools and callers at one moment. `registry.rs` holds the current one.
 #[derive(Clone, Default)]
@@ -112,7 +112,7 @@ impl Catalog {
                 .iter()
                 .map(|alias| (alias.clone(), name.clone())),
         );
-        if entry.rules.runner.reads_results() {
+        if entry.rules.runner.traits().reads_results {
             self.result_readers.insert(name.clone());
         }
         self.by_name.insert(name, entry);

@@ -20,13 +20,14 @@ use super::output::print_line;
 use crate::app::{self, Error};
 use crate::call::units::Count;
 use crate::environment::Environment;
+use crate::kinds::ProcessEnv;
 use crate::manifest::definition_change::DefinitionParts;
 use crate::manifest::pins::{self, Pins, ServerPins, ToolPin};
 use crate::manifest::{self, DeclaredSource, Manifest, ProcessInput};
 use crate::secrets::Redactor;
+use crate::sources::{SourceFault, SourceKind, SourceListing};
 use crate::text::sanitize;
 use crate::text::suggest;
-use crate::tools::{ProcessEnv, SourceFault, SourceKind, SourceListing};
 
 /// Arguments of `pin`.
 #[derive(clap::Args)]

@@ -17,7 +17,7 @@ use crate::call::CallSettings;
 use crate::environment::Environment;
 use crate::formats::{self, Format, ListedTool, NameRules};
 use crate::http;
-use crate::tools::{OwnPorts, Tool, builtin};
+use crate::kinds::{OwnPorts, Tool, builtin};
 
 const COLUMNS: [(&str, Content); 5] = [
     ("TOOL", Content::Name),

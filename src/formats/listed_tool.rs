@@ -1,7 +1,7 @@
 //! A tool as formats see it.
 
 use crate::call::{Definition, Effect};
-use crate::tools::Tool;
+use crate::kinds::Tool;
 
 /// The parts of a tool that formats show.
 #[derive(Debug, Clone, Copy)]

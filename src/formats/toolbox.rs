@@ -368,7 +368,7 @@ impl<'a> References<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::Tool;
+    use crate::kinds::Tool;
 
     fn parameters(schema: Value) -> Vec<Value> {
         let tool = Tool::new("t", "Does it.").input_schema(schema);

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
+use crate::approval::request::ApprovalRequest;
 use crate::call::{Caller, InvocationId, JsonObject};
+use crate::catalog::registry::Registry;
 use crate::ledger::{ApprovalRow, ApprovalState};
-use crate::middleware::approval_request::ApprovalRequest;
-use crate::registry::Registry;
 
 /// How long an answer waits until the decided call has a row.
 const MAX_ROW_WAIT: Duration = Duration::from_secs(3);

@@ -21,9 +21,10 @@ use super::responses::{
     LookupResponses, QueryResponses, ValidationResponses,
 };
 use super::state::AppState;
+use crate::approval::deciding::{DecideError, Decision, Verdict};
 use crate::call::{Caller, Failure, InvocationId, JsonObject};
+use crate::catalog::registry::Registry;
 use crate::ledger::ApprovalQuery;
-use crate::registry::{DecideError, Decision, Registry, Verdict};
 
 /// Default number of approvals on a page.
 const PAGE_SIZE: u32 = 50;

@@ -18,8 +18,8 @@ use super::responses::{AuthResponses, CommonResponses, LedgerResponses, QueryRes
 use super::sources::{SourceView, source_views};
 use crate::call::{CallError, Failure};
 use crate::catalog::{Catalog, Entry};
-use crate::live::{self, LiveTools, ReloadStatus};
-use crate::middleware::circuit_breaker::BreakerState;
+use crate::sources::live::{self, LiveTools, ReloadStatus};
+use crate::stack::circuit_breaker::BreakerState;
 
 /// The answer to a probe.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

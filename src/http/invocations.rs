@@ -26,14 +26,16 @@ use super::responses::{
     QueryResponses,
 };
 use super::wire::{InvocationView, InvokeAnswer};
+use crate::approval::deciding::{DecideError, Decision, Verdict};
+use crate::approval::row::waiting_row;
 use crate::call::units::parse_time;
 use crate::call::{Caller, Digest, ErrorKind, InvocationId, caller_attempt_message};
+use crate::catalog::registry::Registry;
+use crate::catalog::registry::recorded_calls;
 use crate::ledger::{
     ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall,
     Row, State as CallState, UnreadableRow,
 };
-use crate::registry::recorded_calls;
-use crate::registry::{DecideError, Decision, Registry, Verdict, waiting_row};
 
 /// Default number of calls on a page.
 const PAGE_SIZE: u32 = 50;

@@ -15,8 +15,8 @@ use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses};
 use crate::access::callers::Callers;
 use crate::call::Caller;
-use crate::live::{LiveTools, SourceState, SourceView};
 use crate::metrics::{MetricFamily, Metrics, ServiceState, SourceSample, TEXT_FORMAT};
+use crate::sources::live::{LiveTools, SourceState, SourceView};
 
 /// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every
 /// tool.

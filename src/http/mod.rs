@@ -3,7 +3,6 @@
 
 mod approval_page;
 mod approval_view;
-mod approval_webhooks;
 mod approvals;
 mod auth;
 mod body;
@@ -69,7 +68,6 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
-pub(crate) use approval_webhooks::send_approval_webhooks;
 pub use calls::calls_in_process;
 pub(crate) use exported_call::exported_call;
 pub(crate) use imported_call::read_imported_call;
@@ -85,8 +83,8 @@ use self::guard::Guard;
 use self::routes::api_router;
 use self::state::AppState;
 use crate::call::{Definition, Effect};
-use crate::live::LiveTools;
 use crate::manifest::ServerSettings;
+use crate::sources::live::LiveTools;
 
 /// Makes the router: every route, inside the layers. The first layer of the list is the outermost.
 /// `shutdown` ends the streams that clients keep open without a call.

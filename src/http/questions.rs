@@ -15,8 +15,8 @@ use super::responses::{
     LookupResponses, ValidationResponses,
 };
 use crate::call::{CallError, Failure, InvocationId, JsonObject, QuestionAnswer};
+use crate::catalog::registry::Registry;
 use crate::ledger::State as CallState;
-use crate::registry::Registry;
 use crate::schema::check_answer;
 
 /// The body of an answer.

@@ -19,9 +19,9 @@ use super::responses::{
 use super::tools::detail_response;
 use super::wire::ToolDetail;
 use crate::call::{Caller, Violation};
-use crate::live::{LiveTools, RegisterError};
+use crate::catalog::registry::ChangeError;
 use crate::manifest::{Finding, Severity};
-use crate::registry::ChangeError;
+use crate::sources::live::{LiveTools, RegisterError};
 
 /// Number of findings in a problem's detail; `violations` has all of them.
 const MAX_NAMED_FINDINGS: usize = 3;

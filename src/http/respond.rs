@@ -35,8 +35,8 @@ use crate::call::{
     Answer, CallError, Caller, Capture, Content, Invocation, InvocationId, ProgressSink, Question,
     QuestionSink, question_result,
 };
+use crate::catalog::registry::{Entry, Registry};
 use crate::ledger::State;
-use crate::registry::{Entry, Registry};
 use crate::tracking::questions::AskingCall;
 
 /// A call that waits longer than this for a permit, or for an equal call, is answered like a
@@ -116,7 +116,7 @@ pub(super) async fn call_and_respond(
             respond_async(wait, call, invocation, reserved).await
         }
         ResponseMode::WhenEnded
-            if call.entry.rules.runner.may_ask()
+            if call.entry.rules.runner.traits().may_ask
                 && !would_lose_result(&call.registry, &call.entry, &invocation) =>
         {
             Box::pin(respond_or_ask(call, invocation)).await
@@ -309,7 +309,7 @@ fn spawn_call(
     mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> JoinHandle<InvokeResult> {
-    let may_ask = call.entry.rules.runner.may_ask();
+    let may_ask = call.entry.rules.runner.traits().may_ask;
     let may_wait = may_ask || call.entry.policy.approval.is_some();
     let waits = may_wait.then(CancellationToken::new);
     invocation.delivery.waits.clone_from(&waits);

@@ -21,8 +21,8 @@ use super::wire::InvokeAnswer;
 use crate::call::{
     Answer, CallError, Detail, Failure, MAX_TEXT_CHARS, Overflow, Page, RestHint, cut_result,
 };
+use crate::catalog::registry::Registry;
 use crate::ledger::{End, Row, State as CallState, UnreadableRow};
-use crate::registry::Registry;
 
 /// Which part to read; without either, all of it.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -14,10 +14,10 @@ use super::auth::Admin;
 use super::body::PathPart;
 use super::problem::ApiError;
 use super::responses::{AuthResponses, CommonResponses, LookupResponses};
-use crate::live::{self, LiveTools};
 use crate::manifest::ListedFinding;
 use crate::manifest::definition_change::DefinitionParts;
-use crate::tools::{Operations, SourceKind};
+use crate::sources::live::{self, LiveTools};
+use crate::sources::{Operations, SourceKind};
 
 /// A restart that takes longer is answered 202 and continues.
 const RESTART_WAIT: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use super::mcp::streams::Streams;
 use super::memory::MemoryBudget;
 use super::usage_buckets::CountSlots;
 use crate::call::InvocationId;
-use crate::live::LiveTools;
+use crate::catalog::registry::Registry;
 use crate::manifest::ServerSettings;
-use crate::registry::Registry;
+use crate::sources::live::LiveTools;
 use crate::tracking::events::MAX_SUBSCRIBERS;
 
 /// Shared by all handlers. The router clones it several times for each request, so it is one

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::problem::ApiError;
+use crate::catalog::registry::Registry;
 use crate::ledger::{BucketQuery, TokenSums};
-use crate::registry::Registry;
 
 /// Bucket, tool, caller and run of sums of tokens.
 type TokenKey = (i64, String, String, Option<String>);
@@ -16,7 +16,7 @@ pub(super) async fn token_sums(
 ) -> Result<HashMap<TokenKey, TokenSums>, ApiError> {
     let catalog = registry.catalog();
     let agents = catalog.entries();
-    let agents = agents.filter(|entry| entry.rules.runner.calls_tools());
+    let agents = agents.filter(|entry| entry.rules.runner.traits().calls_tools);
     let agents: Vec<String> = agents
         .map(|entry| entry.definition.name.to_string())
         .collect();

@@ -28,10 +28,10 @@ use super::wire::{
     EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolJson, ToolList, ToolView, Validated,
 };
 use super::{documented, idempotency, prefer, request_id, run_id};
+use crate::cache::Purge;
 use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
+use crate::catalog::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
 use crate::formats::Format;
-use crate::middleware::cache::Purge;
-use crate::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
 
 type Tools = State<Arc<Registry>>;
 

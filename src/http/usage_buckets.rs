@@ -14,8 +14,8 @@ use super::problem::ApiError;
 use super::token_sums::token_sums;
 use crate::call::units::parse_time;
 use crate::call::{CallError, Caller, Failure};
+use crate::catalog::registry::Registry;
 use crate::ledger::{BucketQuery, BucketRow, TokenSums, UsageBy};
-use crate::registry::Registry;
 
 /// Most buckets of one answer: a day of minutes, and two months of hours.
 const MAX_BUCKETS: i64 = 1500;

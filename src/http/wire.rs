@@ -14,8 +14,8 @@ use crate::call::{
     OnDisconnect, Origin, OutputCheckMode, Page, Paging, ToolName, Truncated,
 };
 use crate::catalog::{Entry, definition_hash};
+use crate::kinds::Tool;
 use crate::ledger::{Row, State};
-use crate::tools::Tool;
 
 /// The answer of `POST /tools/{name}/invoke`, whenever the tool ran.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

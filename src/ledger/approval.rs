@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use crate::call::InvocationId;
 
 /// How far a call is that needs an approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString, strum::VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum ApprovalState {
     /// No person has decided.
@@ -25,6 +27,16 @@ pub enum ApprovalState {
 }
 
 impl ApprovalState {
+    /// The states that may follow. `docs/dev/states.md` has the same table.
+    pub const fn next(self) -> &'static [Self] {
+        match self {
+            Self::Waiting => &[Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn],
+            Self::Approved => &[Self::Started],
+            Self::Started => &[Self::Approved],
+            Self::Denied | Self::Expired | Self::Withdrawn => &[],
+        }
+    }
+
     /// The name used in the ledger.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -197,6 +209,10 @@ impl ApprovalChange {
         to: ApprovalState,
         by: Arc<str>,
     ) -> Self {
+        debug_assert!(
+            from == to || from.next().contains(&to),
+            "{from:?} to {to:?}"
+        );
         Self {
             invocation,
             from,

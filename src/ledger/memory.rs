@@ -286,6 +286,7 @@ impl Ledger for MemoryLedger {
             .get(&row.id)
             .is_some_and(|stored| stored.state == State::Reserved)
         {
+            assert!(State::Reserved.next().contains(&row.state), "{row:?}");
             tables.count_end(&row);
             tables.rows.insert(row.id, Row::clone(&row));
         }

@@ -32,6 +32,8 @@ mod record;
 mod refusals;
 mod settings;
 mod sqlite;
+#[cfg(test)]
+mod states_tests;
 mod tally;
 mod transfer;
 mod writer_queue;

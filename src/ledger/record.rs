@@ -22,6 +22,7 @@ use crate::call::{
     utoipa::ToSchema,
     strum::IntoStaticStr,
     strum::EnumString,
+    strum::VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
@@ -50,6 +51,42 @@ impl State {
     /// The name used in the ledger and in answers.
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+
+    /// The states that may follow. `docs/dev/states.md` has the same table.
+    pub const fn next(self) -> &'static [Self] {
+        const ENDS: [State; 6] = [
+            State::Succeeded,
+            State::Failed,
+            State::TimedOut,
+            State::Cancelled,
+            State::Refused,
+            State::Unknown,
+        ];
+        match self {
+            Self::Waiting => &[
+                Self::Running,
+                Self::Reserved,
+                Self::Refused,
+                Self::Cancelled,
+            ],
+            Self::Running => &[
+                Self::Reserved,
+                Self::Succeeded,
+                Self::Failed,
+                Self::TimedOut,
+                Self::Cancelled,
+                Self::Refused,
+                Self::Unknown,
+            ],
+            Self::Reserved => &ENDS,
+            Self::Succeeded
+            | Self::Failed
+            | Self::TimedOut
+            | Self::Cancelled
+            | Self::Refused
+            | Self::Unknown => &[],
+        }
     }
 
     /// The state with this name.

@@ -22,12 +22,12 @@ use super::source_tools::{EntryChecks, SourceInputs};
 use super::tool::ToolReader;
 use crate::call::units::{HumanDuration, Size};
 use crate::call::{JsonObject, Kind, NameError, ToolName};
-use crate::openapi::Selector;
+use crate::kinds::http::AuthConfig;
+use crate::kinds::http::address_policy::AddressPolicy;
+use crate::sources::SourceSettings;
+use crate::sources::openapi::reader::Selector;
+use crate::sources::openapi::{ApiSettings, DocumentLocation, read_document};
 use crate::text::suggest;
-use crate::tools::SourceSettings;
-use crate::tools::http::AuthConfig;
-use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::openapi::{ApiSettings, DocumentLocation, read_document};
 
 /// The default time to read a document.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);

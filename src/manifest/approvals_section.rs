@@ -7,8 +7,8 @@ use super::decode::Findings;
 use super::node::Node;
 use super::sections::{Approvals, Notify};
 use crate::access::WebhookSecret;
-use crate::access::approval_notices::{ApprovalNotices, Receiver};
 use crate::access::public_url::PublicUrl;
+use crate::approval::receivers::{ApprovalNotices, Receiver};
 
 /// The receivers of the section, and findings about those that cannot be used.
 pub(super) fn read_approvals(

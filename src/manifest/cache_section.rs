@@ -2,7 +2,7 @@
 
 use super::decode::Findings;
 use super::node::Node;
-use crate::middleware::cache::RedisAddress;
+use crate::cache::RedisAddress;
 
 /// The address, and a finding about one that cannot be used.
 pub(super) fn read_redis(

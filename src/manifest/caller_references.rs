@@ -9,8 +9,8 @@ use super::sections::PolicyEntry;
 use super::source::SourceRules;
 use crate::access::callers::CallerSettings;
 use crate::call::CacheScope;
+use crate::kinds::literal;
 use crate::text::suggest;
-use crate::tools::literal;
 
 /// Why results for one caller cannot be shared.
 const SHARED_MESSAGE: &str = "each call sends its caller's own credentials, so its result is for this caller only: write `scope: caller`, \

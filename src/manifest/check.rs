@@ -12,7 +12,7 @@ use super::references::ManifestInput;
 use super::rule::Rule;
 use super::{Manifest, lint};
 use crate::call::EnvVar;
-use crate::tools::Tool;
+use crate::kinds::Tool;
 
 /// The result of checking a manifest.
 pub struct Checked {

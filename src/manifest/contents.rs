@@ -4,16 +4,16 @@ use super::finding::Finding;
 use super::registered::Defaults;
 use super::source::DeclaredSource;
 use super::tool_lists::ListEntry;
-use crate::access::approval_notices::ApprovalNotices;
 use crate::access::callers::CallerSettings;
+use crate::approval::receivers::ApprovalNotices;
+use crate::cache::RedisAddress;
 use crate::call::{CallSettings, Capture, DigestKey, NameMatching};
+use crate::kinds::Tool;
 use crate::ledger;
 use crate::manifest::ServerSettings;
 use crate::manifest::pins::Pins;
-use crate::middleware::cache::RedisAddress;
 use crate::telemetry;
 use crate::text::names::{normalize_name, strip_known_prefix};
-use crate::tools::Tool;
 
 /// A manifest as read.
 pub struct Manifest {
@@ -67,7 +67,7 @@ impl Manifest {
         let is_wanted = |known: &str| spellings.contains(&normalize_name(known));
         let mut own = self.tools.iter();
         let own = own.find(|tool| tool.definition.names().any(is_wanted));
-        if own.is_some_and(|tool| tool.runner.calls_tools())
+        if own.is_some_and(|tool| tool.runner.traits().calls_tools)
             || self.calls.name_matching == NameMatching::Similar
         {
             return;

@@ -4,7 +4,7 @@ use super::node::Node;
 use super::sections::PolicyEntry;
 use super::tool::ToolReader;
 use crate::call::{ContextFields, Policy};
-use crate::tools::Tool;
+use crate::kinds::Tool;
 
 impl ToolReader<'_> {
     /// The declared fields, if their names are valid.
@@ -43,7 +43,7 @@ impl ToolReader<'_> {
                 self.findings.error(node, &key, entry_path, message);
             }
         }
-        if !fields.is_empty() && !tool.runner.takes_context_fields() {
+        if !fields.is_empty() && !tool.runner.traits().takes_context_fields {
             self.findings.warning(
                 node,
                 &key,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::tools::DiscoveredTool;
+use crate::sources::DiscoveredTool;
 
 /// The parts of a definition as a model sees them, without secrets: `description`, `inputSchema`,
 /// `outputSchema`, `annotations`.

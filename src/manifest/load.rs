@@ -28,12 +28,12 @@ use super::tool::ToolReader;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
 use crate::access::callers::CallerSettings;
+use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
+use crate::kinds::features::missing_feature;
+use crate::kinds::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 use crate::ledger;
-use crate::middleware::cache::RedisAddress;
 use crate::secrets::Redactor;
-use crate::tools::features::missing_feature;
-use crate::tools::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 
 const MANIFEST_SECTIONS: [&str; 14] = [
     "server",

@@ -15,8 +15,8 @@ use super::rule::Rule;
 use crate::call::ToolName;
 use crate::call::json::parse_strict;
 use crate::manifest::pins::{self, Pins, ServerPins};
-use crate::tools::SourceSettings;
-use crate::tools::mcp::{ServerSettings, ToolFilter};
+use crate::sources::SourceSettings;
+use crate::sources::mcp::{ServerSettings, ToolFilter};
 
 /// Reads the pins of the manifest at `path`, if it has any. An unreadable file is an error: without
 /// pins, a server could change its definitions at will.

@@ -6,7 +6,7 @@ use super::decode::{Findings, field_names, join_path};
 use super::node::{Data, Key, Node};
 use super::parameters::{PARAMETER_KEYS, is_type};
 use super::sections::{DefinitionEntry, PolicyEntry};
-use crate::tools::kinds;
+use crate::kinds;
 
 /// The entry with such keys in the place where they were meant, so that the rest is read as meant.
 /// Each is reported.

@@ -19,8 +19,8 @@ use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
 use super::tool::ToolReader;
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
-use crate::tools::SourceSettings;
-use crate::tools::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
+use crate::sources::SourceSettings;
+use crate::sources::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
 
 /// The default time for a worker to load its module. Imports of large libraries take many seconds.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::node::{Key, Node};
 use super::pins::Pins;
-use crate::tools::Tool;
+use crate::kinds::Tool;
 
 /// The section of sources that can be pinned.
 pub(super) const MCP_SERVERS: &str = "mcp_servers";

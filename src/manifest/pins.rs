@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::definition_change::{DefinitionParts, definition_parts};
 use crate::call::canonical::canonical_json;
-use crate::tools::{DefinitionFingerprint, DiscoveredTool};
+use crate::sources::{DefinitionFingerprint, DiscoveredTool};
 
 /// Version of the file format that `toolcrib pin` writes.
 pub const FORMAT_VERSION: u64 = 2;
@@ -272,8 +272,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kinds::UnavailableTool;
     use crate::schema::SchemaOwner;
-    use crate::tools::{ToolDefinitionSnapshot, UnavailableTool};
+    use crate::sources::ToolDefinitionSnapshot;
 
     fn offer(change: impl Fn(&mut DiscoveredTool)) -> DiscoveredTool {
         let mut offer = DiscoveredTool {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::tools::literal;
+use crate::kinds::literal;
 
 /// The kind of entry that contains the references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

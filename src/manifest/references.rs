@@ -19,7 +19,7 @@ use super::reference_context::{AbsentItem, EntryKind};
 use super::rule::Rule;
 use crate::access::callers::CallerSettings;
 use crate::environment::Environment;
-use crate::tools::literal;
+use crate::kinds::literal;
 
 /// Resolves references. It is a trait so that tests do not use the environment of the process.
 pub trait ManifestInput {

@@ -13,7 +13,7 @@ use super::references::ManifestInput;
 use super::sections::PolicyEntry;
 use super::tool::ToolReader;
 use crate::call::Origin;
-use crate::tools::{Databases, HttpClients, Tool};
+use crate::kinds::{Databases, HttpClients, Tool};
 
 /// `defaults:` of a manifest. It also applies to registered tools.
 #[derive(Debug, Clone, Default)]
@@ -73,8 +73,8 @@ pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
     use super::decode::field_names;
     use super::sections::{CacheEntry, ConcurrencyEntry, DefinitionEntry, Retry};
     use crate::call::Kind;
-    use crate::tools::http::{RequestConfig, ResponseConfig};
-    use crate::tools::kinds;
+    use crate::kinds;
+    use crate::kinds::http::{RequestConfig, ResponseConfig};
 
     match section {
         "retry" => field_names::<Retry>().to_vec(),

@@ -14,7 +14,7 @@ use super::sections::{
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
 use crate::call::{CallSettings, Kind};
-use crate::tools::{builtin, kinds};
+use crate::kinds::{self, builtin};
 
 /// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check
 /// files, references and other tools.

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use url::{Host, Url};
 
 use super::Manifest;
-use crate::tools::SourceSettings;
-use crate::tools::mcp::Transport;
+use crate::sources::SourceSettings;
+use crate::sources::mcp::Transport;
 
 /// The route of the service's own MCP server.
 const MCP_ROUTE: &str = "/mcp";

@@ -8,10 +8,10 @@ use url::Url;
 
 use super::source_tools::{EntryChecks, absolute_path};
 use crate::access::callers::CallerSettings;
+use crate::kinds::http::AuthConfig;
+use crate::kinds::literal;
+use crate::sources::mcp::{Mode, PerCaller, Transport};
 use crate::text::suggest;
-use crate::tools::http::AuthConfig;
-use crate::tools::literal;
-use crate::tools::mcp::{Mode, PerCaller, Transport};
 
 /// Header fields that the connection sets itself. The second constant is the prefix of the
 /// protocol's own fields.

@@ -21,10 +21,10 @@ use super::source_tools::{EntryChecks, SourceInputs};
 use super::tool::ToolReader;
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind, Policy, ToolName};
-use crate::tools::SourceSettings;
-use crate::tools::http::AuthConfig;
-use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::mcp::{Mode, Protocol, ServerSettings, Transport};
+use crate::kinds::http::AuthConfig;
+use crate::kinds::http::address_policy::AddressPolicy;
+use crate::sources::SourceSettings;
+use crate::sources::mcp::{Mode, Protocol, ServerSettings, Transport};
 
 /// The default time for a server to start and list its tools. `npx` and `uvx` download on their
 /// first run.

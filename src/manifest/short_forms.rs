@@ -147,9 +147,9 @@ mod tests {
     use serde_json::json;
 
     use crate::call::{Kind, Per, Policy};
+    use crate::kinds::HttpClients;
     use crate::manifest::testing::load_text;
     use crate::manifest::{Defaults, read_registered_tool};
-    use crate::tools::HttpClients;
 
     const SHORT: &str = "{effect: read, retry: 3, cache: 5m, limits: {calls: 7, per: day}}";
 

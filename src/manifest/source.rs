@@ -9,7 +9,7 @@ use super::context::add_context_to_cache_key;
 use super::policy::PolicyRules;
 use crate::call::{Effect, EnvVar, JsonObject, Kind, Paging, Policy, ToolName};
 use crate::manifest::pins::ServerPins;
-use crate::tools::SourceSettings;
+use crate::sources::SourceSettings;
 
 /// A source, and the manifest's rules for the tools that it brings.
 #[derive(Clone, PartialEq)]

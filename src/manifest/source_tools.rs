@@ -24,11 +24,11 @@ use crate::access::tool_pattern::is_glob;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
-use crate::openapi;
-use crate::tools::http::AuthConfig;
-use crate::tools::http::address_policy::AddressPolicy;
-use crate::tools::http::auth::RequestAuth;
-use crate::tools::{Tool, UnavailableTool};
+use crate::kinds::http::AuthConfig;
+use crate::kinds::http::address_policy::AddressPolicy;
+use crate::kinds::http::auth::RequestAuth;
+use crate::kinds::{Tool, UnavailableTool};
+use crate::sources::openapi::reader as openapi;
 
 /// The definition keys of a tool that may also be set for a source's tool. The source itself
 /// supplies the other parts of the definition.

@@ -22,13 +22,13 @@ use crate::access::callers::CallerSettings;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{ContextFields, Effect, Kind, NameError, Origin, Paging, Policy, ToolName};
+use crate::kinds::{
+    self, BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, literal,
+};
 use crate::schema::PageFields;
 use crate::settings::to_flow;
 use crate::text::sanitize;
 use crate::text::suggest;
-use crate::tools::{
-    BuildContext, ConfigFault, Databases, FaultRule, HttpClients, Tool, builtin, kinds, literal,
-};
 
 /// Reads the tools of one file.
 pub(super) struct ToolReader<'a> {
@@ -188,7 +188,7 @@ impl ToolReader<'_> {
             tool.definition.context.as_deref(),
         );
         self.check_context(&tool, &node, entry_path);
-        if policy.cache.is_some() && !tool.runner.is_cacheable() {
+        if policy.cache.is_some() && !tool.runner.traits().is_cacheable {
             let message =
                 "has no effect: this tool returns stored results, and these are not stored again";
             self.findings

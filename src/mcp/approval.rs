@@ -15,11 +15,12 @@ use rmcp::{Peer, RoleServer};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::approval::deciding::{Decision, Verdict};
+use crate::approval::request::ApprovalRequest;
 use crate::call::{Caller, InvocationId, JsonObject};
 use crate::catalog::Entry;
+use crate::catalog::registry::Registry;
 use crate::ledger::ApprovalRow;
-use crate::middleware::approval_request::ApprovalRequest;
-use crate::registry::{Decision, Registry, Verdict};
 
 /// Longest note, in bytes.
 const MAX_NOTE_BYTES: usize = 2000;

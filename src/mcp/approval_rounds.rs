@@ -12,13 +12,14 @@ use tokio::time::{Instant, sleep};
 use super::approval::{FormAnswer, Way};
 use super::content::{SERVER_INFO, server_info};
 use super::request_state::StateScope;
+use crate::approval::deciding::{DecideError, Decision};
 use crate::call::{
     Answer, CallError, Caller, Invocation, InvocationId, JsonObject, Meta, waiting_result,
 };
 use crate::catalog::Entry;
+use crate::catalog::registry::Registry;
+use crate::catalog::registry::recorded_calls::find_call;
 use crate::ledger::{ApprovalRow, ApprovalState, End, State};
-use crate::registry::recorded_calls::find_call;
-use crate::registry::{DecideError, Decision, Registry};
 
 /// Name of the question in `inputRequests`.
 const QUESTION: &str = "approval";

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::meta;
 use super::peer::McpPeer;
 use crate::call::{CallError, ErrorKind, Invocation, JsonObject};
+use crate::catalog::registry::Registry;
 use crate::catalog::{Catalog, Entry, NewCall, ResolveError};
-use crate::registry::Registry;
 
 /// A prepared call.
 pub struct PreparedCall {

@@ -15,7 +15,7 @@ use crate::call::{
     JsonObject, RESULT_AS_ANSWER_KEY, Resource, ToolName,
 };
 use crate::catalog::Entry;
-use crate::registry::Registry;
+use crate::catalog::registry::Registry;
 
 /// The key of `_meta` that names the server, in every result since 2026-07-28.
 pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";

@@ -30,8 +30,8 @@ use super::questions;
 use super::request_state::StateScope;
 use super::subscribers::ListSnapshot;
 use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink, QuestionSink};
+use crate::catalog::registry::Registry;
 use crate::catalog::{Catalog, Entry};
-use crate::registry::Registry;
 use crate::tracking::questions::AskingCall;
 
 /// The supported protocol versions, oldest first.
@@ -313,8 +313,9 @@ impl Handler {
     /// Whether a call of this tool may be answered with a question.
     pub fn may_ask(&self, catalog: &Catalog, name: &str, caller: &Caller) -> bool {
         let found = catalog.resolve(name, caller);
-        found
-            .is_ok_and(|(entry, _)| entry.policy.approval.is_some() || entry.rules.runner.may_ask())
+        found.is_ok_and(|(entry, _)| {
+            entry.policy.approval.is_some() || entry.rules.runner.traits().may_ask
+        })
     }
 }
 
@@ -456,7 +457,8 @@ impl ServerHandler for Handler {
         let way = Way::for_call(&self.registry, &entry, &mcp_peer.caller, || {
             context.client_capabilities()
         });
-        let asks = entry.rules.runner.may_ask() && takes_forms(context.client_capabilities());
+        let asks =
+            entry.rules.runner.traits().may_ask && takes_forms(context.client_capabilities());
         let has_rounds = way.is_some() || asks || request.request_state.is_some();
         let (id, outcome) = if modern && has_rounds {
             let answers = (request.request_state, request.input_responses);

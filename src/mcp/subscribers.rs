@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::list::ToolLists;
 use super::peer::McpPeer;
 use crate::call::Caller;
-use crate::registry::Registry;
+use crate::catalog::registry::Registry;
 
 /// The digest of one caller's list, as of the last check. Only changes that this caller can see
 /// count, so it learns nothing about the tools of others.

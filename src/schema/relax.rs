@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::keywords::{KeywordKind, keyword_kind};
 use super::owner::SchemaOwner;
 use super::patterns::{PatternUse, pattern_use};
-use crate::openapi::append_sentence;
+use crate::sources::openapi::reader::append_sentence;
 
 /// Changes a schema into the form that values are checked against.
 pub fn relax(schema: &mut Value, owner: SchemaOwner) {

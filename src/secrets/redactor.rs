@@ -12,9 +12,7 @@ use serde_json::Value;
 
 use super::finder::{Finder, MIN_CUT_LENGTH};
 use super::{MIN_SECRET_LENGTH, REDACTED};
-use crate::call::{
-    CallError, Content, CutEnds, JsonObject, Redact, ToolResult, Violation, shorten_text,
-};
+use crate::call::{CallError, Content, CutEnds, JsonObject, Redact, ToolResult, shorten_text};
 use crate::text::sanitize;
 
 /// Number of remembered values. Rotated values stay, because an upstream may still echo them. The
@@ -415,6 +413,7 @@ mod tests {
     use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
     use super::*;
+    use crate::call::Violation;
     use crate::call::{UpstreamCause, UpstreamReason};
 
     #[test]

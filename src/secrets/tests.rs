@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{Content, CutEnds, Detail, Page, Redact, ToolError, ToolResult, cut_result};
-use crate::tools::http::response::ResponseReader;
-use crate::tools::http::tests::test_context;
+use crate::kinds::http::response::ResponseReader;
+use crate::kinds::http::tests::test_context;
 
 /// The number of consecutive characters of a secret that may not remain.
 const RUN_LENGTH: usize = 8;

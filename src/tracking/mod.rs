@@ -12,4 +12,3 @@ pub mod in_flight;
 pub mod questions;
 pub mod run_news;
 pub mod runs;
-pub mod waiting_calls;

@@ -4,7 +4,7 @@
     python3 tests/docs/architecture_picture.py --check    # fails if the page has other pictures
 
 The crates come from the Cargo.toml files, the layers of folders from tests/it/tidy.rs, and the layers
-of a call from src/stack.rs and src/middleware/. The pictures are text, because mdBook draws no other.
+of a call from src/stack/order.rs and src/stack/. The pictures are text, because mdBook draws no other.
 """
 
 import pathlib
@@ -20,12 +20,14 @@ PAGE = BOOK / "dev" / "architecture.md"
 WAY = {
     "http": "reads the request, makes an invocation",
     "mcp": "MCP requests only",
-    "registry": "holds the current catalog",
+    "catalog/registry": "holds the current catalog",
     "catalog": "finds the tool and its stack",
-    "stack": "defines the order of the layers",
-    "middleware": "the layers",
-    "tools": "runs the tool",
+    "stack/order": "defines the order of the layers",
+    "stack": "the layers",
+    "kinds": "runs the tool",
 }
+# The layers of a call that are not in src/stack/.
+ROOMS = {"await_decision": "approval/waiting.rs", "approval": "approval/rule.rs", "cache": "cache", "page_guard": "cache/page_guard.rs"}
 WIDTH = 100
 
 
@@ -83,18 +85,18 @@ def draw_crates():
 def folder_layers():
     """The layers of folders, the lowest first."""
     listed = re.search(r"const LAYERS: \[&\[&str\]; \d+\] = \[\n(.*?)\n\];", read("tests/it/tidy.rs"), re.S)[1]
-    return [re.findall(r'"(\w+)"', layer) for layer in re.findall(r"&\[(.*?)\]", listed, re.S)]
+    return [re.findall(r'"([\w/]+)"', layer) for layer in re.findall(r"&\[(.*?)\]", listed, re.S)]
 
 
 def call_layers():
     """(name, is optional, purpose) of the layers of a call, the outermost first."""
-    listed = re.search(r"order:\n//!\n(.*?)\.\n//!\n", read("src/middleware/mod.rs"), re.S)[1]
+    listed = re.search(r"order:\n//!\n(.*?)\.\n//!\n", read("src/stack/mod.rs"), re.S)[1]
     names = re.findall(r"\w+", listed.replace("//!", ""))
-    stack = read("src/stack.rs")
+    stack = read("src/stack/order.rs")
     body = stack[stack.index("ServiceBuilder::new()"):stack.index("BoxCloneSyncService::new(stack)")]
     built = re.findall(r"((?:^ +// .*\n)+)^ +\.(layer|option_layer|service)\(", body, re.M)
     if len(built) != len(names):
-        raise SystemExit(f"src/stack.rs builds {len(built)} layers with a comment, src/middleware/mod.rs lists {len(names)}")
+        raise SystemExit(f"src/stack/order.rs builds {len(built)} layers with a comment, src/stack/mod.rs lists {len(names)}")
     for name, (comment, call) in zip(names, built):
         text = " ".join(line.strip().removeprefix("// ") for line in comment.splitlines())
         yield name, call == "option_layer", re.split(r"(?<=\.)\s", text)[0].rstrip(".")
@@ -102,8 +104,8 @@ def call_layers():
 
 def uses_ledger(layer):
     """Whether the code of a layer of a call names the ledger."""
-    path = REPO / "src" / "middleware" / layer
-    files = sorted(path.glob("*.rs")) if path.is_dir() else [path.with_suffix(".rs")]
+    path = REPO / "src" / ROOMS.get(layer, f"stack/{layer}.rs")
+    files = sorted(path.glob("*.rs")) if path.is_dir() else [path]
     codes = (file.read_text(encoding="utf-8").partition("\n#[cfg(test)]\nmod tests {")[0] for file in files)
     return any(re.search(r"^(?!\s*//).*\bcrate::ledger\b", code, re.M) for code in codes)
 
@@ -126,12 +128,12 @@ def draw_way():
         others = ", ".join(spelled(folder) for folder in folders if folder not in passed)
         if not passed:
             bar = "│ " if max(places) > number > end else "  "
-            lines += textwrap.wrap(others, WIDTH, initial_indent=f"{label}{bar}               ", subsequent_indent=" " * 24)
+            lines += textwrap.wrap(others, WIDTH, initial_indent=f"{label}{bar}                  ", subsequent_indent=" " * 27)
         for folder in passed:
             beside = f"; in the same layer: {others}" if others and folder == passed[-1] else ""
-            lines.append(f"{label}▼ {spelled(folder):<14} {WAY[folder]}{beside}")
+            lines.append(f"{label}▼ {spelled(folder):<17} {WAY[folder]}{beside}")
             label = " " * 7
-            if folder == "middleware":
+            if folder == "stack":
                 lines += [f"       │   {line}" for line in draw_stack()]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -136,12 +136,12 @@ async fn stored_results_expire() {
         .effect(toolcrib::Effect::Read)
         .cache(std::time::Duration::from_secs(60), &[])
         .call(|_, _| async { Ok("tick") });
-    let reader = toolcrib::tools::builtin::build(
+    let reader = toolcrib::kinds::builtin::build(
         "read_cache",
         "read_cache",
         &serde_json::Map::new(),
         std::path::Path::new(""),
-        &toolcrib::tools::HttpClients::default(),
+        &toolcrib::kinds::HttpClients::default(),
     );
     let (app, hand) = TestApp::with_clock([native, reader.unwrap().unwrap()]).await;
     app.invoke("now", json!({})).await;

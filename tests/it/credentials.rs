@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib::call::{Definition, JsonObject, NestedCall, ToolInvoker, ToolResult};
-use toolcrib::tools::Runner;
+use toolcrib::kinds::Runner;
 use toolcrib::{App, Effect, Tool, ToolContext, ToolError};
 
 use crate::sources::{discovered_tool, scripted_source};

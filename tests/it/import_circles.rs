@@ -72,16 +72,16 @@ const CIRCLES: &[(&str, &[&str])] = &[
     (
         "An address is completed from the defaults, which have the modes of an address.",
         &[
-            "tools/sql/postgres/address.rs",
-            "tools/sql/postgres/defaults.rs",
+            "kinds/sql/postgres/address.rs",
+            "kinds/sql/postgres/defaults.rs",
         ],
     ),
     (
         "A session has the guard, whose faults name the file of the session.",
         &[
-            "tools/sql/sqlite/faults.rs",
-            "tools/sql/sqlite/guard.rs",
-            "tools/sql/sqlite/session.rs",
+            "kinds/sql/sqlite/faults.rs",
+            "kinds/sql/sqlite/guard.rs",
+            "kinds/sql/sqlite/session.rs",
         ],
     ),
 ];
@@ -117,7 +117,7 @@ fn files_import_each_other_in_one_direction() {
         })
         .collect();
     assert!(
-        imports["tools/kinds.rs"].contains("tools/http/config.rs"),
+        imports["kinds/table.rs"].contains("kinds/http/config.rs"),
         "exports are followed"
     );
     let reached_from: BTreeMap<&str, BTreeSet<&str>> = imports

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use toolcrib::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use toolcrib::kinds::Runner;
 use toolcrib::schema::SchemaOwner;
-use toolcrib::tools::{
-    DiscoveredTool, Runner, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
+use toolcrib::sources::{
+    DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn,
 };
 use toolcrib::{App, Effect, Tool};
 

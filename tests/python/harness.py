@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-WORKER = REPO / "src" / "tools" / "python" / "worker"
+WORKER = REPO / "src" / "sources" / "python" / "worker"
 BOOT = (WORKER / "boot.py").read_text()
 
 TIMEOUT = 30  # seconds; no test waits this long unless it fails

@@ -11,8 +11,8 @@ use super::CallArgs;
 use super::arguments::{WrittenArguments, read_stdin};
 use crate::app::App;
 use crate::call::{Caller, IdempotencyKey};
+use crate::catalog::registry::Registry;
 use crate::http;
-use crate::registry::Registry;
 
 /// The calls to run.
 pub(super) enum CallRequest {
@@ -150,7 +150,7 @@ async fn wait_for_tool(app: &App, name: &str) {
     let mut changes = registry.watch_changes();
     let is_there = || {
         let entry = registry.get(name);
-        entry.is_some_and(|entry| entry.is_available() && !entry.rules.runner.calls_tools())
+        entry.is_some_and(|entry| entry.is_available() && !entry.rules.runner.traits().calls_tools)
     };
     let all_listed = app.wait_for_sources();
     tokio::pin!(all_listed);

@@ -5,7 +5,7 @@ use std::path::Path;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 
-use crate::openapi::parse_yaml;
+use crate::sources::openapi::reader::parse_yaml;
 
 /// Where clients keep their servers, by the keys on the way. `*` stands for any key.
 ///

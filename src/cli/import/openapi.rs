@@ -9,9 +9,9 @@ use serde_json::{Map, json};
 use super::super::Failure;
 use super::super::output::print_line;
 use super::{print_yaml, read_input};
-use crate::openapi::{Import, Selector};
 use crate::schema::{SchemaOwner, relax};
-use crate::tools::openapi::{ApiSettings, DocumentLocation, compilable_schema, read_document};
+use crate::sources::openapi::reader::{Import, Selector};
+use crate::sources::openapi::{ApiSettings, DocumentLocation, compilable_schema, read_document};
 
 /// Arguments of `import openapi`.
 #[derive(Args)]

@@ -8,12 +8,12 @@ use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 
+use crate::approval::request::ApprovalRequest;
 use crate::call::Effect;
+use crate::catalog::registry::Registry;
 use crate::http::approval_view::{StateView, kept_arguments, shown_context};
 use crate::http::problem::{ApiError, Problem};
 use crate::ledger::{ApprovalRow, ApprovalState};
-use crate::middleware::approval_request::ApprovalRequest;
-use crate::registry::Registry;
 use crate::text::sanitize::escape_invisible;
 
 const PAGE: &str = include_str!("page.html");

@@ -9,14 +9,15 @@ use axum::routing::get;
 use serde::Deserialize;
 
 use super::page::{Page, respond_error};
+use crate::approval::deciding::{Decision, Verdict};
 use crate::call::InvocationId;
+use crate::catalog::registry::Registry;
 use crate::http::approvals::{apply_decision, check_note};
 use crate::http::body::{FormBody, PathPart};
 use crate::http::problem::ApiError;
 use crate::http::query::QueryParams;
 use crate::http::state::AppState;
 use crate::ledger::ApprovalRow;
-use crate::registry::{Decision, Registry, Verdict};
 
 /// The route of the links.
 pub(in crate::http) fn routes() -> Router<AppState> {

@@ -9,12 +9,12 @@ use toolcrib_dialect::ToolReply;
 
 use super::answer::CallProblem;
 use crate::call::{Answer, Caller, Content, InvocationId};
+use crate::catalog::registry::Registry;
 use crate::http::invocations::find_visible;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::results::select_first_part;
 use crate::http::wire::InvokeAnswer;
 use crate::ledger::{End, Row, State, UnreadableRow};
-use crate::registry::Registry;
 
 /// An ended call.
 #[derive(Debug, Clone, Serialize, Deserialize)]

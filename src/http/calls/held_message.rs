@@ -10,8 +10,8 @@ use toolcrib_dialect::{Message, RawArguments};
 
 use super::ended_call::EndedCall;
 use crate::call::InvocationId;
+use crate::catalog::registry::Registry;
 use crate::ledger::{self, ApprovalMark};
-use crate::registry::Registry;
 
 /// What is stored with each waiting call of a held message.
 #[derive(Serialize, Deserialize)]

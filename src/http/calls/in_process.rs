@@ -10,8 +10,8 @@ use super::request::{CallsQuery, CallsRequest};
 use super::resume;
 use super::turn::Turn;
 use crate::call::{Caller, IdempotencyKey, json::parse_foreign};
+use crate::catalog::registry::Registry;
 use crate::http::problem::{ApiError, Problem};
-use crate::registry::Registry;
 
 /// Runs the calls of a message without a server, as the operator. A message that is not JSON is a
 /// model's text.

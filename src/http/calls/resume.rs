@@ -8,11 +8,11 @@ use toolcrib_dialect::{Dialect, ToolReply};
 use super::ended_call::EndedCall;
 use super::held_message::{HeldCall, HeldMessage};
 use super::turn::append_reminder;
+use crate::approval::request::ApprovalRequest;
 use crate::call::{Caller, InvocationId, waiting_result};
+use crate::catalog::registry::Registry;
 use crate::http::problem::ApiError;
 use crate::ledger::ApprovalRow;
-use crate::middleware::approval_request::ApprovalRequest;
-use crate::registry::Registry;
 
 /// Answers for calls that waited.
 ///

@@ -12,6 +12,7 @@ use super::request::{CallsQuery, CallsRequest};
 use super::resume;
 use super::turn::Turn;
 use crate::call::ProgressSink;
+use crate::catalog::registry::Registry;
 use crate::http::auth::Authenticated;
 use crate::http::body::ModelMessage;
 use crate::http::json_response::json_response;
@@ -20,7 +21,6 @@ use crate::http::responses::{
     AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses,
 };
 use crate::http::{events, idempotency, query, request_id, run_id};
-use crate::registry::Registry;
 
 /// Run the tool calls of a model's message.
 ///

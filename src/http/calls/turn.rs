@@ -20,12 +20,12 @@ use crate::call::{
     Answer, CallError, Caller, Capture, Content, Effect, ErrorKind, IdempotencyKey, InvocationId,
     ProgressSink, ToolName, TraceContext, UnreadableArguments,
 };
+use crate::catalog::registry::Registry;
 use crate::catalog::{Catalog, Entry, NewCall};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::tools::{api_error_for_call, resolve_tool};
 use crate::http::wire::InvokeAnswer;
 use crate::ledger::State;
-use crate::registry::Registry;
 
 /// Most tools in a reminder.
 const MAX_REMINDER_TOOLS: usize = 50;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::call::Caller;
 use crate::catalog::Catalog;
-use crate::live::{LiveTools, SourceView};
+use crate::sources::live::{LiveTools, SourceView};
 
 /// What decides whether a tool has changed: the hash of its definition, and whether it is enabled.
 type ToolState = (String, bool);

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::call::InvocationId;
 use crate::ledger::EndedQuery;
-use crate::stack::SharedParts;
+use crate::stack::order::SharedParts;
 use crate::tracking::events::MAX_ARGUMENTS;
 
 /// How often the ledger is read.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::call::{Caller, InvocationId};
 use crate::http::problem::ApiError;
 use crate::ledger::{EndedQuery, Row, State};
-use crate::stack::SharedParts;
+use crate::stack::order::SharedParts;
 use crate::tracking::events::{Cursor, MAX_ARGUMENTS};
 
 /// Maximum number of calls that are sent again.

@@ -15,12 +15,12 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use super::changes::{KnownSources, KnownTools, SourceChange};
 use super::resume::Resumed;
 use crate::call::{Caller, InvocationId};
+use crate::catalog::registry::Registry;
 use crate::http::events::{HEARTBEAT, to_json_text};
 use crate::http::sources::SourceView;
 use crate::http::wire::InvocationView;
 use crate::ledger::Row;
-use crate::live::LiveTools;
-use crate::registry::Registry;
+use crate::sources::live::LiveTools;
 use crate::tracking::events::{Cursor, Received, ServiceEvent, Subscription};
 
 /// How often the state of the sources is compared with that of before.

@@ -37,10 +37,10 @@ pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, ge
 use self::sessions::Sessions;
 use self::streams::Streams;
 pub(super) use self::toolbox::{post_all, post_toolset};
+use crate::catalog::registry::Registry;
 use crate::http::problem::with_failure_status;
 use crate::manifest::ServerSettings;
 use crate::mcp::{Handler, McpPeer};
-use crate::registry::Registry;
 
 /// The header with the session's id, in versions 2025-03-26 to 2025-11-25.
 const SESSION_HEADER: &str = "mcp-session-id";

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::call::Caller;
 use crate::call::json::Mended;
+use crate::catalog::registry::Registry;
 use crate::http::auth::Authenticated;
 use crate::http::documented::JsonRpcError;
 use crate::http::memory::Reservation;
@@ -37,7 +38,6 @@ use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpS
 use crate::http::state::AppState;
 use crate::http::{body, request_id, run_id};
 use crate::mcp::McpPeer;
-use crate::registry::Registry;
 use crate::telemetry::McpSpan;
 
 /// The session id in the headers, if there is one.

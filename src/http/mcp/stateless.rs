@@ -16,11 +16,11 @@ use serde_json::Value;
 use super::message::{self, Message, error_response};
 use super::valid_request::{ValidRequest, has_only, single_header};
 use crate::call::{Caller, JsonObject};
+use crate::catalog::registry::{Catalog, Registry};
 use crate::http::problem::with_failure_status;
 use crate::mcp::{
     Handler, JsonRpcFailure, McpPeer, PrepareError, PreparedCall, Reply, prepare_call,
 };
-use crate::registry::{Catalog, Registry};
 
 /// A valid plain call.
 pub(super) struct StatelessCall {

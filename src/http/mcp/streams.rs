@@ -12,10 +12,10 @@ use axum::http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{CallError, Caller, Failure};
+use crate::catalog::registry::Registry;
 use crate::http::auth::{authenticate_key, key_from_headers};
 use crate::http::limits::possible_connections;
 use crate::http::problem::ApiError;
-use crate::registry::Registry;
 
 /// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these
 /// streams may belong to one caller.

@@ -14,7 +14,7 @@ pub(super) fn check_context(parsed: &ParsedTool, entry_path: &str, lints: &mut L
     let fields = tool.definition.context.as_deref().unwrap_or_default();
     // A command has each field as a variable, and other kinds pass the context on as a whole.
     let by_name = matches!(tool.kind, Kind::Http | Kind::Sql)
-        || (tool.kind == Kind::Agent && !tool.runner.calls_tools());
+        || (tool.kind == Kind::Agent && !tool.runner.traits().calls_tools);
     if by_name && let Some(node) = parsed.entry.get("context") {
         let texts = collect_texts(&parsed.entry, entry_path, &|key| key == "context");
         for (at, field) in fields

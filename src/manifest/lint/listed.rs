@@ -10,11 +10,11 @@ use super::schema_parts::ToolSchema;
 use super::{Lints, descriptions, provider_refusals};
 use crate::call::NameMatching;
 use crate::formats::providers::Provider;
+use crate::kinds::Tool;
 use crate::manifest::finding::{Finding, Location, Severity};
 use crate::manifest::node::{Key, Node};
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
-use crate::tools::Tool;
 
 /// The most findings of one source that are kept. A hundred are enough to see what its author has
 /// to change.

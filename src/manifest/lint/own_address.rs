@@ -5,12 +5,12 @@ use serde_json::Value;
 use url::Url;
 
 use super::Lints;
+use crate::kinds::http::points_to_this_machine;
 use crate::manifest::decode::join_path;
 use crate::manifest::node::{Data, Node};
 use crate::manifest::parsed::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::rule::Rule;
 use crate::manifest::self_reference::is_own_mcp_url;
-use crate::tools::http::points_to_this_machine;
 
 /// Checks every URL that is written in full.
 pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &mut Lints) {

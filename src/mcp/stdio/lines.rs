@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::tools::mcp::json_rpc::IdScanner;
+use crate::sources::mcp::json_rpc::IdScanner;
 
 /// Reads lines. Reading is cancel-safe: if a read is dropped, its part of the line is kept for the
 /// next read.

@@ -24,7 +24,7 @@ use super::lines::{InputLine, LineReader};
 use super::pending::Pending;
 use crate::call::json::parse_foreign;
 use crate::mcp::VERSIONS;
-use crate::tools::mcp::json_rpc::IdScanner;
+use crate::sources::mcp::json_rpc::IdScanner;
 
 /// Most messages that wait to be written.
 const QUEUE_LENGTH: usize = 64;

@@ -1,7 +1,7 @@
 //! As much of the library as `#[tool]` names. The part that decides about return types is the
 //! library's own file.
 
-#[path = "../../../../src/tools/attribute.rs"]
+#[path = "../../../../src/kinds/attribute.rs"]
 pub mod attribute;
 pub mod native;
 

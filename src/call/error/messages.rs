@@ -1,0 +1,115 @@
+//! Builds parts of the messages of failures.
+
+use std::time::Duration;
+
+use super::violation::{Violation, first_violation_message};
+use crate::call::invocation_id::InvocationId;
+use crate::call::limit::LimitOwner;
+use crate::call::meta::LimitUsage;
+use crate::call::units::Count;
+
+pub(super) const UNRECORDED_MESSAGE: &str = "There is no answer to show: the tool ran, but the service could not record \
+     its end. Do not call the tool again; look for the result later.";
+
+pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
+    match per_caller {
+        None => "too many calls are running".into(),
+        Some(share) => {
+            format!(
+                "too many calls of this caller are running: it may run {share} of this tool at once"
+            )
+        }
+    }
+}
+
+pub(crate) fn too_many_waiting_message(most: u64, of_caller: bool) -> String {
+    let whose = if of_caller { " of this caller" } else { "" };
+    format!("{most} calls{whose} wait for approval already, and no more may wait")
+}
+
+pub(crate) fn violations_message(violations: &[Violation]) -> String {
+    match violations {
+        [one] => format!("the arguments are invalid: {}", one.message),
+        many => format!(
+            "the arguments are invalid in {} positions: {}",
+            many.len(),
+            first_violation_message(many)
+        ),
+    }
+}
+
+pub(crate) fn credential_missing_message(tool: &str, credential: &str) -> String {
+    format!(
+        "The tool `{tool}` did not run: it needs the credential `{credential}`, which the operator has not set up for this \
+         caller. Continue without it."
+    )
+}
+
+pub(crate) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
+    let calls = Count(usage.calls, "call");
+    let per = usage.per.as_str();
+    match usage.of {
+        LimitOwner::Tool => format!("the limit of {calls} per {per} is reached"),
+        LimitOwner::Caller => {
+            format!("the limit of {calls} per {per} of caller {caller}, over all tools, is reached")
+        }
+    }
+}
+
+pub(crate) fn limit_reached_message(usage: &LimitUsage) -> String {
+    let calls = Count(usage.calls, "call");
+    let per = usage.per.as_str();
+    let (reached, without) = match usage.of {
+        LimitOwner::Tool => (
+            format!("The limit of {calls} per {per} is reached"),
+            "this tool",
+        ),
+        LimitOwner::Caller => (
+            format!("Your limit of {calls} per {per} over all tools is reached"),
+            "tools",
+        ),
+    };
+    match usage.resets_at {
+        Some(at) => format!("{reached}. It resets at {at}. Continue without {without} for now."),
+        None => format!("{reached}. Continue without {without}."),
+    }
+}
+
+/// The text for the caller of a tool that asks.
+pub(crate) fn question_message(tool: &str, message: &str, invocation: InvocationId) -> String {
+    format!(
+        "The tool `{tool}` asks: {message}\nIt waits for the answer: \
+         POST /invocations/{invocation}/answer. Then read GET /invocations/{invocation}."
+    )
+}
+
+/// The message for a model while its call waits for a person.
+pub(crate) fn waiting_message(tool: &str, id: InvocationId) -> String {
+    format!(
+        "The tool `{tool}` has not run yet: a person must approve this call first (invocation {id}). Do not call the tool again for the same \
+         purpose. Continue with other work, or tell the user that the call waits for approval."
+    )
+}
+
+pub(crate) fn denied_message(tool: &str, note: Option<&str>) -> String {
+    format!(
+        "The tool `{tool}` did not run: a person has denied this call{}. Do not call the tool again with these arguments.",
+        note_suffix(note)
+    )
+}
+
+/// The note of a person, as the end of a sentence.
+pub(crate) fn note_suffix(note: Option<&str>) -> String {
+    note.map_or_else(String::new, |note| format!(": {note}"))
+}
+
+pub(crate) fn invalid_context_message(what: &str) -> String {
+    format!("The tool did not run: the program that calls it must send a valid context. {what}")
+}
+
+pub(super) fn format_duration(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_millis(
+        duration.as_millis().try_into().unwrap_or(u64::MAX),
+    ))
+    .to_string()
+}

@@ -1,0 +1,728 @@
+//! Cuts a long result: to the first items of a list, to beginning and end of a text, or to one page
+//! of either.
+//!
+//! The result alone decides whether items or characters are counted, never the page. So an offset
+//! means the same on every page.
+//! - **A list** is structured content that is an array with at least two items, or one array in an
+//!   object that makes up more than half of the object's JSON. It is cut only between items. A text
+//!   block that holds the same JSON is cut with it.
+//! - **Any other result** is the sequence of its text blocks, cut between characters. Its
+//!   structured content stays whole.
+//!
+//! Images, sound and files are never cut, and come with the first page.
+
+use std::borrow::Cow;
+use std::io;
+use std::ops::Range;
+
+use serde::Serialize;
+use serde_json::Value;
+use toolcrib_dialect::Content;
+
+use super::page::{Detail, Overflow, Page, RestHint, Unit};
+use crate::call::result::ToolResult;
+use crate::call::units::OmissionNote;
+
+/// Default number of items in a preview, and on a page (the contract's numbers).
+const PREVIEW_ITEMS: usize = 200;
+const PAGE_ITEMS: usize = 50;
+
+/// Default for the maximum length of a text that is shown whole, in characters: the limit of Claude
+/// Code for the output of a tool.
+pub const MAX_TEXT_CHARS: usize = 50_000;
+
+/// A part of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CutResult {
+    /// The result with this part of its list or its texts, and everything else.
+    pub result: ToolResult,
+    /// Number of items or characters in this part.
+    pub shown: usize,
+    /// Number of items or characters in the whole result, as the tool returned it.
+    pub total: usize,
+    /// Whether items or characters are counted.
+    pub unit: Unit,
+    /// Offset of the next page, if pages were requested and this is not the last one.
+    pub next_offset: Option<usize>,
+}
+
+impl CutResult {
+    /// The description of the rest, for the answer.
+    pub fn to_overflow(&self, hint: String) -> Overflow {
+        let Self {
+            shown,
+            total: returned,
+            unit,
+            next_offset,
+            ..
+        } = *self;
+        let is_complete = self.result.incomplete.is_none();
+        let total = is_complete.then_some(returned);
+        Overflow {
+            shown,
+            total,
+            unit,
+            hint,
+            next_offset,
+            for_model: RestHint::default(),
+            returned,
+        }
+    }
+}
+
+/// The part that `page` requests; `None` if that is the whole result.
+///
+/// Texts of up to `max_chars` characters are whole, whatever the `limit`. A `limit` is mostly meant
+/// for a list, and must not cut the sentence that a tool returns instead of a list. Likewise,
+/// `max_chars: 0` does not cut the text beside structured content, if it has at most
+/// [`MAX_TEXT_CHARS`] characters. Without a `limit`, a page holds up to `max_chars` characters,
+/// also of a list, but at least one item.
+pub fn cut_result(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
+    if fits_whole(result, page, max_chars) {
+        return None;
+    }
+    match find_list(result) {
+        Some(list) => cut_items(result, &list, page, max_chars),
+        None => cut_characters(result, page, max_chars),
+    }
+}
+
+/// Whether a page may be less than the whole result, by a quick check. `max_chars` is as for
+/// [`cut_result`].
+pub fn may_be_cut(result: &ToolResult, limit: Option<usize>, max_chars: usize) -> bool {
+    !fits_whole(
+        result,
+        Page {
+            detail: Detail::Full,
+            offset: 0,
+            limit,
+        },
+        max_chars,
+    )
+}
+
+/// The quick check that is enough for most results. It counts and serializes nothing that is short.
+fn fits_whole(result: &ToolResult, page: Page, max_chars: usize) -> bool {
+    let most = max_items(page);
+    let longer = |value: &Value| value.as_array().is_some_and(|items| items.len() > most);
+    let has_longer = match &result.structured_content {
+        Some(Value::Object(object)) => object.values().any(longer),
+        Some(value) => longer(value),
+        None => false,
+    };
+    // A character has at least one byte, so the number of bytes is an upper bound.
+    let bytes: usize = text_blocks(result).map(str::len).sum();
+    !page.is_further() && !has_longer && bytes <= max_chars
+}
+
+fn max_items(page: Page) -> usize {
+    page.limit.unwrap_or(match page.detail {
+        Detail::Exploring => PREVIEW_ITEMS,
+        Detail::Full => PAGE_ITEMS,
+    })
+}
+
+fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
+    result.content.iter().filter_map(|block| match block {
+        Content::Text { text } => Some(text.as_str()),
+        Content::Image { .. }
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink(_) => None,
+    })
+}
+
+/// A result that is a list.
+struct List<'r> {
+    location: ListLocation,
+    items: &'r [Value],
+    /// For each block the JSON value that it holds, if it holds the same list. Mostly that is the
+    /// structured content itself.
+    block_values: Vec<Option<Cow<'r, Value>>>,
+}
+
+/// The location of the list in a value.
+enum ListLocation {
+    Root,
+    Member(String),
+}
+
+impl ListLocation {
+    fn items<'v>(&self, value: &'v Value) -> Option<&'v [Value]> {
+        match self {
+            Self::Root => value.as_array(),
+            Self::Member(name) => value.get(name)?.as_array(),
+        }
+        .map(Vec::as_slice)
+    }
+
+    /// The value with only these items. The keys of an object keep their order.
+    fn with_items(&self, value: &Value, items: &[Value]) -> Value {
+        let items = Value::Array(items.to_vec());
+        match (self, value) {
+            (Self::Member(list), Value::Object(object)) => {
+                let mut items = Some(items);
+                let member = |(name, value): (&String, &Value)| {
+                    let items = items.take_if(|_| name == list);
+                    (name.clone(), items.unwrap_or_else(|| value.clone()))
+                };
+                Value::Object(object.iter().map(member).collect())
+            }
+            _ => items,
+        }
+    }
+
+    /// The JSON value of a block, if it has a list of the same length in the same location. A text
+    /// that is written as `structured` is not parsed.
+    fn parse_block<'r>(
+        &self,
+        block: &Content,
+        structured: &'r Value,
+        items: &[Value],
+    ) -> Option<Cow<'r, Value>> {
+        let Content::Text { text } = block else {
+            return None;
+        };
+        if is_text_of(text, structured) {
+            return Some(Cow::Borrowed(structured));
+        }
+        let value: Value = text
+            .trim_start()
+            .starts_with(['{', '['])
+            .then(|| serde_json::from_str(text).ok())
+            .flatten()?;
+        self.items(&value)
+            .is_some_and(|block_value| block_value.len() == items.len())
+            .then_some(Cow::Owned(value))
+    }
+}
+
+/// The list of a result. `None` if there is none, or if the text beside it is the long part.
+fn find_list(result: &ToolResult) -> Option<List<'_>> {
+    let value = result.structured_content.as_ref()?;
+    let location = match value {
+        Value::Array(_) => ListLocation::Root,
+        Value::Object(object) => {
+            let total_chars = count_characters(value);
+            let most =
+                |member: &&Value| member.is_array() && count_characters(member) * 2 > total_chars;
+            ListLocation::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
+        }
+        _ => return None,
+    };
+    let items = location.items(value).filter(|items| items.len() > 1)?;
+    let block_values: Vec<_> = result
+        .content
+        .iter()
+        .map(|block| location.parse_block(block, value, items))
+        .collect();
+    let other_chars = result
+        .content
+        .iter()
+        .zip(&block_values)
+        .filter(|(_, block_value)| block_value.is_none())
+        .map(|(block, _)| match block {
+            Content::Text { text } => text.chars().count(),
+            Content::Image { .. }
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink(_) => 0,
+        });
+    (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List {
+        location,
+        items,
+        block_values,
+    })
+}
+
+fn cut_items(
+    result: &ToolResult,
+    list: &List<'_>,
+    page: Page,
+    max_chars: usize,
+) -> Option<CutResult> {
+    let List {
+        location,
+        items,
+        block_values,
+    } = list;
+    let value = result.structured_content.as_ref()?;
+    let total = items.len();
+    let offset = page.offset.min(total);
+    let mut shown = max_items(page).min(total - offset);
+    if page.limit.is_none() {
+        // The content beside the list is on every page, so it reduces the room for items.
+        let mut room = max_chars.saturating_sub(count_characters(&location.with_items(value, &[])));
+        let fit = items[offset..offset + shown].iter().take_while(|item| {
+            let item_chars = count_characters(item) + 1;
+            let fits = item_chars <= room;
+            room = room.saturating_sub(item_chars);
+            fits
+        });
+        shown = fit.count().max(shown.min(1));
+    }
+    if shown == total {
+        return None;
+    }
+    let part = offset..offset + shown;
+    let structured_content = location.with_items(value, &items[part.clone()]);
+    let blocks = result
+        .content
+        .iter()
+        .zip(block_values)
+        .filter_map(|(block, block_value)| match (block, block_value) {
+            (Content::Text { .. }, Some(Cow::Borrowed(_))) => {
+                Some(Content::text(structured_content.to_string()))
+            }
+            (Content::Text { text }, Some(block_value)) => Some(Content::text(format_like(
+                text,
+                &location.with_items(block_value, &location.items(block_value)?[part.clone()]),
+            ))),
+            (Content::Text { .. }, None) => Some(block.clone()),
+            _ => (!page.is_further()).then(|| block.clone()),
+        });
+    let result = ToolResult {
+        content: blocks.collect(),
+        structured_content: Some(structured_content),
+        ..result.without_content()
+    };
+    let next_offset = offset_after(page, offset + shown, total);
+    Some(CutResult {
+        result,
+        shown,
+        total,
+        unit: Unit::Items,
+        next_offset,
+    })
+}
+
+/// Serializes JSON on one line or on several, as the original text.
+fn format_like(text: &str, value: &Value) -> String {
+    match text.trim_end().contains('\n') {
+        true => serde_json::to_string_pretty(value).unwrap_or_default(),
+        false => value.to_string(),
+    }
+}
+
+fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
+    let total = text_blocks(result)
+        .map(|text| text.chars().count())
+        .sum::<usize>();
+    let max_whole = if result.structured_content.is_some() {
+        max_chars.max(MAX_TEXT_CHARS)
+    } else {
+        max_chars
+    };
+    let most = page.limit.unwrap_or(max_chars);
+    if !page.is_further() && (total <= max_whole || total <= most) {
+        return None;
+    }
+    let offset = page.offset.min(total);
+    let (shown, head, tail) = match page.detail {
+        Detail::Full => {
+            let end = total.min(offset.saturating_add(most));
+            (end - offset, offset..end, total..total)
+        }
+        Detail::Exploring => (most, 0..most.div_ceil(2), total - most / 2..total),
+    };
+    let gap = format!("\n{}\n", OmissionNote(total - shown, "character"));
+    let mut at = 0;
+    let mut content = Vec::new();
+    for block in &result.content {
+        let Content::Text { text } = block else {
+            content.extend((!page.is_further()).then(|| block.clone()));
+            continue;
+        };
+        let block_range = at..at + text.chars().count();
+        at = block_range.end;
+        let mut part = slice_characters(text, &block_range, &head).to_owned();
+        if page.detail == Detail::Exploring && block_range.contains(&head.end) {
+            part.push_str(&gap);
+        }
+        part.push_str(slice_characters(text, &block_range, &tail));
+        content.extend((!part.is_empty()).then(|| Content::text(part)));
+    }
+    let structured_content = result.structured_content.clone();
+    let result = ToolResult {
+        content,
+        structured_content,
+        ..result.without_content()
+    };
+    Some(CutResult {
+        result,
+        shown,
+        total,
+        unit: Unit::Characters,
+        next_offset: offset_after(page, offset + shown, total),
+    })
+}
+
+/// The part of a text in `range`. The text has the characters `here` of the whole sequence.
+fn slice_characters<'t>(
+    text: &'t str,
+    block_range: &Range<usize>,
+    range: &Range<usize>,
+) -> &'t str {
+    let (from, to) = (
+        range.start.max(block_range.start),
+        range.end.min(block_range.end),
+    );
+    if from >= to {
+        return "";
+    }
+    let mut indices = text.char_indices().map(|(index, _)| index);
+    let begin = indices.nth(from - block_range.start).unwrap_or(text.len());
+    let end = indices.nth(to - from - 1).unwrap_or(text.len());
+    &text[begin..end]
+}
+
+fn offset_after(page: Page, end: usize, total: usize) -> Option<usize> {
+    (page.detail == Detail::Full && end < total).then_some(end)
+}
+
+/// Whether `text` is the JSON of `value` on one line, without building that JSON.
+fn is_text_of(text: &str, value: &Value) -> bool {
+    /// The part of a text that is not yet compared.
+    struct Rest<'t>(&'t [u8]);
+    impl io::Write for Rest<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let rest = self.0.strip_prefix(bytes);
+            self.0 = rest.ok_or(io::ErrorKind::InvalidData)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text.as_bytes());
+    serde_json::to_writer(&mut rest, value).is_ok() && rest.0.is_empty()
+}
+
+/// The number of characters in the JSON of a value, without building the text.
+fn count_characters(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // In UTF-8 a character is one byte and its continuation bytes.
+            self.0 += bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and a value from JSON can always be serialized.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const EXPLORING: Page = Page {
+        detail: Detail::Exploring,
+        offset: 0,
+        limit: None,
+    };
+
+    fn full(offset: usize, limit: Option<usize>) -> Page {
+        Page {
+            detail: Detail::Full,
+            offset,
+            limit,
+        }
+    }
+
+    fn rows(n: usize) -> Value {
+        (0..n)
+            .map(|n| json!({"id": n, "name": format!("row {n}")}))
+            .collect()
+    }
+
+    fn cut_default(result: &ToolResult, page: Page) -> Option<CutResult> {
+        cut_result(result, page, MAX_TEXT_CHARS)
+    }
+
+    fn numbers(cut: &CutResult) -> (usize, usize, Unit, Option<usize>) {
+        (cut.shown, cut.total, cut.unit, cut.next_offset)
+    }
+
+    #[test]
+    fn list_previews_and_pages_have_defaults() {
+        let result = ToolResult::json(rows(1423));
+        let explored = cut_default(&result, EXPLORING).unwrap();
+        assert_eq!(numbers(&explored), (200, 1423, Unit::Items, None));
+        let first = cut_default(&result, full(0, None)).unwrap();
+        assert_eq!(numbers(&first), (50, 1423, Unit::Items, Some(50)));
+        let last = cut_default(&result, full(1400, None)).unwrap();
+        assert_eq!(numbers(&last), (23, 1423, Unit::Items, None));
+        assert_eq!(
+            last.result.structured_content.as_ref().unwrap()[0]["id"],
+            1400
+        );
+        assert_eq!(
+            last.result,
+            ToolResult::json(last.result.structured_content.clone().unwrap())
+        );
+        let few = cut_default(
+            &result,
+            Page {
+                limit: Some(3),
+                ..EXPLORING
+            },
+        )
+        .unwrap();
+        assert_eq!(numbers(&few), (3, 1423, Unit::Items, None));
+        assert_eq!(cut_default(&ToolResult::json(rows(200)), EXPLORING), None);
+        assert_eq!(
+            cut_default(&ToolResult::json(rows(50)), full(0, None)),
+            None
+        );
+    }
+
+    #[test]
+    fn object_list_is_its_largest_array() {
+        let result =
+            ToolResult::json(json!({"columns": ["id", "name"], "rows": rows(300), "total": 300}));
+        let page = cut_default(&result, full(290, Some(20))).unwrap();
+        assert_eq!(numbers(&page), (10, 300, Unit::Items, None));
+        let shown = page.result.structured_content.unwrap();
+        assert_eq!(
+            (&shown["columns"], &shown["total"], &shown["rows"][9]["id"]),
+            (&json!(["id", "name"]), &json!(300), &json!(299))
+        );
+        // Of two arrays of the same size neither is the list, nor is a short array beside a long
+        // text.
+        for value in [
+            json!({"a": rows(2000), "b": rows(2000)}),
+            json!({"tags": ["x", "y"], "body": "y".repeat(MAX_TEXT_CHARS)}),
+            json!(["y".repeat(MAX_TEXT_CHARS)]),
+        ] {
+            let result = ToolResult::json(value);
+            let shown = cut_default(&result, EXPLORING).unwrap();
+            assert_eq!(
+                (shown.unit, shown.shown),
+                (Unit::Characters, MAX_TEXT_CHARS)
+            );
+            assert_eq!(shown.result.structured_content, result.structured_content);
+        }
+    }
+
+    #[test]
+    fn cut_list_keeps_its_key_position() {
+        let result =
+            ToolResult::json(json!({"zulu": 1, "results": rows(300), "note": "n", "alpha": 2}));
+        for page in [
+            EXPLORING,
+            full(0, None),
+            full(100, Some(5)),
+            full(300, None),
+        ] {
+            let shown = cut_default(&result, page).unwrap().result;
+            let text: Value = serde_json::from_str(&shown.as_text()).unwrap();
+            for value in [shown.structured_content.unwrap(), text] {
+                let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+                assert_eq!(keys, ["zulu", "results", "note", "alpha"]);
+            }
+        }
+    }
+
+    #[test]
+    fn large_items_shorten_pages_without_a_limit() {
+        let result = ToolResult::json((0..40).map(|n| json!(format!("{n:10000}"))).collect());
+        let page = cut_default(&result, full(0, None)).unwrap();
+        assert_eq!(numbers(&page), (4, 40, Unit::Items, Some(4)));
+        assert!(page.result.as_text().len() <= MAX_TEXT_CHARS);
+        assert_eq!(
+            numbers(&cut_default(&result, full(4, Some(30))).unwrap()),
+            (30, 40, Unit::Items, Some(34))
+        );
+        let huge = ToolResult::json(json!(["x".repeat(60_000), "y"]));
+        assert_eq!(
+            numbers(&cut_default(&huge, EXPLORING).unwrap()),
+            (1, 2, Unit::Items, None)
+        );
+    }
+
+    #[test]
+    fn equal_text_block_keeps_its_format() {
+        let pretty = serde_json::to_string_pretty(&rows(60)).unwrap();
+        let picture = Content::Image {
+            data: "iVBO".into(),
+            mime_type: "image/png".into(),
+        };
+        let content = vec![
+            Content::text("60 rows:"),
+            Content::text(pretty),
+            picture.clone(),
+        ];
+        let result = ToolResult {
+            content,
+            structured_content: Some(rows(60)),
+            ..ToolResult::default()
+        };
+        let first = cut_default(&result, full(0, None)).unwrap().result;
+        let fifty: Value = (0..50).map(|n| rows(60)[n].clone()).collect();
+        let expected = serde_json::to_string_pretty(&fifty).unwrap();
+        assert_eq!(
+            first.content,
+            [Content::text("60 rows:"), Content::text(expected), picture]
+        );
+        assert_eq!(
+            cut_default(&result, full(50, None))
+                .unwrap()
+                .result
+                .content
+                .len(),
+            2,
+            "the picture came with the first"
+        );
+    }
+
+    #[test]
+    fn text_of_a_value_is_recognized() {
+        let value = json!({"rows": [1, 2.5, "é\n"], "more": null});
+        let text = value.to_string();
+        assert!(is_text_of(&text, &value));
+        let pretty = serde_json::to_string_pretty(&value).unwrap();
+        for other in [
+            "",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text} "),
+            &pretty,
+        ] {
+            assert!(!is_text_of(other, &value), "{other}");
+        }
+    }
+
+    #[test]
+    fn long_text_beside_a_list_is_cut() {
+        let content = vec![Content::text("é".repeat(MAX_TEXT_CHARS + 1))];
+        let result = ToolResult {
+            content,
+            structured_content: Some(json!(["a", "b"])),
+            ..ToolResult::default()
+        };
+        let shown = cut_default(&result, EXPLORING).unwrap();
+        assert_eq!(
+            (shown.unit, shown.total),
+            (Unit::Characters, MAX_TEXT_CHARS + 1)
+        );
+        assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));
+    }
+
+    #[test]
+    fn text_preview_shows_both_ends() {
+        let result = ToolResult::text(format!("begin{}end", "ø".repeat(100_000)));
+        let shown = cut_default(&result, EXPLORING).unwrap();
+        assert_eq!(
+            numbers(&shown),
+            (MAX_TEXT_CHARS, 100_008, Unit::Characters, None)
+        );
+        let text = shown.result.as_text();
+        assert!(text.starts_with("beginø") && text.ends_with("øend"));
+        assert!(text.contains("ø\n[… 50008 characters left out …]\nø"));
+        assert_eq!(
+            cut_default(&ToolResult::text("ø".repeat(MAX_TEXT_CHARS)), EXPLORING),
+            None,
+            "characters, not bytes"
+        );
+        // Blocks form one text. A block completely between the two ends is left out.
+        let content = ["aaaa", "bbbb", "cccc"].map(Content::text).to_vec();
+        let blocks = ToolResult {
+            content,
+            ..ToolResult::default()
+        };
+        let ends = cut_result(
+            &blocks,
+            Page {
+                limit: Some(5),
+                ..EXPLORING
+            },
+            0,
+        )
+        .unwrap()
+        .result
+        .content;
+        assert_eq!(
+            ends,
+            [
+                Content::text("aaa\n[… 7 characters left out …]\n"),
+                Content::text("cc")
+            ]
+        );
+    }
+
+    #[test]
+    fn list_limit_does_not_cut_short_texts() {
+        let page = full(0, Some(5));
+        assert_eq!(
+            cut_default(&ToolResult::error("there is no table of that name"), page),
+            None
+        );
+        let none = ToolResult::json(json!({"rows": [], "total": 0, "query": "select 1"}));
+        assert_eq!(cut_default(&none, page), None);
+        assert_eq!(cut_result(&none, page, 0), None);
+        assert_eq!(
+            numbers(&cut_result(&ToolResult::text("a sentence"), page, 0).unwrap()),
+            (5, 10, Unit::Characters, Some(5))
+        );
+        let long = ToolResult::text("x".repeat(MAX_TEXT_CHARS + 1));
+        assert_eq!(
+            numbers(&cut_default(&long, page).unwrap()),
+            (5, MAX_TEXT_CHARS + 1, Unit::Characters, Some(5))
+        );
+    }
+
+    #[test]
+    fn offset_beyond_the_end_is_empty() {
+        let list = cut_default(&ToolResult::json(rows(60)), full(60, None)).unwrap();
+        assert_eq!(
+            (numbers(&list), list.result.as_text()),
+            ((0, 60, Unit::Items, None), "[]".to_owned())
+        );
+        let text = cut_default(&ToolResult::text("abc"), full(usize::MAX, None)).unwrap();
+        assert_eq!(
+            (numbers(&text), text.result.content.len()),
+            ((0, 3, Unit::Characters, None), 0)
+        );
+    }
+
+    proptest! {
+        /// All pages together are the whole result, for any length of page: no item or character
+        /// twice or missing.
+        #[test]
+        fn all_pages_together_equal_the_result(
+            texts in prop::collection::vec("\\PC{0,40}", 0..4), items in 0..120_usize, limit in 1..70_usize, is_list: bool,
+        ) {
+            let content = texts.into_iter().map(Content::text).collect();
+            let result = match is_list {
+                true => ToolResult::json(json!({"rows": rows(items)})),
+                false => ToolResult { content, ..ToolResult::default() },
+            };
+            let (mut text, mut list, mut offset, mut pages) = (String::new(), Vec::new(), Some(0), 0);
+            while let Some(from) = offset {
+                let page = cut_result(&result, full(from, Some(limit)), 0);
+                offset = page.as_ref().and_then(|page| page.next_offset);
+                let part = page.map_or_else(|| result.clone(), |page| page.result);
+                list.extend(part.structured_content.iter().flat_map(|value| value["rows"].as_array().unwrap().clone()));
+                text.extend(part.content.iter().map(|block| match block {
+                    Content::Text { text } => text.as_str(),
+                    other => panic!("{other:?}"),
+                }));
+                pages += 1;
+                prop_assert!(pages <= 200);
+            }
+            match is_list {
+                true => prop_assert_eq!(Value::from(list), rows(items)),
+                false => prop_assert_eq!(text, result.as_text().replace('\n', "")),
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Delegation to other agents: `delegate_work` and `ask_question`. They are offered to a model that
+//! has coworkers, and exist as tools of their own.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::prompt::join_task_and_context;
+use crate::access::tool_pattern::{ToolPattern, any_grants};
+use crate::call::{
+    AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError,
+    ToolContext, ToolInvoker, ToolName, ToolResult,
+};
+
+/// How one agent delegates to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::kinds) enum DelegationTool {
+    /// The tool `delegate_work`.
+    DelegateWork,
+    /// The tool `ask_question`.
+    AskQuestion,
+}
+
+impl DelegationTool {
+    pub(in crate::kinds) const ALL: [Self; 2] = [Self::DelegateWork, Self::AskQuestion];
+
+    /// The tool's name.
+    pub(in crate::kinds) fn name(self) -> &'static str {
+        match self {
+            Self::DelegateWork => "delegate_work",
+            Self::AskQuestion => "ask_question",
+        }
+    }
+
+    /// The description for the model: when to use the tool.
+    pub(in crate::kinds) fn description(self) -> &'static str {
+        match self {
+            Self::DelegateWork => {
+                "Hands a piece of work to a coworker, another agent, and returns the result. The coworker knows nothing of \
+                 this conversation: put everything it needs into task and context."
+            }
+            Self::AskQuestion => {
+                "Asks a coworker, another agent, a question and returns its answer. The coworker knows nothing of this \
+                 conversation: put everything it needs into question and context."
+            }
+        }
+    }
+
+    /// The name of the parameter for the task.
+    fn task_parameter(self) -> &'static str {
+        match self {
+            Self::DelegateWork => "task",
+            Self::AskQuestion => "question",
+        }
+    }
+
+    /// The input schema. `coworkers` are the names to choose from, if they are known.
+    pub(in crate::kinds) fn input_schema(self, coworkers: &[&str]) -> Value {
+        let what = match self {
+            Self::DelegateWork => "The task, in full, with the expected result",
+            Self::AskQuestion => "The question, in full",
+        };
+        let mut coworker = json!({"type": "string", "description": "The coworker's name"});
+        if !coworkers.is_empty() {
+            coworker["enum"] = json!(coworkers);
+        }
+        json!({
+            "type": "object",
+            "properties": {
+                self.task_parameter(): {"type": "string", "description": what},
+                "context": {"type": "string", "description": "Everything that the coworker must know for it"},
+                "coworker": coworker,
+            },
+            "required": [self.task_parameter(), "context", "coworker"],
+            "additionalProperties": false,
+        })
+    }
+
+    /// Reads the arguments. The error is a text for the model.
+    pub(in crate::kinds) fn parse_arguments(
+        self,
+        arguments: JsonObject,
+    ) -> Result<DelegatedTask, String> {
+        let arguments: DelegationArguments = serde_json::from_value(Value::Object(arguments))
+            .map_err(|error| format!("The arguments of {} are invalid: {error}.", self.name()))?;
+        let DelegationArguments {
+            task,
+            question,
+            context,
+            coworker,
+        } = arguments;
+        let task = if self == Self::DelegateWork {
+            task
+        } else {
+            question
+        };
+        match task.filter(|text| !text.trim().is_empty()) {
+            Some(task) => Ok(DelegatedTask {
+                task,
+                context: context.unwrap_or_default(),
+                coworker,
+            }),
+            None => Err(format!(
+                "The arguments of {} are invalid: `{}` is missing.",
+                self.name(),
+                self.task_parameter()
+            )),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DelegationArguments {
+    task: Option<String>,
+    question: Option<String>,
+    context: Option<String>,
+    coworker: String,
+}
+
+/// A task and the name of the coworker that gets it.
+#[derive(Debug, PartialEq)]
+pub(in crate::kinds) struct DelegatedTask {
+    pub(in crate::kinds) task: String,
+    pub(in crate::kinds) context: String,
+    pub(in crate::kinds) coworker: String,
+}
+
+/// The agents to which work may be delegated.
+pub(in crate::kinds) struct Coworkers<'a> {
+    invoker: &'a dyn ToolInvoker,
+    /// Patterns of names; `None`: all agents that the caller may use.
+    allowed: Option<&'a [ToolPattern]>,
+}
+
+impl<'a> Coworkers<'a> {
+    pub(in crate::kinds) fn new(
+        invoker: &'a dyn ToolInvoker,
+        allowed: Option<&'a [ToolPattern]>,
+    ) -> Self {
+        Self { invoker, allowed }
+    }
+
+    /// The coworkers that exist now and may be called.
+    pub(super) fn available(&self, context: &ToolContext) -> Vec<AvailableTool> {
+        let mut agents = self
+            .invoker
+            .available_tools(context, &|tool| self.is_allowed(tool));
+        agents.retain(|agent| agent.kind == Kind::Agent && has_task_parameter(&agent.definition));
+        agents
+    }
+
+    fn is_allowed(&self, tool: &Definition) -> bool {
+        self.allowed
+            .is_none_or(|names| any_grants(names, tool.names(), |_| false))
+    }
+
+    /// Calls the coworker with the work.
+    ///
+    /// # Errors
+    /// A text for the model.
+    pub(in crate::kinds) async fn delegate(
+        &self,
+        task: DelegatedTask,
+        context: &ToolContext,
+        options: DelegationOptions,
+    ) -> Result<NestedAnswer, String> {
+        let available = self.available(context);
+        let is_available = |tool: &Definition| {
+            available
+                .iter()
+                .any(|agent| agent.definition.name == tool.name)
+        };
+        // Models write a coworker's name as other frameworks do: in quotes, or with line breaks.
+        let name = task
+            .coworker
+            .trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`'))
+            .to_owned();
+        let name = self
+            .invoker
+            .resolve(context, &is_available, &name)
+            .map_err(|suggestions| unknown_coworker_message(&name, &suggestions, &available))?;
+        let takes_context = available
+            .iter()
+            .filter(|agent| agent.definition.name == name)
+            .any(|agent| {
+                agent
+                    .definition
+                    .input_schema
+                    .get("properties")
+                    .is_some_and(|fields| fields.get("context").is_some())
+            });
+        let arguments = match takes_context {
+            true if task.context.trim().is_empty() => json!({"task": task.task}),
+            true => json!({"task": task.task, "context": task.context}),
+            false => json!({"task": join_task_and_context(&task.task, &task.context)}),
+        };
+        let call = NestedCall {
+            name: name.to_string(),
+            arguments,
+            cut_off: false,
+            tool_use_id: options.tool_use_id,
+            deadline: options.deadline,
+            max_depth: options.max_depth,
+        };
+        match self.invoker.call(context, &is_available, call).await {
+            Ok(answer) => Ok(answer),
+            Err(NestedCallError::UnknownTool(suggestions)) => Err(unknown_coworker_message(
+                name.as_str(),
+                &suggestions,
+                &available,
+            )),
+            Err(NestedCallError::TooDeep(levels)) => Err(too_deep_message(levels)),
+            Err(NestedCallError::Failed(failure)) => Err(failure.for_model),
+        }
+    }
+}
+
+/// A list of agents, one line each: the name and the description.
+pub(in crate::kinds) fn format_agent_list<'a>(
+    agents: impl IntoIterator<Item = &'a Definition>,
+) -> String {
+    let lines = agents.into_iter().map(|agent| {
+        let purpose = agent
+            .description
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        if purpose.is_empty() {
+            format!("\n- {}", agent.name)
+        } else {
+            format!("\n- {}: {purpose}", agent.name)
+        }
+    });
+    format!(" Coworkers:{}", lines.collect::<String>())
+}
+
+/// Whether an agent has the parameter `task`, which delegation needs.
+pub(in crate::kinds) fn has_task_parameter(agent: &Definition) -> bool {
+    agent
+        .input_schema
+        .get("properties")
+        .is_some_and(|fields| fields.get("task").is_some())
+}
+
+/// Entries that cannot be the name of an agent: the index, and what is wrong.
+pub(in crate::kinds) fn invalid_names(names: &[String]) -> impl Iterator<Item = (String, String)> {
+    let invalid = names
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| ToolName::parse(name.trim()).is_err());
+    invalid.map(|(index, name)| {
+        (
+            index.to_string(),
+            format!("`{name}` is not a tool name: list agents by name, without patterns"),
+        )
+    })
+}
+
+/// The bounds and ids of the call to a coworker.
+pub(in crate::kinds) struct DelegationOptions {
+    pub(in crate::kinds) tool_use_id: Option<Arc<str>>,
+    pub(in crate::kinds) deadline: Instant,
+    pub(in crate::kinds) max_depth: Option<u32>,
+}
+
+/// The text for the model when calls are nested as deep as they may be.
+pub(super) fn too_deep_message(levels: u32) -> String {
+    format!(
+        "This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known."
+    )
+}
+
+fn unknown_coworker_message(
+    name: &str,
+    suggestions: &[String],
+    available: &[AvailableTool],
+) -> String {
+    let name: String = name.chars().take(200).collect();
+    let known: Vec<&str> = available
+        .iter()
+        .map(|agent| agent.definition.name.as_str())
+        .collect();
+    match (suggestions, known.as_slice()) {
+        (_, []) => format!(
+            "There is no coworker `{name}`, and there is no other coworker: do it yourself."
+        ),
+        ([], known) => format!(
+            "There is no coworker `{name}`. There are: {}.",
+            known.join(", ")
+        ),
+        (suggestions, known) => {
+            format!(
+                "There is no coworker `{name}`; did you mean {}? There are: {}.",
+                suggestions.join(", "),
+                known.join(", ")
+            )
+        }
+    }
+}
+
+/// The answer as a tool's result.
+pub(in crate::kinds) fn into_tool_result(answer: NestedAnswer) -> ToolResult {
+    Arc::unwrap_or_clone(answer.result)
+}

@@ -1,0 +1,117 @@
+//! Tools that come with the service. A service has only those that its manifest names; the demo has
+//! all that need no settings.
+
+mod add_image;
+mod calculator;
+mod current_time;
+mod delegate;
+mod http_get;
+mod read_cache;
+mod read_file;
+mod read_result;
+mod web;
+
+use std::path::Path;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::agent::coworkers::DelegationTool;
+use super::table::decode_settings;
+use super::{ConfigFault, HttpClients, OwnPorts, Tool};
+use crate::call::JsonObject;
+
+/// The names of all built-in tools, sorted.
+pub const NAMES: [&str; 9] = [
+    "add_image",
+    "ask_question",
+    "calculator",
+    "current_time",
+    "delegate_work",
+    "http_get",
+    "read_cache",
+    "read_file",
+    "read_result",
+];
+
+/// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there
+/// is no such built-in.
+pub fn build(
+    which: &str,
+    name: &str,
+    with: &JsonObject,
+    base: &Path,
+    clients: &HttpClients,
+) -> Option<Result<Tool, Vec<ConfigFault>>> {
+    match which {
+        "add_image" => Some(configure(with, |config| {
+            add_image::tool(name, config, base, clients)
+        })),
+        "ask_question" => Some(configure(with, |config| {
+            delegate::tool(DelegationTool::AskQuestion, name, config)
+        })),
+        "calculator" => Some(configure(with, |_: NoSettings| Ok(calculator::tool(name)))),
+        "current_time" => Some(configure(with, |_: NoSettings| {
+            Ok(current_time::tool(name))
+        })),
+        "delegate_work" => Some(configure(with, |config| {
+            delegate::tool(DelegationTool::DelegateWork, name, config)
+        })),
+        "http_get" => Some(configure(with, |config| {
+            http_get::tool(name, config, clients)
+        })),
+        "read_cache" => Some(configure(with, |_: NoSettings| Ok(read_cache::tool(name)))),
+        "read_file" => Some(configure(with, |config| {
+            read_file::tool(name, config, base)
+        })),
+        "read_result" => Some(configure(with, |_: NoSettings| Ok(read_result::tool(name)))),
+        _ => None,
+    }
+}
+
+/// The JSON Schemas of the settings (`with:`), for the built-ins that have settings.
+pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 4] {
+    [
+        (
+            "AddImageSettings",
+            add_image::Config::json_schema(generator),
+        ),
+        ("DelegateSettings", delegate::Config::json_schema(generator)),
+        ("HttpGetSettings", http_get::Config::json_schema(generator)),
+        (
+            "ReadFileSettings",
+            read_file::Config::json_schema(generator),
+        ),
+    ]
+}
+
+/// The settings of built-ins without settings: any key is an error.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+/// Decodes the settings, and makes the tool from them.
+fn configure<T: DeserializeOwned + JsonSchema>(
+    with: &JsonObject,
+    make_tool: impl FnOnce(T) -> Result<Tool, ConfigFault>,
+) -> Result<Tool, Vec<ConfigFault>> {
+    let config = decode_settings(&Value::Object(with.clone()), &["with"])?;
+    make_tool(config).map_err(|fault| vec![fault])
+}
+
+/// The tools of a service that was started without a manifest.
+pub(crate) fn demo_tools(own: &OwnPorts) -> Vec<Tool> {
+    let clients = HttpClients::new(own.clone());
+    // All built-ins that need no settings.
+    let names = [
+        "add_image",
+        "calculator",
+        "current_time",
+        "http_get",
+        "read_cache",
+        "read_result",
+    ];
+    let tool = |name: &&str| build(name, name, &JsonObject::new(), Path::new(""), &clients)?.ok();
+    names.iter().filter_map(tool).collect()
+}

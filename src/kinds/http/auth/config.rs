@@ -1,0 +1,215 @@
+//! The manifest keys below `auth`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::kinds::ConfigFault;
+
+/// Form fields of a token request that have keys of their own.
+const OWN_PARAMETERS: [&str; 7] = [
+    "grant_type",
+    "client_id",
+    "client_secret",
+    "refresh_token",
+    "scope",
+    "audience",
+    "client_assertion",
+];
+
+/// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Access tokens of OAuth 2.0: client credentials (RFC 6749, section 4.4), or a refresh token
+    /// (section 6). A token is requested once for all calls, and renewed before it ends.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"token_url": "https://auth.example.com/oauth/token", "client_id": "orders-agent", "client_secret": "${env:CLIENT_SECRET}"})]))]
+    pub oauth: Option<OauthConfig>,
+    /// User name and password (RFC 7617).
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"username": "orders-agent", "password": "${env:API_PASSWORD}"})]))]
+    pub basic: Option<BasicConfig>,
+}
+
+/// `auth.oauth:`: where access tokens come from.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OauthConfig {
+    /// The token endpoint. https, or http at a private address.
+    #[schemars(extend("examples" = ["https://auth.example.com/oauth/token"]))]
+    pub token_url: String,
+    /// The client's id.
+    #[schemars(extend("examples" = ["orders-agent"]))]
+    pub client_id: String,
+    /// The client's secret. Only a client with a `refresh_token` may have none.
+    #[serde(default)]
+    #[schemars(extend("examples" = ["${env:CLIENT_SECRET}"]))]
+    pub client_secret: Option<String>,
+    /// How the token request carries id and secret: in the `authorization` header, or in the body.
+    #[serde(default)]
+    #[schemars(extend("examples" = ["client_secret_post"]))]
+    pub client_auth: ClientAuth,
+    /// The scopes to request. Without it, the server decides.
+    #[serde(default)]
+    #[schemars(extend("examples" = [["orders:read"]]))]
+    pub scopes: Vec<String>,
+    /// The API that the token is for, if the server asks for an `audience`.
+    #[serde(default)]
+    #[schemars(extend("examples" = ["https://api.example.com"]))]
+    pub audience: Option<String>,
+    /// Uses this refresh token in place of client credentials. A refresh token that the server
+    /// sends later replaces it until the service ends.
+    #[serde(default)]
+    #[schemars(extend("examples" = ["${env:REFRESH_TOKEN}"]))]
+    pub refresh_token: Option<String>,
+    /// Further form fields of the token request.
+    #[serde(default)]
+    #[schemars(extend("examples" = [serde_json::json!({"resource": "https://api.example.com"})]))]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// How a token request carries the client's id and secret (RFC 6749, section 2.3.1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuth {
+    /// In the `authorization` header.
+    #[default]
+    ClientSecretBasic,
+    /// In the body.
+    ClientSecretPost,
+}
+
+/// `auth.basic:`: user name and password.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BasicConfig {
+    /// The user name.
+    #[schemars(extend("examples" = ["orders-agent"]))]
+    pub username: String,
+    /// The password.
+    #[schemars(extend("examples" = ["${env:API_PASSWORD}"]))]
+    pub password: String,
+}
+
+/// The one method that an [`AuthConfig`] chooses.
+pub(super) enum AuthMethod<'a> {
+    Oauth(&'a OauthConfig),
+    Basic(&'a BasicConfig),
+}
+
+impl AuthConfig {
+    /// The chosen method.
+    ///
+    /// # Errors
+    /// The faults that show without the network. Their paths begin at `auth`.
+    pub(super) fn method(&self) -> Result<AuthMethod<'_>, Vec<ConfigFault>> {
+        let (method, faults) = match (&self.oauth, &self.basic) {
+            (Some(oauth), None) => (AuthMethod::Oauth(oauth), oauth.find_faults()),
+            (None, Some(basic)) => (AuthMethod::Basic(basic), basic.find_faults()),
+            (Some(_), Some(_)) => {
+                let message = "oauth and basic exclude each other: keep one";
+                return Err(vec![ConfigFault::error(&["auth"], message)]);
+            }
+            (None, None) => {
+                let message = "oauth or basic is missing, e.g. oauth: {token_url: …, client_id: …, client_secret: …}";
+                return Err(vec![ConfigFault::error(&["auth"], message)]);
+            }
+        };
+        match faults.is_empty() {
+            true => Ok(method),
+            false => Err(faults),
+        }
+    }
+}
+
+impl OauthConfig {
+    fn find_faults(&self) -> Vec<ConfigFault> {
+        let mut faults = Vec::new();
+        let mut error = |key: &str, message: &str| {
+            faults.push(ConfigFault::error(&["auth", "oauth", key], message));
+        };
+        match Url::parse(&self.token_url) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                error("token_url", "a URL begins with https://");
+            }
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                error(
+                    "token_url",
+                    "a user and password in the URL are not allowed: write client_id and client_secret",
+                );
+            }
+            Ok(url) if url.fragment().is_some() => {
+                error("token_url", "the part after # is never sent: leave it out");
+            }
+            Ok(_) => {}
+            Err(_) => error(
+                "token_url",
+                "a URL such as https://auth.example.com/oauth/token is expected here",
+            ),
+        }
+        if self.client_id.is_empty() {
+            error("client_id", "the client's id must not be empty");
+        }
+        match (&self.client_secret, &self.refresh_token) {
+            (None, None) => {
+                error(
+                    "client_secret",
+                    "client_secret is missing: only a client with a refresh_token may have none",
+                );
+            }
+            (Some(secret), _) if secret.is_empty() => {
+                error("client_secret", "the secret must not be empty");
+            }
+            (_, Some(token)) if token.is_empty() => {
+                error("refresh_token", "the refresh token must not be empty");
+            }
+            _ => {}
+        }
+        if self
+            .scopes
+            .iter()
+            .any(|scope| scope.is_empty() || scope.contains(char::is_whitespace))
+        {
+            error("scopes", "each item is one scope, without white space");
+        }
+        for name in self
+            .parameters
+            .keys()
+            .filter(|name| OWN_PARAMETERS.contains(&name.as_str()))
+        {
+            let key = match name.as_str() {
+                "scope" => "`scopes`",
+                "grant_type" => "`refresh_token` or none",
+                "client_assertion" => "client_secret; signed assertions are not supported",
+                own => own,
+            };
+            error(
+                "parameters",
+                &format!("`{name}` has a key of its own: write {key}"),
+            );
+        }
+        faults
+    }
+}
+
+impl BasicConfig {
+    fn find_faults(&self) -> Vec<ConfigFault> {
+        if self.username.contains(':') {
+            return vec![ConfigFault::error(
+                &["auth", "basic", "username"],
+                "a user name cannot contain `:` (RFC 7617)",
+            )];
+        }
+        Vec::new()
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthConfig").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! Turns SQLite's errors into failures of a call.
+
+use super::session::DatabaseFile;
+use crate::call::ToolError;
+use crate::kinds::sql::faults::{Finding, WRITES_IN_READ_TOOL};
+
+// Primary result codes (sqlite.org/rescode.html).
+const ERROR: u32 = 1;
+const PERM: u32 = 3;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const INTERRUPT: u32 = 9;
+const IOERR: u32 = 10;
+const CORRUPT: u32 = 11;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const TOOBIG: u32 = 18;
+const CONSTRAINT: u32 = 19;
+const MISMATCH: u32 = 20;
+const AUTH: u32 = 23;
+const NOTADB: u32 = 26;
+
+/// Why an attempt failed.
+pub(super) enum AttemptError {
+    Database(rusqlite::Error),
+    Tool(ToolError),
+    /// The statement cannot be run as written.
+    Statement(Finding),
+    /// Another file has replaced the one that was opened.
+    Replaced,
+    /// The statement needs more time or memory than it may take on a worker of tokio.
+    NeedsThread,
+}
+
+impl AttemptError {
+    /// Whether the connection can serve further calls. The statement had no effect.
+    pub(super) fn keeps_connection(&self) -> bool {
+        match self {
+            Self::Database(error) => primary_code(error).is_some_and(|code| {
+                matches!(
+                    code,
+                    ERROR | BUSY | LOCKED | TOOBIG | CONSTRAINT | MISMATCH | INTERRUPT
+                )
+            }),
+            Self::Tool(error) => {
+                matches!(error, ToolError::ErrorResult(_) | ToolError::BadOutput(_))
+            }
+            Self::NeedsThread => true,
+            Self::Statement(_) | Self::Replaced => false,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for AttemptError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<ToolError> for AttemptError {
+    fn from(error: ToolError) -> Self {
+        Self::Tool(error)
+    }
+}
+
+fn primary_code(error: &rusqlite::Error) -> Option<u32> {
+    let code = u32::try_from(error.sqlite_error()?.extended_code).ok()?;
+    Some(code & 0xff)
+}
+
+fn error_message(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// Whether a value or row was longer than the limit of `Session::limit_length`.
+pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
+    primary_code(error) == Some(TOOBIG)
+}
+
+/// Whether the statement was stopped, see `Session::stop_after`.
+pub(super) fn is_stopped(error: &rusqlite::Error) -> bool {
+    primary_code(error) == Some(INTERRUPT)
+}
+
+/// Whether the authorizer has refused the statement.
+pub(super) fn is_denied(error: &rusqlite::Error) -> bool {
+    primary_code(error) == Some(AUTH)
+}
+
+/// Whether another process holds a lock, which may be released soon.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    primary_code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
+}
+
+/// The failure if another process holds its lock for too long.
+pub(super) fn busy_failure(file: &DatabaseFile) -> ToolError {
+    ToolError::upstream(format!(
+        "{}: another process keeps the database locked",
+        file.path.display()
+    ))
+    .not_delivered()
+}
+
+/// A failure of the call. The caller ensures that nothing was committed.
+pub(super) fn call_failure(
+    error: &rusqlite::Error,
+    file: &DatabaseFile,
+    longest: usize,
+) -> ToolError {
+    let message = error_message(error);
+    let failure = match primary_code(error) {
+        Some(TOOBIG) if file.writes => ToolError::upstream_permanent(format!(
+            "{}; nothing was changed",
+            too_long_message(longest)
+        )),
+        Some(TOOBIG) => return ToolError::BadOutput(too_long_message(longest)),
+        Some(READONLY) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
+        // The statement was valid when it was prepared, so the error is about the values.
+        Some(CONSTRAINT | MISMATCH) => {
+            return ToolError::ErrorResult(format!("the database reports an error: {message}"));
+        }
+        Some(ERROR) if !is_schema_error(&message) => {
+            return ToolError::ErrorResult(format!("the database reports an error: {message}"));
+        }
+        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => {
+            ToolError::upstream(unusable_message(error, file))
+        }
+        Some(_) => ToolError::upstream_permanent(unusable_message(error, file)),
+        None => ToolError::upstream(unusable_message(error, file)),
+    };
+    failure.not_delivered()
+}
+
+/// The message for a value or row above the length limit. SQLite does not report which one it was.
+fn too_long_message(longest: usize) -> String {
+    format!(
+        "a value or a row of the statement is longer than {longest} bytes, the most that the service reads: select less of it \
+         or fewer columns, or raise max_output (the service reads up to four times max_output)"
+    )
+}
+
+/// The finding for an error that occurred when the statement was checked.
+pub(super) fn probe_finding(error: &rusqlite::Error, file: &DatabaseFile) -> Finding {
+    let message = error_message(error);
+    match primary_code(error) {
+        Some(ERROR | AUTH) if message.starts_with("no such ") => Finding::temporary(message),
+        Some(ERROR | AUTH) => Finding::permanent(message),
+        Some(_) | None => Finding::temporary(unusable_message(error, file)),
+    }
+}
+
+/// Why the file cannot be used, and what would help.
+pub(super) fn unusable_message(error: &rusqlite::Error, database: &DatabaseFile) -> String {
+    let file = database.path.display();
+    let message = error_message(error);
+    match primary_code(error) {
+        Some(CANTOPEN) if !database.path.exists() => {
+            format!(
+                "there is no file {file}, and the service does not create it: create the database first, or name another file"
+            )
+        }
+        Some(CANTOPEN | PERM) => {
+            format!(
+                "{file}: cannot be opened ({message}): the service must be able to read it, and to write to its folder if \
+                     its journal mode is WAL"
+            )
+        }
+        Some(NOTADB) => format!("{file}: is not a SQLite database"),
+        Some(CORRUPT) => format!("{file}: the file is damaged ({message})"),
+        Some(FULL) => format!("{file}: the disk is full"),
+        Some(READONLY) => format!("{file}: the file or its folder is read-only ({message})"),
+        Some(IOERR) => format!("{file}: the disk failed ({message})"),
+        _ => format!("{file}: {message}"),
+    }
+}
+
+/// Whether the message is about tables and columns, and not about values.
+fn is_schema_error(message: &str) -> bool {
+    message.starts_with("no such ")
+        || message.contains("syntax error")
+        || message.contains(" has no column ")
+}

@@ -1,0 +1,291 @@
+//! The two tasks of a source. One starts the source, and repeats that until its listing is served.
+//! The other lists the served source again when it reports changed tools, without a restart.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::entry::{StartTask, WatchTask};
+use super::live_source::LiveSource;
+use super::states::Event;
+use crate::runtime::backoff::Backoff;
+use crate::sources::live::live_tools::LiveTools;
+use crate::sources::{Source, SourceFault, SourceListing, SourceSettings, StatusFn};
+
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(60),
+};
+
+/// Pause before the second further listing in a row.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause. After a quiet time of this length, the next listing starts without a pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The outcome of a listing.
+pub(super) enum ApplyOutcome {
+    /// Its tools are served.
+    Served,
+    /// A newer start has replaced this one, or the source was removed. The listing is ignored.
+    Stale,
+    /// The listing cannot be used, with the reason. A further attempt may help.
+    Refused(String),
+    /// The listing cannot be used, with the reason. A further attempt would give the same result.
+    Unusable(String),
+}
+
+impl StartTask {
+    /// Starts the source. `wait`: pause first, because it has just failed. Also returns the number
+    /// of the start.
+    pub(super) fn spawn(
+        live: &Arc<LiveTools>,
+        source: &Arc<LiveSource>,
+        settings: &SourceSettings,
+        wait: bool,
+    ) -> (Self, u64) {
+        let random: fn() -> f64 = fastrand::f64;
+        let pause = wait.then(|| BACKOFF.wait_after(1, random()));
+        let start = StartLoop {
+            live: Arc::downgrade(live),
+            source: source.clone(),
+            number: source.begin_start(pause),
+            random,
+        };
+        let (number, wake_up) = (start.number, Arc::new(Notify::new()));
+        let instance = settings.build(&live.process_env);
+        let task = tokio::spawn(start.run_until_served(instance, wake_up.clone(), pause));
+        let _task = AbortOnDropHandle::new(task);
+        (Self { wake_up, _task }, number)
+    }
+
+    /// Ends the wait before the next attempt.
+    pub(super) fn attempt_now(&self) {
+        self.wake_up.notify_waiters();
+    }
+}
+
+struct StartLoop {
+    live: Weak<LiveTools>,
+    source: Arc<LiveSource>,
+    number: u64,
+    /// Returns a number from 0 to 1. A parameter, so that waits can be tested.
+    random: fn() -> f64,
+}
+
+impl StartLoop {
+    async fn run_until_served(
+        self,
+        instance: Arc<dyn Source>,
+        wake_up: Arc<Notify>,
+        pause: Option<Duration>,
+    ) {
+        let mut failures = u32::from(pause.is_some());
+        if let Some(pause) = pause {
+            wait_or_wake(&wake_up, pause).await;
+        }
+        loop {
+            record_activity(&self.source, self.number, "starting".into());
+            // Register for the wake-up before the listing starts. `notify_waiters` wakes only tasks
+            // that are registered already. So a request that comes while the source is being listed
+            // is not lost.
+            let mut wake_request = pin!(wake_up.notified());
+            wake_request.as_mut().enable();
+            let on_progress = {
+                let (source, live, number) = (self.source.clone(), self.live.clone(), self.number);
+                move |activity: String| {
+                    let live = live.upgrade();
+                    let activity =
+                        live.map_or_else(|| activity.clone(), |live| live.sanitize_text(&activity));
+                    tracing::info!(
+                        source = &*source.name,
+                        doing = activity,
+                        "a source is loading"
+                    );
+                    record_activity(&source, number, activity);
+                }
+            };
+            let listing = list_source(&instance, &on_progress).await;
+            let Some(live) = self.live.upgrade() else {
+                return;
+            };
+            let outcome = match listing {
+                Ok(listed) => {
+                    live.apply_listing(&self.source, self.number, instance.clone(), listed)
+                        .await
+                }
+                Err(fault) => ApplyOutcome::Refused(fault.to_string()),
+            };
+            let (why, is_lasting) = match outcome {
+                ApplyOutcome::Refused(why) => (why, false),
+                ApplyOutcome::Unusable(why) => (why, true),
+                ApplyOutcome::Served | ApplyOutcome::Stale => return,
+            };
+            failures = failures.saturating_add(1);
+            let pause = (!is_lasting).then(|| BACKOFF.wait_after(failures, (self.random)()));
+            live.record_start_failure(&self.source, self.number, &why, pause);
+            // Hold no strong reference while waiting, so that the service can end.
+            drop(live);
+            match pause {
+                Some(pause) => wait_or_wake(&wake_up, pause).await,
+                None => wake_request.await,
+            }
+        }
+    }
+}
+
+fn record_activity(source: &LiveSource, start: u64, activity: String) {
+    source.apply(Event::Progress { start, activity });
+}
+
+impl WatchTask {
+    /// Lists the source again whenever it reports changed tools.
+    pub(super) fn spawn(
+        live: &Arc<LiveTools>,
+        source: &Arc<LiveSource>,
+        instance: &Arc<dyn Source>,
+    ) -> Self {
+        let watch = WatchLoop {
+            live: Arc::downgrade(live),
+            source: source.clone(),
+            instance: instance.clone(),
+        };
+        Self {
+            source: instance.clone(),
+            task: AbortOnDropHandle::new(tokio::spawn(watch.run(fastrand::f64))),
+        }
+    }
+}
+
+struct WatchLoop {
+    live: Weak<LiveTools>,
+    source: Arc<LiveSource>,
+    instance: Arc<dyn Source>,
+}
+
+impl WatchLoop {
+    /// `random` returns a number from 0 to 1.
+    async fn run(self, random: fn() -> f64) {
+        let mut pauses = ListingPauses::default();
+        loop {
+            self.instance.changed().await;
+            sleep(pauses.next_pause()).await;
+            self.source
+                .apply(Event::RelistingBegun(self.instance.clone()));
+            if !self.list_until_served(random).await {
+                return;
+            }
+            pauses.record_listing();
+        }
+    }
+
+    /// Lists the source until the listing is served. False if the source itself is not served any
+    /// more.
+    async fn list_until_served(&self, random: fn() -> f64) -> bool {
+        let name = self.source.name.clone();
+        let on_progress = move |activity: String| {
+            tracing::debug!(
+                source = &*name,
+                doing = activity,
+                "a source is listed again"
+            );
+        };
+        let mut failures = 0_u32;
+        loop {
+            let listing = list_source(&self.instance, &on_progress).await;
+            let Some(live) = self.live.upgrade() else {
+                return false;
+            };
+            let outcome = match listing {
+                Ok(listed) => {
+                    live.apply_relisting(&self.source, &self.instance, listed)
+                        .await
+                }
+                Err(fault) => ApplyOutcome::Refused(fault.to_string()),
+            };
+            let why = match outcome {
+                ApplyOutcome::Served => return true,
+                ApplyOutcome::Stale => return false,
+                ApplyOutcome::Refused(why) | ApplyOutcome::Unusable(why) => why,
+            };
+            failures = failures.saturating_add(1);
+            let pause = BACKOFF.wait_after(failures, random());
+            live.record_relisting_failure(&self.source, &self.instance, &why, pause);
+            // Hold no strong reference while waiting, so that the service can end.
+            drop(live);
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Lists a source. A panic of the source is a failure like any other.
+async fn list_source(
+    instance: &Arc<dyn Source>,
+    on_progress: &StatusFn,
+) -> Result<SourceListing, SourceFault> {
+    let listing = AssertUnwindSafe(instance.list(on_progress)).catch_unwind();
+    listing
+        .await
+        .unwrap_or_else(|_| Err(SourceFault("it panicked".into())))
+}
+
+async fn wait_or_wake(wake_up: &Notify, pause: Duration) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = wake_up.notified() => {}
+    }
+}
+
+/// The pauses between listings, so that a source that reports changes all the time is not listed
+/// all the time. The first listing starts at once, and each further pause is twice as long.
+#[derive(Default)]
+struct ListingPauses {
+    consecutive: u32,
+    last_listing: Option<Instant>,
+}
+
+impl ListingPauses {
+    fn next_pause(&mut self) -> Duration {
+        if self
+            .last_listing
+            .is_none_or(|last| last.elapsed() >= LONGEST_PAUSE)
+        {
+            self.consecutive = 0;
+        }
+        let pause = match self.consecutive {
+            0 => Duration::ZERO,
+            many => FIRST_PAUSE
+                .saturating_mul(1 << (many - 1).min(16))
+                .min(LONGEST_PAUSE),
+        };
+        self.consecutive = self.consecutive.saturating_add(1);
+        pause
+    }
+
+    fn record_listing(&mut self) {
+        self.last_listing = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_listings_grow_to_one_minute() {
+        let mut pauses = ListingPauses::default();
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            waits.push(pauses.next_pause().as_secs());
+            pauses.record_listing();
+        }
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        sleep(LONGEST_PAUSE).await;
+        assert_eq!(pauses.next_pause(), Duration::ZERO, "it was quiet");
+    }
+}

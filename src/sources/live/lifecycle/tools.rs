@@ -1,0 +1,252 @@
+//! Makes one tool of what a source offers and what the manifest says about it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::hints;
+use crate::call::json::hash_parts;
+use crate::call::{ContextFields, Effect, Limit, LimitScope, NameError, Per, ToolName};
+use crate::kinds::{Tool, UnavailableTool};
+use crate::manifest::definition_change::DefinitionChange;
+use crate::manifest::{DeclaredSource, ToolRules};
+use crate::schema::Schema;
+use crate::sources::DiscoveredTool;
+use crate::sources::live::file_snapshot::FileSnapshot;
+
+/// A quarantined tool: it differs from its pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantinedTool {
+    /// Name under which it is served.
+    pub tool: String,
+    /// Why.
+    pub reason: String,
+    /// What differs.
+    pub change: Arc<DefinitionChange>,
+}
+
+/// The tool under the rules of the manifest. Adds warnings for the operator.
+pub(super) fn build_tool(
+    declared: &DeclaredSource,
+    discovered: &DiscoveredTool,
+    files: &FileSnapshot,
+    warnings: &mut Vec<String>,
+) -> Result<Tool, String> {
+    let rules = &declared.rules;
+    let tool_rules = rules.tools.get(&discovered.name);
+    let description = tool_rules
+        .and_then(|tool_rules| tool_rules.description.clone())
+        .unwrap_or_else(|| discovered.description.clone());
+    let runner = match &discovered.snapshot {
+        Some(snapshot) if rules.pins.is_some() => &snapshot.runner,
+        _ => &discovered.runner,
+    };
+    let mut tool = Tool::new(served_name(declared, &discovered.name)?, description)
+        .with_runner(runner.clone());
+    tool.definition.input_schema = Arc::new(discovered.input_schema.clone());
+    tool.schema_owner = discovered.schema_owner;
+    tool.compiled_input =
+        Schema::compile_input(tool.definition.input_schema.clone(), tool.schema_owner)
+            .ok()
+            .map(Arc::new);
+    // The author of an own schema can mend it. A foreign party fills in its own defaults.
+    if let Some(compiled) = &tool.compiled_input
+        && !tool.schema_owner.is_foreign()
+    {
+        let misfits = compiled.misfit_defaults().into_iter();
+        warnings.extend(misfits.map(|(parameter, reason)| {
+            format!(
+                "tool `{}`: parameter `{parameter}`: {reason}; it is not filled in",
+                tool.name()
+            )
+        }));
+    }
+    let output_schema = discovered.output_schema.clone().map(Arc::new);
+    let output_fault = output_schema.as_ref().and_then(|schema| {
+        let compiled = Schema::compile_output(schema.clone(), tool.schema_owner);
+        compiled.err()
+    });
+    match output_fault {
+        // The author of an own schema can mend it, so its tool is refused later.
+        Some(fault) if fault.is_too_large || tool.schema_owner.is_foreign() => {
+            warnings.push(format!(
+                "tool `{}`: it is served without its output schema, which cannot be used: {fault}",
+                tool.name()
+            ));
+        }
+        _ => tool.definition.output_schema = output_schema,
+    }
+    tool.definition.annotations = discovered.annotations.clone();
+    tool.definition.meta = discovered.meta.clone();
+    tool.definition.tags.clone_from(&discovered.tags);
+    tool.definition.result_as_answer = discovered.result_as_answer;
+    let trusted_hints = (rules.trust_hints && rules.pins.is_some())
+        .then(|| hints::promised_effect(&discovered.annotations))
+        .flatten();
+    apply_rules(
+        &mut tool,
+        declared,
+        &discovered.name,
+        discovered.effect.or(trusted_hints),
+    );
+    for var in &discovered.env {
+        if tool
+            .definition
+            .env
+            .iter()
+            .all(|other| other.name != var.name)
+        {
+            tool.definition.env.push(var.clone());
+        }
+    }
+    if let Some(calls) = discovered
+        .max_calls
+        .filter(|_| tool.policy.limits.is_empty())
+    {
+        tool.policy.limits.push(Limit {
+            calls,
+            per: Per::Lifetime,
+            scope: LimitScope::Tool,
+        });
+    }
+    if declared.settings.is_foreign() {
+        warnings.extend(apply_hints(&mut tool, discovered, tool_rules));
+    }
+    set_origin(&mut tool, declared, &discovered.name, files);
+    if tool_rules.is_some_and(|tool_rules| tool_rules.context != rules.context)
+        && tool
+            .definition
+            .context
+            .as_ref()
+            .is_some_and(|fields| !fields.is_empty())
+        && !discovered.runner.traits().takes_context_fields
+    {
+        let name = tool.name();
+        warnings.push(format!(
+            "tool `{name}`: context has no effect: the function has no parameter for it; give it `tool_context`"
+        ));
+    }
+    let policy = &tool.policy;
+    let is_cached = policy.effect == Effect::Read
+        && policy
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.context.is_none());
+    let is_declared = tool_rules.is_some() || rules.declares_cache(&discovered.name);
+    if is_declared && is_cached && tool.context_fields() == ContextFields::All {
+        warnings.push(format!(
+            "tool `{}`: cache has no effect: the tool gets the caller's context; set cache.context to the fields that its \
+             results depend on ([] if none), or set context to the fields that the tool needs",
+            tool.name()
+        ));
+    }
+    Ok(tool)
+}
+
+/// The name under which a tool is served.
+fn served_name(declared: &DeclaredSource, own: &str) -> Result<String, String> {
+    let name = format!("{}{own}", declared.rules.prefix);
+    let shown: String = name
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(ToolName::MAX_LEN)
+        .collect();
+    ToolName::parse(&name).map_err(|error: NameError| format!("its tool `{shown}`: {error}"))?;
+    Ok(name)
+}
+
+/// Applies the manifest's rules to a tool.
+fn apply_rules(
+    tool: &mut Tool,
+    declared: &DeclaredSource,
+    own: &str,
+    derived_effect: Option<Effect>,
+) {
+    let tool_rules = declared.rules.tools.get(own);
+    if let Some(tool_rules) = tool_rules {
+        tool.definition
+            .annotations
+            .extend(tool_rules.annotations.clone());
+        tool.definition.result_as_answer = tool_rules
+            .result_as_answer
+            .unwrap_or(tool.definition.result_as_answer);
+        tool.definition.paging = tool_rules.paging;
+        tool.definition.tags.extend(tool_rules.tags.iter().cloned());
+        tool.definition.aliases.clone_from(&tool_rules.aliases);
+    }
+    let rules = &declared.rules;
+    tool.definition
+        .context
+        .clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
+    tool.definition.env.clone_from(&rules.env);
+    tool.policy = rules.policy_for(own, declared.settings.kind(), derived_effect);
+}
+
+/// Applies the effect hints of a foreign source that tighten the policy, and removes the others.
+/// `annotations` in the manifest are the operator's own and stay. Returns a warning if the effect
+/// is not the one that the operator wrote.
+fn apply_hints(
+    tool: &mut Tool,
+    discovered: &DiscoveredTool,
+    tool_rules: Option<&ToolRules>,
+) -> Option<String> {
+    let declared_effect = tool.policy.effect;
+    let (effect, because) = hints::tighten_effect(declared_effect, &tool.definition.annotations);
+    tool.policy.effect = effect;
+    let mut annotations = discovered.annotations.clone();
+    hints::remove_promises(&mut annotations, effect);
+    annotations.extend(
+        tool_rules
+            .map(|tool_rules| tool_rules.annotations.clone())
+            .unwrap_or_default(),
+    );
+    tool.definition.annotations = annotations;
+    because.map(|hint| {
+        let (name, wanted, effect) = (tool.name(), declared_effect.as_str(), effect.as_str());
+        format!(
+            "tool `{name}`: effect: {wanted} is taken as {effect}, since its server says {hint}; to override this hint, set it \
+             in the tool's `annotations`"
+        )
+    })
+}
+
+/// The entry for a quarantined tool. It has only the name and the manifest's description, so that
+/// no model reads the new definition.
+pub(super) fn quarantined_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
+    let tool_rules = declared.rules.tools.get(own);
+    let description = tool_rules.and_then(|tool_rules| tool_rules.description.clone()).unwrap_or_else(|| {
+        format!(
+            "A tool of server `{}`. It is quarantined, because its definition differs from its pin.",
+            declared.name()
+        )
+    });
+    let unavailable = UnavailableTool::new(|| ("its definition differs from its pin".into(), None));
+    let mut tool =
+        Tool::new(served_name(declared, own)?, description).with_runner(Arc::new(unavailable));
+    tool.definition.input_schema = Arc::new(json!({"type": "object"}));
+    tool.quarantined = true;
+    apply_rules(&mut tool, declared, own, None);
+    set_source(&mut tool, declared);
+    Ok(tool)
+}
+
+/// Sets what the tool has of its source.
+pub(super) fn set_source(tool: &mut Tool, declared: &DeclaredSource) {
+    let settings = &declared.settings;
+    (tool.kind, tool.origin) = (settings.kind(), settings.origin());
+    tool.settings.source = Some(declared.name().into());
+}
+
+/// Sets the origin, and what the definition hash covers: the declaration of the source and the
+/// contents of its files.
+fn set_origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &FileSnapshot) {
+    set_source(tool, declared);
+    let contents: Vec<Value> = files
+        .content_hashes()
+        .map(|content| content.map(hex::encode).into())
+        .collect();
+    let implementation =
+        json!({"source": declared.written_settings, "tool": own, "files": contents});
+    tool.settings.implementation = Some(implementation);
+    tool.settings.generation = hash_parts([declared.generation.as_slice()]);
+}

@@ -1,0 +1,259 @@
+//! Replaces the manifest with a new one, as a whole or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch::Sender;
+
+use super::error::Error;
+use super::file_snapshot::FileSnapshot;
+use super::lifecycle::{Sources, snapshot_files};
+use super::live_tools::{DeclaredState, LiveTools, ReloadStatus, State};
+use super::registration::log_skipped_tools;
+use super::service_config::{ManifestReading, ServiceConfig};
+use super::startup_settings::StartupSettings;
+use crate::access::callers::Callers;
+use crate::call::Origin;
+use crate::catalog::registry::Registry;
+use crate::kinds::{HttpClients, ProcessEnv, Tool};
+use crate::ledger;
+use crate::manifest::pins;
+use crate::manifest::{Finding, Location, Manifest, Severity};
+use crate::runtime::blocking;
+
+impl LiveTools {
+    /// Fills an empty registry with the tools of program and manifest, and with the stored
+    /// registered tools.
+    ///
+    /// # Errors
+    /// Why the service cannot be built.
+    pub(crate) async fn start(
+        registry: Arc<Registry>,
+        config: ServiceConfig,
+        manifest: Manifest,
+        files: FileSnapshot,
+    ) -> Result<Arc<Self>, Error> {
+        let (declared_state, sources) = (DeclaredState::default(), Sources::default());
+        let process_env = ProcessEnv::new(registry.shared().redactor.clone(), &config.environment);
+        let process_env = process_env
+            .with_own_ports(config.own_ports.clone())
+            .with_token_sources(config.token_sources.clone());
+        let live = Arc::new(Self {
+            _shutdown_guard: process_env.shutdown_guard(),
+            process_env,
+            clients: ArcSwap::default(),
+            registry,
+            config: Arc::new(config),
+            state: State {
+                declared_state,
+                sources,
+                startup_settings: StartupSettings::from_manifest(&manifest),
+                manifest_files: files,
+            }
+            .into(),
+            reload_status: ArcSwap::default(),
+            tool_lists: Mutex::default(),
+            live_sources: ArcSwap::default(),
+            status_changed: Sender::new(()),
+            has_started: AtomicBool::new(false),
+        });
+        live.apply_manifest(&mut *live.state.lock().await, manifest)
+            .await?;
+        live.has_started.store(true, Ordering::Relaxed);
+        Ok(live)
+    }
+
+    /// Reads the manifest again. A valid manifest replaces the old one in one step: callers, tools,
+    /// aliases. A manifest with errors changes nothing, and the log has its errors. Without a
+    /// manifest, this does nothing.
+    ///
+    /// Running calls finish in the stacks in which they started. Counts of limits, switches, stored
+    /// results of unchanged tools and concurrency permits carry over.
+    ///
+    /// # Errors
+    /// Why the old manifest was kept.
+    pub async fn reload(self: &Arc<Self>) -> Result<(), Error> {
+        if self.config.manifest.is_none() {
+            tracing::warn!("there is no manifest to reload");
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        let config = self.config.clone();
+        let read = blocking::run_blocking(move || config.reread_manifest()).await;
+        let ManifestReading { outcome, files } = read.ok_or(ledger::Error::Closed)?;
+        // Keep the snapshot even if the manifest has errors. Otherwise each poll would read the
+        // same errors again.
+        state.manifest_files = files;
+        let outcome = outcome
+            .and_then(|manifest| require_pins(manifest, &state.declared_state, &self.config));
+        let result = match outcome {
+            Ok(manifest) => self.replace_manifest(&mut state, manifest).await,
+            Err(findings) => Err(Error::Manifest(findings)),
+        };
+        let mut status = ReloadStatus::clone(&self.reload_status.load());
+        match &result {
+            Ok(()) => {
+                status.accepted += 1;
+                status.refusal = None;
+            }
+            Err(error) => {
+                status.refused += 1;
+                status.refusal = Some(summarize_refusal(error));
+                log_refusal(error);
+            }
+        }
+        self.reload_status.store(Arc::new(status));
+        result
+    }
+
+    async fn replace_manifest(
+        self: &Arc<Self>,
+        state: &mut State,
+        manifest: Manifest,
+    ) -> Result<(), Error> {
+        let new_settings = StartupSettings::from_manifest(&manifest);
+        let before = self.registry.catalog();
+        self.apply_manifest(state, manifest).await?;
+        let after = self.registry.catalog();
+        let tools = after.changes_since(&before);
+        let callers = after.callers().changes_since(before.callers());
+        tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
+        let deferred = state
+            .startup_settings
+            .changed_keys(&new_settings, &self.config);
+        if !deferred.is_empty() {
+            tracing::warn!(
+                keys = deferred.join(", "),
+                "changed settings take effect at the next start"
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes the manifest the current one.
+    async fn apply_manifest(
+        self: &Arc<Self>,
+        state: &mut State,
+        manifest: Manifest,
+    ) -> Result<(), Error> {
+        // The order matters. First come the checks that can refuse the manifest. The redactor
+        // learns the new secrets before a tool can use them. Then the catalog is replaced.
+        // `state.declared_state` follows only after that has succeeded, so a refused manifest
+        // leaves no trace in later changes.
+        let Manifest {
+            defaults,
+            callers,
+            calls,
+            tools,
+            sources,
+            replaced_natives,
+            secrets,
+            warnings,
+            pins,
+            tool_lists,
+            ..
+        } = manifest;
+        // A truncated file, or one that is still being written, must not open the service to every
+        // client.
+        if callers.is_empty() && !self.registry.catalog().callers().is_empty() {
+            return Err(Error::CallersRemoved);
+        }
+        let tools = self.config.collect_tools(tools, &replaced_natives)?;
+        let sources = snapshot_files(self.config.collect_sources(sources)?)
+            .await
+            .ok_or(ledger::Error::Closed)?;
+        self.registry.shared().redactor.add_secrets(
+            secrets
+                .iter()
+                .map(String::as_str)
+                .chain(tools.iter().flat_map(Tool::secret_values)),
+        );
+        self.clients
+            .store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
+        let declared_state = DeclaredState {
+            callers: Arc::new(Callers::new(callers)),
+            calls,
+            tools,
+            defaults,
+            has_pins: pins.is_some(),
+        };
+        let skipped = self
+            .replace_sources(&mut state.sources, &declared_state, sources)
+            .await?;
+        state.declared_state = declared_state;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        log_skipped_tools(&skipped);
+        self.place_rejected_tools(state).await;
+        self.replace_tool_lists(tool_lists);
+        let registered = self.registry.catalog().count_by_origin(Origin::Registered);
+        tracing::debug!(registered, "registered tools");
+        Ok(())
+    }
+}
+
+/// Refuses the manifest if its pins are gone while it has servers. Without this check, deleting the
+/// file of pins would serve every tool of those servers unapproved. An unreadable file is refused
+/// as well.
+fn require_pins(
+    manifest: Manifest,
+    before: &DeclaredState,
+    config: &ServiceConfig,
+) -> Result<Manifest, Vec<Finding>> {
+    let has_servers = manifest
+        .sources
+        .iter()
+        .any(|source| source.settings.can_be_pinned());
+    match &config.manifest {
+        Some(path) if before.has_pins && has_servers && manifest.pins.is_none() => {
+            let location = Location {
+                file: pins::pins_path(path).into(),
+                line: 1,
+                column: 1,
+            };
+            let message = "is missing, so the pins that were read from it stay in effect; restore the file, or restart the \
+                           service to serve without pins";
+            Err(vec![Finding::error(location, "", message)])
+        }
+        _ => Ok(manifest),
+    }
+}
+
+/// The reason in short, for `/readyz`. It has no details of the manifest.
+fn summarize_refusal(error: &Error) -> String {
+    let reason = match error {
+        Error::Manifest(findings) => {
+            match findings.iter().filter(|found| is_error(found)).count() {
+                1 => "it has an error".to_owned(),
+                many => format!("it has {many} errors"),
+            }
+        }
+        Error::Tool(_) => "a tool in it cannot be built".into(),
+        Error::Ledger(_) => "the ledger could not be read".into(),
+        Error::CallersRemoved => "it has no callers".into(),
+    };
+    format!("the previous manifest stays in use: {reason}; the log has the details")
+}
+
+fn is_error(finding: &Finding) -> bool {
+    finding.severity == Severity::Error
+}
+
+fn log_refusal(error: &Error) {
+    match error {
+        Error::Manifest(findings) => {
+            for finding in findings {
+                match finding.severity {
+                    Severity::Error => tracing::error!("{finding}"),
+                    Severity::Warning => tracing::warn!("{finding}"),
+                    Severity::Hint => tracing::info!("{finding}"),
+                }
+            }
+        }
+        other => tracing::error!("{other}"),
+    }
+    tracing::error!("the manifest was refused; the previous one stays in use");
+}

@@ -1,0 +1,265 @@
+//! One worker process: its start, its messages, its end.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::config::ModuleSettings;
+use super::line_reader::LineReader;
+use super::protocol::{self, Function, Hello, ModuleListing, Role, format_duration};
+use super::stderr_log::StderrLog;
+use super::worker_source;
+use crate::call::CutEnds;
+use crate::kinds::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::secrets::Redactor;
+use crate::text::sanitize;
+
+/// The environment variable that marks a worker and all processes that it starts. Each worker has
+/// its own value.
+pub(super) const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
+/// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// After the end of a worker, its last output is read for this long. Its child processes end with
+/// it.
+const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
+
+pub(super) struct Launcher {
+    pub settings: ModuleSettings,
+    pub name: Arc<str>,
+    pub python: PathBuf,
+    pub redactor: Arc<Redactor>,
+    /// What the boot script of each worker reads first.
+    pub worker_source: Vec<u8>,
+    /// The text of the module's file when it was listed. Workers that start later run the same
+    /// text, even if the file has changed. `None`: not a file, not readable or not UTF-8.
+    pub source: Option<String>,
+    /// The functions that the first worker listed. The tools are made of them.
+    pub listed_functions: Mutex<Option<Vec<Function>>>,
+    /// Must be the last field, so that its drop waits for the end of all workers.
+    pub orphan_reaper: OrphanReaper,
+}
+
+/// A process that has loaded the module. Dropping it ends the process and everything that the
+/// process started.
+pub(super) struct Worker {
+    pub tree: ProcessTree,
+    /// The pipe for requests. `None` after a task has taken it.
+    pub stdin: Option<ChildStdin>,
+    pub stdout: LineReader<ChildStdout>,
+    pub stderr: StderrLog,
+    pub started_at: Instant,
+    /// The exit status, once it is known.
+    status: Option<ExitStatus>,
+}
+
+/// The next event of a worker.
+pub(super) enum WorkerEvent {
+    /// A message. [`LineReader::line`] returns it.
+    Line,
+    /// A message that is too long to be read.
+    TooLong,
+    /// The worker has ended. The text says how, as the end of a sentence about the call.
+    Ended(String),
+}
+
+impl Launcher {
+    /// Starts a worker and waits until it has loaded the module.
+    ///
+    /// # Errors
+    /// A sentence that says what failed and where. Dropping the future ends what was started.
+    pub(super) async fn start(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
+        let hello = timeout(self.settings.start_timeout, self.start_untimed(role));
+        let result = match hello.await {
+            Ok(result) => result,
+            Err(_) => Err(format!(
+                "it was not ready after {}",
+                format_duration(self.settings.start_timeout)
+            )),
+        };
+        if let Ok((_, listing)) = &result {
+            self.warn_if_changed(&listing.tools);
+        }
+        result.map_err(|fault| {
+            self.redactor
+                .redact_text(&sanitize::clean_text(&fault))
+                .into_owned()
+        })
+    }
+
+    /// Warns if the module has other functions than when it was listed. That happens when a module
+    /// known by name, or an imported file, has changed. The tools stay the same until the module is
+    /// listed again.
+    fn warn_if_changed(&self, functions: &[Function]) {
+        let mut listed = self.listed_functions.lock();
+        if listed.get_or_insert_with(|| functions.to_vec()) != functions {
+            let module = &*self.name;
+            tracing::warn!(target: "toolcrib::python", module, "the tools of the module have changed since it was listed: reload to use them");
+        }
+    }
+
+    async fn start_untimed(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
+        let started_at = Instant::now();
+        let mut tree = ProcessTree::spawn(
+            &mut self.worker_command(),
+            self.new_marker(),
+            &self.orphan_reaper,
+        )
+        .map_err(|error| self.describe_start_error(&error))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
+            return Err("its pipes are missing".into());
+        };
+        let stderr = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
+        let mut worker = Worker {
+            tree,
+            stdin: Some(stdin),
+            stdout: LineReader::new(stdout),
+            stderr,
+            started_at,
+            status: None,
+        };
+        let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
+        // A worker that ends during these writes reports its reason on its output, which is read
+        // below. So ignore the error.
+        if worker.write(&self.worker_source).await.is_ok() {
+            let _ = worker.write(&load).await;
+        }
+        match worker.next_event().await {
+            WorkerEvent::Line => match protocol::read_hello(worker.stdout.line()) {
+                Ok(Hello::Ready(listing)) => Ok((worker, listing)),
+                Ok(Hello::Failed { message, traceback }) => {
+                    self.log_traceback(traceback.as_deref().unwrap_or_default());
+                    Err(message)
+                }
+                Err(error) => Err(format!("its first message is invalid: {error}")),
+            },
+            WorkerEvent::TooLong => Err("its first message is too long".into()),
+            WorkerEvent::Ended(reason) => {
+                let output = worker.stderr.tail().await;
+                Err(if output.is_empty() {
+                    reason
+                } else {
+                    format!("{reason}; its last output: {output}")
+                })
+            }
+        }
+    }
+
+    fn worker_command(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        command
+            .args(["-X", "utf8", "-c", worker_source::BOOT_SCRIPT])
+            .current_dir(&self.settings.workdir)
+            .env_clear()
+            .envs(&self.settings.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn new_marker(&self) -> ProcessMarker {
+        ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())])
+    }
+
+    fn describe_start_error(&self, error: &std::io::Error) -> String {
+        let workdir = &self.settings.workdir;
+        if workdir.is_dir() {
+            format!("cannot start {}: {error}", self.python.display())
+        } else {
+            format!("its working folder {} does not exist", workdir.display())
+        }
+    }
+
+    fn log_traceback(&self, traceback: &str) {
+        for line in sanitize::clean_text(traceback).lines() {
+            let line = process::redact_line(line, CutEnds::NONE, &self.redactor);
+            tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
+        }
+    }
+}
+
+impl Worker {
+    /// Whether the worker is still running. Discards messages that it wrote outside a call.
+    pub(super) fn is_healthy(&mut self) -> bool {
+        while let Some(read) = self.stdout.try_advance() {
+            if !matches!(read, Ok(true)) {
+                return false;
+            }
+        }
+        !self.tree.has_ended()
+    }
+
+    /// Writes all of `line`, or returns an error.
+    pub(super) async fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        match &mut self.stdin {
+            Some(stdin) => stdin.write_all(line).await,
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Writes as much of `line` as the pipe accepts now. Returns the number of bytes.
+    pub(super) fn write_now(&mut self, line: &[u8]) -> usize {
+        let written = self
+            .stdin
+            .as_mut()
+            .and_then(|stdin| stdin.write(line).now_or_never());
+        // The call that writes the rest finds out why there was an error.
+        written.and_then(Result::ok).unwrap_or(0)
+    }
+
+    /// The next message, or how the worker ended. A process that the worker left behind may hold
+    /// the pipe open, so the exit of the worker itself counts as its end.
+    pub(super) async fn next_event(&mut self) -> WorkerEvent {
+        if self.status.is_none() {
+            tokio::select! {
+                biased;
+                read = self.stdout.advance() => return self.event_of_read(read).await,
+                status = self.tree.wait() => self.status = status.ok(),
+            }
+        }
+        // The worker has ended, but its last messages may still be in the pipe, not noticed yet.
+        // Read them first.
+        let read = timeout(FINAL_READ_TIMEOUT, self.stdout.advance())
+            .await
+            .unwrap_or(Ok(false));
+        self.event_of_read(read).await
+    }
+
+    async fn event_of_read(&mut self, read: io::Result<bool>) -> WorkerEvent {
+        match read {
+            Ok(true) => WorkerEvent::Line,
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => WorkerEvent::TooLong,
+            Ok(false) | Err(_) => WorkerEvent::Ended(self.exit_reason().await),
+        }
+    }
+
+    /// How the worker has ended. Waits at most `STATUS_TIMEOUT` for its exit status.
+    pub(super) async fn exit_reason(&mut self) -> String {
+        if self.status.is_none() {
+            self.status = timeout(STATUS_TIMEOUT, self.tree.wait())
+                .await
+                .ok()
+                .and_then(Result::ok);
+        }
+        let Some(status) = self.status else {
+            return "its worker process closed its connection".into();
+        };
+        match (status.code(), status.signal()) {
+            (Some(code), _) => format!("its worker process ended with exit status {code}"),
+            (None, Some(9)) => {
+                "its worker process was killed (SIGKILL), perhaps because memory ran out".into()
+            }
+            (None, _) => format!("its worker process ended by {status}"),
+        }
+    }
+}

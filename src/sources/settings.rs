@@ -1,0 +1,217 @@
+//! Builds a source from its settings. This is the only module that knows all kinds of sources.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::mcp::{Server, ServerSettings};
+use super::openapi::{Api, ApiSettings, DocumentLocation};
+use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
+use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use crate::call::{Kind, Origin};
+use crate::kinds::features::missing_feature;
+use crate::kinds::process_env::ProcessEnv;
+
+/// The kinds of sources.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// A source of the embedding program.
+    Native,
+    /// A Python module.
+    Python,
+    /// An MCP server.
+    Mcp,
+    /// An OpenAPI document.
+    Openapi,
+}
+
+impl SourceKind {
+    /// The word for it in answers.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Everything that a source is started with. Sources with equal settings need not be started twice.
+#[derive(Clone)]
+pub enum SourceSettings {
+    /// A Python module.
+    Python(Box<ModuleSettings>),
+    /// An MCP server.
+    Mcp(Box<ServerSettings>),
+    /// An OpenAPI document.
+    Openapi(Box<ApiSettings>),
+    /// A source of the embedding program, used as it is.
+    Program {
+        /// The name of the source.
+        name: String,
+        /// The source.
+        source: Arc<dyn Source>,
+    },
+}
+
+impl SourceSettings {
+    /// The name of the source, unique among all sources.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Python(module) => &module.name,
+            Self::Mcp(server) => &server.name,
+            Self::Openapi(api) => &api.name,
+            Self::Program { name, .. } => name,
+        }
+    }
+
+    /// The kind of its tools.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Python(_) => Kind::Python,
+            Self::Mcp(_) => Kind::Mcp,
+            Self::Openapi(_) => Kind::Http,
+            Self::Program { .. } => Kind::Native,
+        }
+    }
+
+    /// Where the source was declared.
+    pub fn origin(&self) -> Origin {
+        match self {
+            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => Origin::Manifest,
+            Self::Program { .. } => Origin::Program,
+        }
+    }
+
+    /// The kind of the source.
+    pub fn source_kind(&self) -> SourceKind {
+        match self {
+            Self::Python(_) => SourceKind::Python,
+            Self::Mcp(_) => SourceKind::Mcp,
+            Self::Openapi(_) => SourceKind::Openapi,
+            Self::Program { .. } => SourceKind::Native,
+        }
+    }
+
+    /// Whether another party defines the tools while the service runs. Declared effects are then
+    /// trusted only if they demand more caution.
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Self::Mcp(_) => true,
+            Self::Python(_) | Self::Openapi(_) | Self::Program { .. } => false,
+        }
+    }
+
+    /// Whether another party may change the definitions of the tools, so that the operator can pin
+    /// them.
+    pub fn can_be_pinned(&self) -> bool {
+        match self {
+            Self::Mcp(_) => true,
+            Self::Openapi(api) => matches!(api.document, DocumentLocation::Url(_)),
+            Self::Python(_) | Self::Program { .. } => false,
+        }
+    }
+
+    /// Whether a tool that cannot be used does not affect the other tools.
+    pub fn may_lose_tools(&self) -> bool {
+        match self {
+            Self::Mcp(_) | Self::Openapi(_) => true,
+            Self::Python(_) | Self::Program { .. } => false,
+        }
+    }
+
+    /// The files from which the source is loaded. If one changes, the source has changed.
+    pub fn source_files(&self) -> Vec<&Path> {
+        match self {
+            Self::Python(settings) => {
+                let ModuleSettings {
+                    module,
+                    interpreter,
+                    ..
+                } = &**settings;
+                let module = match module {
+                    ModulePath::File(file) => Some(file.as_path()),
+                    ModulePath::Name(_) => None,
+                };
+                let requirements = match interpreter {
+                    Interpreter::Requirements(file) => Some(file.as_path()),
+                    Interpreter::Program(_) => None,
+                };
+                module.into_iter().chain(requirements).collect()
+            }
+            Self::Openapi(api) => match &api.document {
+                DocumentLocation::File(file) => vec![file],
+                DocumentLocation::Url(_) => Vec::new(),
+            },
+            Self::Mcp(_) | Self::Program { .. } => Vec::new(),
+        }
+    }
+
+    /// Sets the folder for virtual environments. Only the code that starts the service knows a
+    /// writable folder.
+    pub fn set_venv_dir(&mut self, folder: &Path) {
+        match self {
+            Self::Python(module) => folder.clone_into(&mut module.venvs),
+            Self::Mcp(_) | Self::Openapi(_) | Self::Program { .. } => {}
+        }
+    }
+
+    /// Builds the source without starting it.
+    pub fn build(&self, process_env: &ProcessEnv) -> Arc<dyn Source> {
+        match self {
+            Self::Python(module) if cfg!(feature = "python") => {
+                Arc::new(Module::new(ModuleSettings::clone(module), process_env))
+            }
+            Self::Mcp(server) if cfg!(feature = "mcp") => {
+                Arc::new(Server::new(ServerSettings::clone(server), process_env))
+            }
+            Self::Openapi(api) if cfg!(feature = "http") => {
+                Arc::new(Api::new(ApiSettings::clone(api), process_env))
+            }
+            Self::Program { source, .. } => source.clone(),
+            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => {
+                Arc::new(UnsupportedSource(self.kind()))
+            }
+        }
+    }
+}
+
+/// A source of a kind that is not built in. A manifest with one is refused, so only a program can
+/// have it.
+struct UnsupportedSource(Kind);
+
+#[async_trait]
+impl Source for UnsupportedSource {
+    async fn list(&self, _: &StatusFn) -> Result<SourceListing, SourceFault> {
+        Err(SourceFault(missing_feature(self.0).unwrap_or_default()))
+    }
+
+    fn status(&self) -> SourceStatus {
+        SourceStatus {
+            fault: missing_feature(self.0),
+            ..SourceStatus::default()
+        }
+    }
+}
+
+impl PartialEq for SourceSettings {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Python(one), Self::Python(other)) => one == other,
+            (Self::Mcp(one), Self::Mcp(other)) => one == other,
+            (Self::Openapi(one), Self::Openapi(other)) => one == other,
+            (
+                Self::Program {
+                    name: a,
+                    source: one,
+                },
+                Self::Program {
+                    name: b,
+                    source: other,
+                },
+            ) => a == b && Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
