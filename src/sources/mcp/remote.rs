@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response};
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
@@ -154,6 +154,18 @@ impl Remote {
             fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
             *request.body_mut() = Some(body.into());
         }
+        let repetition = request.try_clone();
+        let response = self.send_authorized(request).await?;
+        match (repetition, target_of_same_origin(&response)) {
+            (Some(mut request), Some(url)) => {
+                *request.url_mut() = url;
+                self.send_authorized(request).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn send_authorized(&self, request: Request) -> Result<Response, Fault> {
         let sent = match &self.auth {
             Some(auth) => auth.send(&self.client, request).await,
             None => self.client.send(request).await,
@@ -393,6 +405,17 @@ impl StreamableHttpClient for Remote {
             _ => Err(self.response_failure(response).await),
         }
     }
+}
+
+/// Where a redirect leads that keeps the method and the origin. Servers of older SDKs redirect
+/// `/mcp` to `/mcp/`. Another origin would get the credentials of this one.
+fn target_of_same_origin(response: &Response) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 307 | 308) {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let url = response.url().join(location).ok()?;
+    (url.origin() == response.url().origin()).then_some(url)
 }
 
 fn has_media_type(response: &Response, media_type: &str) -> bool {

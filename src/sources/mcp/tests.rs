@@ -1361,6 +1361,16 @@ async fn url_server_refusal_and_redirect_are_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn redirect_to_another_path_is_followed() {
+    if is_python_missing() {
+        return;
+    }
+    let remote = Remote::new(&["slash"]).await;
+    let fixture = remote.fixture().await;
+    assert_eq!(fixture.text("echo", json!({"text": "in"})).await, "in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn url_server_is_reconnected_after_its_death() {
     if is_python_missing() {
         return;

@@ -1,4 +1,5 @@
-"""The same tools under each SDK: `toolbox.py SDK stdio`, or `toolbox.py SDK PORT` for streamable HTTP. SDK is fastmcp, mcp-1 or mcp-2."""
+"""The same tools under each SDK: `toolbox.py SDK stdio`, or `toolbox.py SDK PORT` for streamable HTTP. SDK is fastmcp,
+fastmcp-2, mcp-1 or mcp-2."""
 
 import asyncio
 import base64
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field
 SDK, WAY = sys.argv[1:]
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg==")
 
-if SDK == "fastmcp":
+if SDK.startswith("fastmcp"):
     from fastmcp import Context, FastMCP as Server
     from fastmcp.utilities.types import Image
 elif SDK == "mcp-1":

@@ -219,6 +219,8 @@ class Http:
         method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
         if "locked" in QUIRKS and self.headers.get("authorization") != "Bearer let-me-in":
             return self.reply(401, b"{}", content_type="application/json", www_authenticate="Bearer")
+        if "slash" in QUIRKS and not self.path.endswith("/"):
+            return self.reply(307, location=self.path + "/")
         if "moved" in QUIRKS:
             return self.reply(307, location="https://elsewhere.example/mcp?token=x")
         if "modern" not in QUIRKS and method not in ("initialize", "server/discover"):
