@@ -1,8 +1,7 @@
 //! Callers and the tools that they may use.
 //!
 //! - `callers.rs`: callers and their keys
-//! - `approval_notices.rs`: the receivers of webhooks about waiting calls; `webhook_secret.rs`: their
-//!   secrets; `public_url.rs`: the base of links
+//! - `webhook_secret.rs`: secrets of receivers of webhooks; `public_url.rs`: the base of links
 //! - `tool_pattern.rs`: patterns that select tools; `deny_list.rs`: the tools that a request denies
 
 pub mod callers;

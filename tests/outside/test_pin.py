@@ -376,7 +376,7 @@ def test_unavailable_server_makes_its_tools_unavailable(start, tmp_path):
     error = problem(crib.invoke("h_t", {}, key=root), 503, "tool_unavailable")
     assert error["detail"] == "the tool is unavailable: the MCP server `h` is still being listed", error
     assert error["retryable"] is True and error["retry_after_ms"] >= 1000 and "did_you_mean" not in error, error
-    assert "still being listed" in text_of(error)
+    assert text_of(error) == "The tool is unavailable and did not run. Try again later, or continue without it."
     error = problem(crib.invoke("broken_t", {}, key=root), 503, "tool_unavailable")
     assert "the MCP server `broken` could not be listed" in error["detail"] and error["retryable"] is True, error
     # Another caller's tool, an unknown one, and one that this caller could not use anyway.
@@ -385,7 +385,7 @@ def test_unavailable_server_makes_its_tools_unavailable(start, tmp_path):
         problem(crib.invoke(name, {}, key=key), 404, "unknown_tool")
     message = {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "h_t", "arguments": "{}"}}], "role": "assistant"}
     turn = crib.post("/calls", json.dumps(message), key=root).json
-    assert turn["results"][0]["kind"] == "tool_unavailable" and "still being listed" in json.dumps(turn["messages"]), turn
+    assert turn["results"][0]["kind"] == "tool_unavailable" and "is unavailable" in json.dumps(turn["messages"]), turn
     (tmp_path / "h" / "go").touch()
     poll(lambda: source_as(crib, "h", root)["state"] == "up", 20, "the late one")
     ok(crib.invoke("h_t", {}, key=root))
@@ -400,7 +400,8 @@ def test_unavailable_tool_is_an_mcp_tool_error(start, tmp_path):
     late = waiting_server(tmp_path / "h", tool("t"))
     crib = start({"mcp_servers": {"h": late}})
     result = call_over_mcp(crib, "h_t")["result"]
-    assert result["isError"] is True and "the MCP server `h` is still being listed" in text_of(result), result
+    assert result["isError"] is True and "is unavailable" in text_of(result), result
+    assert "the MCP server `h` is still being listed" in result["_meta"]["toolcrib/problem"]["detail"], result
     reported = result["_meta"]["toolcrib/problem"]
     assert (reported["kind"], reported["retryable"]) == ("tool_unavailable", True) and reported["retry_after_ms"] >= 1000, reported
     assert "toolcrib/invocationId" not in result["_meta"], "no call began"
