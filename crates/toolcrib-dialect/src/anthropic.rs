@@ -3,52 +3,32 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGE_TYPES};
-use super::found_calls::{FoundCalls, take_field, text_field};
+use super::found_calls::{FoundCalls, is_among, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
+const CUT_OFF_REASONS: &str = "max_tokens model_context_window_exceeded refusal";
 
 /// Block types that need no result. The result blocks of the provider's own tools need none either.
-const NON_CALL_TYPES: [&str; 8] = [
-    "text",
-    "thinking",
-    "redacted_thinking",
-    "server_tool_use",
-    "mcp_tool_use",
-    "container_upload",
-    "compaction",
-    "image",
-];
+const NON_CALL_TYPES: &str = "text thinking redacted_thinking server_tool_use mcp_tool_use container_upload compaction \
+    image";
 
 /// Finds the calls. Returns false if the body is not an Anthropic message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
-    match body {
-        Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
-        Value::Object(fields) => {
-            let is_cut = text_field(fields, "stop_reason")
-                .is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
-            let is_assistant = text_field(fields, "role") == Some("assistant");
-            match fields.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => {
-                    found.visit_parts(all, is_cut, is_block, read_block)
-                }
-                Some(Value::String(_)) => is_assistant,
-                _ => {
-                    is_block(body)
-                        && found.visit_parts(
-                            std::slice::from_mut(body),
-                            false,
-                            is_block,
-                            read_block,
-                        )
-                }
-            }
-        }
-        _ => false,
+    match body.get("content") {
+        Some(Value::String(_)) => body.get("role").is_some_and(|role| role == "assistant"),
+        _ => found.visit_body(body, parts, is_block, read_block),
     }
+}
+
+fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
+    let is_cut =
+        text_field(fields, "stop_reason").is_some_and(|reason| is_among(CUT_OFF_REASONS, reason));
+    let is_assistant = text_field(fields, "role") == Some("assistant");
+    let content = fields.get_mut("content").filter(|_| is_assistant)?;
+    Some((content.as_array_mut()?, is_cut))
 }
 
 fn is_block(value: &Value) -> bool {
@@ -61,8 +41,7 @@ fn is_block(value: &Value) -> bool {
 fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match text_field(fields, "type").unwrap_or_default() {
         "tool_use" => {
-            let (id, name) = (take_field(fields, &["id"]), take_field(fields, &["name"]));
-            found.add_call_with_id(id, name, take_field(fields, &["input"]));
+            found.take_call_with_id(fields, &["id"], "name", "input");
             let toolset = fields.remove_entry("toolset_name");
             found.set_reply_fields(
                 toolset
@@ -74,17 +53,13 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         }
         // A call of a managed agent. Its event has the result in another form.
         "agent.custom_tool_use" => {
-            let id = take_field(fields, &["id"]);
+            let id = fields.get("id").cloned();
             let reply = json!({"type": "user.custom_tool_result", "custom_tool_use_id": id, "tool_use_id": null});
-            found.add_call_with_id(
-                id,
-                take_field(fields, &["name"]),
-                take_field(fields, &["input"]),
-            );
+            found.take_call_with_id(fields, &["id"], "name", "input");
             found.set_reply_fields(reply.as_object().cloned().unwrap_or_default());
             return true;
         }
-        kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_tool_result") => {}
+        kind if is_among(NON_CALL_TYPES, kind) || kind.ends_with("_tool_result") => {}
         kind => found.warn_ignored(&format!("a block of the type `{kind}`")),
     }
     false

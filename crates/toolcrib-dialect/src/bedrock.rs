@@ -4,68 +4,40 @@
 use serde_json::{Value, json};
 
 use super::blocks;
-use super::found_calls::{FoundCalls, take_field, text_field};
+use super::found_calls::{FoundCalls, is_among, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::{Content, Resource};
 use crate::strict_json::JsonObject;
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: [&str; 6] = [
-    "max_tokens",
-    "model_context_window_exceeded",
-    "guardrail_intervened",
-    "content_filtered",
-    "malformed_tool_use",
-    "malformed_model_output",
-];
+const CUT_OFF_REASONS: &str = "max_tokens model_context_window_exceeded guardrail_intervened content_filtered \
+    malformed_tool_use malformed_model_output";
 
 /// Names of block contents that need no result.
-const NON_CALL_KEYS: [&str; 10] = [
-    "text",
-    "reasoningContent",
-    // Of a tool that the provider has run itself.
-    "toolResult",
-    "citationsContent",
-    "image",
-    "document",
-    "video",
-    "audio",
-    "searchResult",
-    "guardContent",
-];
+const NON_CALL_KEYS: &str = "text reasoningContent toolResult citationsContent image document video audio \
+    searchResult guardContent";
 
 /// Finds the calls. Returns false if the body is not a Bedrock message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
-    match body {
-        Value::Array(all) => found.visit_parts(all, false, is_block, read_block),
-        Value::Object(fields) => {
-            let is_cut = text_field(fields, "stopReason")
-                .is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
-            let message = match fields
-                .get_mut("output")
-                .and_then(|output| output.get_mut("message"))
-            {
-                Some(Value::Object(message)) => message,
-                _ => fields,
-            };
-            let is_assistant = text_field(message, "role") == Some("assistant");
-            match message.get_mut("content") {
-                Some(Value::Array(all)) if is_assistant => {
-                    found.visit_parts(all, is_cut, is_block, read_block)
-                }
-                _ => {
-                    is_block(body)
-                        && found.visit_parts(
-                            std::slice::from_mut(body),
-                            false,
-                            is_block,
-                            read_block,
-                        )
-                }
-            }
-        }
-        _ => false,
-    }
+    found.visit_body(body, parts, is_block, read_block)
+}
+
+fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
+    let is_cut =
+        text_field(fields, "stopReason").is_some_and(|reason| is_among(CUT_OFF_REASONS, reason));
+    let is_whole = fields
+        .get("output")
+        .is_some_and(|output| output.get("message").is_some_and(Value::is_object));
+    let message = match is_whole {
+        true => fields
+            .get_mut("output")?
+            .get_mut("message")?
+            .as_object_mut()?,
+        false => fields,
+    };
+    let is_assistant = text_field(message, "role") == Some("assistant");
+    let content = message.get_mut("content").filter(|_| is_assistant)?;
+    Some((content.as_array_mut()?, is_cut))
 }
 
 /// Whether the value is a Bedrock block. Its only key names its content; unlike an Anthropic block
@@ -74,7 +46,7 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
         && (value.get("toolUse").is_some()
             || NON_CALL_KEYS
-                .into_iter()
+                .split(' ')
                 .any(|name| value.get(name).is_some()))
 }
 
@@ -86,17 +58,13 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             return false;
         }
         Some(Value::Object(mut call)) => {
-            let (id, name) = (
-                take_field(&mut call, &["toolUseId"]),
-                take_field(&mut call, &["name"]),
-            );
-            found.add_call_with_id(id, name, take_field(&mut call, &["input"]));
+            found.take_call_with_id(&mut call, &["toolUseId"], "name", "input");
         }
         Some(_) => found.add_call_with_id(None, None, None),
         None => {
             if let Some(other) = fields
                 .keys()
-                .find(|key| !NON_CALL_KEYS.contains(&key.as_str()))
+                .find(|key| !is_among(NON_CALL_KEYS, key.as_str()))
             {
                 found.warn_ignored(&format!("a block with `{other}`"));
             }

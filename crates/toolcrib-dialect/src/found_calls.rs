@@ -9,6 +9,9 @@ use super::message_texts;
 use crate::strict_json::JsonObject;
 use crate::strict_json::type_name;
 
+/// Finds the parts of a message, and whether the last one was cut off.
+type FindParts = for<'a> fn(&'a mut JsonObject) -> Option<(&'a mut Vec<Value>, bool)>;
+
 /// The calls found so far.
 pub(super) struct FoundCalls {
     dialect: Dialect,
@@ -47,6 +50,32 @@ impl FoundCalls {
             }
             other => Err(nameless_call(id, other.as_ref())),
         });
+    }
+
+    /// Takes a call from the fields with these names, of which the first one counts that is there.
+    pub(super) fn take_call(
+        &mut self,
+        fields: &mut JsonObject,
+        id: &[&str],
+        name: &[&str],
+        arguments: &[&str],
+    ) {
+        let name = take_field(fields, name);
+        let arguments = take_field(fields, arguments);
+        self.add_call(take_field(fields, id), name, arguments);
+    }
+
+    /// As [`take_call`](Self::take_call), for an API that accepts results only with an id.
+    pub(super) fn take_call_with_id(
+        &mut self,
+        fields: &mut JsonObject,
+        id: &[&str],
+        name: &str,
+        arguments: &str,
+    ) {
+        let name = take_field(fields, &[name]);
+        let arguments = take_field(fields, &[arguments]);
+        self.add_call_with_id(take_field(fields, id), name, arguments);
     }
 
     /// Sets fields of the reply to the last call.
@@ -146,6 +175,28 @@ impl FoundCalls {
         true
     }
 
+    /// Visits the parts of a body: of a list, of a message in which `parts` finds them and whether
+    /// the last one was cut off, or the body itself.
+    pub(super) fn visit_body(
+        &mut self,
+        body: &mut Value,
+        parts: FindParts,
+        is_part: fn(&Value) -> bool,
+        read_part: fn(&mut JsonObject, &mut Self) -> bool,
+    ) -> bool {
+        if let Some((all, is_cut)) = body.as_object_mut().and_then(parts) {
+            return self.visit_parts(all, is_cut, is_part, read_part);
+        }
+        match body {
+            Value::Array(all) => self.visit_parts(all, false, is_part, read_part),
+            one => {
+                one.is_object()
+                    && is_part(one)
+                    && self.visit_parts(std::slice::from_mut(one), false, is_part, read_part)
+            }
+        }
+    }
+
     /// Warns about a part that may expect a result but does not call a tool of this service.
     pub(super) fn warn_ignored(&mut self, what: &str) {
         self.warn(format!(
@@ -169,15 +220,10 @@ impl FoundCalls {
             .iter()
             .filter_map(call_id)
             .filter_map(Value::as_str);
-        let duplicates: Vec<String> = ids
-            .filter(|id| !seen.insert(*id))
-            .map(str::to_owned)
-            .collect();
-        self.warnings.extend(
-            duplicates
-                .iter()
-                .map(|id| format!("more than one call has the id `{id}`")),
-        );
+        for id in ids.filter(|id| !seen.insert(*id)) {
+            self.warnings
+                .push(format!("more than one call has the id `{id}`"));
+        }
         Message {
             dialect: self.dialect,
             calls: self.calls,
@@ -243,6 +289,11 @@ pub(super) fn take_field(fields: &mut JsonObject, names: &[&str]) -> Option<Valu
             .map(Value::take)
             .filter(|value| !value.is_null())
     })
+}
+
+/// Whether a word is one of these, which have spaces between them.
+pub(super) fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|one| one == word)
 }
 
 /// The string value of a field.

@@ -58,10 +58,9 @@ fn dialect_of_object(fields: &JsonObject) -> Option<Dialect> {
     {
         // OpenAI's first form of calls uses the same name, but another key for the arguments.
         let is_openai = role.is_some_and(|role| role != "model") || call.contains_key("arguments");
-        return Some(if is_openai {
-            Dialect::Openai
-        } else {
-            Dialect::Gemini
+        return Some(match is_openai {
+            true => Dialect::Openai,
+            false => Dialect::Gemini,
         });
     }
     if array("candidates")
@@ -69,10 +68,8 @@ fn dialect_of_object(fields: &JsonObject) -> Option<Dialect> {
         || role == Some("model")
         || has("finishReason")
         || has("finish_reason")
+        || gemini::RESPONSE_FIELDS.into_iter().any(object)
     {
-        return Some(Dialect::Gemini);
-    }
-    if gemini::RESPONSE_FIELDS.into_iter().any(object) {
         return Some(Dialect::Gemini);
     }
     if array("output") {
@@ -203,8 +200,10 @@ fn describe_object(fields: &JsonObject) -> Option<&'static str> {
         || first_choice
             .is_some_and(|choice| choice.get("delta").is_some() && choice.get("message").is_none())
         || text("type").starts_with("response.")
-        || STREAM_EVENT_TYPES.contains(&text("type"))
-        || BEDROCK_STREAM_KEYS.into_iter().any(has);
+        || STREAM_EVENT_TYPES
+            .split(' ')
+            .any(|kind| kind == text("type"))
+        || BEDROCK_STREAM_KEYS.split(' ').any(has);
     if is_chunk {
         return Some(
             "one piece of a stream: put the stream together first, and send the whole message",
@@ -229,22 +228,10 @@ fn describe_object(fields: &JsonObject) -> Option<&'static str> {
 }
 
 /// The types of Anthropic's stream events.
-const STREAM_EVENT_TYPES: [&str; 6] = [
-    "message_start",
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-];
-
-const BEDROCK_STREAM_KEYS: [&str; 5] = [
-    "messageStart",
-    "contentBlockStart",
-    "contentBlockDelta",
-    "contentBlockStop",
-    "messageStop",
-];
+const STREAM_EVENT_TYPES: &str = "message_start content_block_start content_block_delta content_block_stop \
+    message_delta message_stop";
+const BEDROCK_STREAM_KEYS: &str =
+    "messageStart contentBlockStart contentBlockDelta contentBlockStop messageStop";
 
 fn has_field_of(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool) -> bool {
     fields.get(name).is_some_and(shape)

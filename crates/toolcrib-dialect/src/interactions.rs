@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::blocks;
-use super::found_calls::{FoundCalls, take_field, text_field};
+use super::found_calls::{FoundCalls, is_among, text_field};
 use super::message::AnsweredCall;
+use super::blocks;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
@@ -13,23 +13,14 @@ const IMAGE_TYPES: [&str; 3] = ["image/png", "image/jpeg", "image/webp"];
 
 /// Finds the calls. Returns false if the body is not an object of the Interactions API.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
-    match body {
-        Value::Array(all) => found.visit_parts(all, false, is_step, read_step),
-        Value::Object(fields) => {
-            let is_cut = matches!(
-                text_field(fields, "status"),
-                Some("incomplete" | "failed" | "cancelled" | "budget_exceeded")
-            );
-            match fields.get_mut("steps") {
-                Some(Value::Array(all)) => found.visit_parts(all, is_cut, is_step, read_step),
-                _ => {
-                    is_step(body)
-                        && found.visit_parts(std::slice::from_mut(body), false, is_step, read_step)
-                }
-            }
-        }
-        _ => false,
-    }
+    found.visit_body(body, parts, is_step, read_step)
+}
+
+fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
+    let is_cut = text_field(fields, "status").is_some_and(|status| {
+        is_among("incomplete failed cancelled budget_exceeded", status)
+    });
+    Some((fields.get_mut("steps")?.as_array_mut()?, is_cut))
 }
 
 fn is_step(value: &Value) -> bool {
@@ -41,8 +32,7 @@ fn is_step(value: &Value) -> bool {
 fn read_step(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let is_call = text_field(fields, "type") == Some("function_call");
     if is_call {
-        let (id, name) = (take_field(fields, &["id"]), take_field(fields, &["name"]));
-        found.add_call_with_id(id, name, take_field(fields, &["arguments"]));
+        found.take_call_with_id(fields, &["id"], "name", "arguments");
     }
     is_call
 }

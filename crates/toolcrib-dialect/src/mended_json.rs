@@ -28,14 +28,15 @@ pub struct Changes {
 impl Changes {
     /// A sentence about each kind of change. `document` names the text, such as "the answer".
     pub fn warnings(self, document: &str) -> Vec<String> {
-        let surrogates = format!("{document} had half of a surrogate pair, which became \u{fffd}");
-        let numbers = format!(
-            "{document} had numbers with more digits than a number holds here; they are texts now"
-        );
-        [(self.surrogates, surrogates), (self.numbers, numbers)]
-            .into_iter()
-            .filter_map(|(is_changed, warning)| is_changed.then_some(warning))
-            .collect()
+        let surrogates = self
+            .surrogates
+            .then(|| format!("{document} had half of a surrogate pair, which became \u{fffd}"));
+        let numbers = self.numbers.then(|| {
+            format!(
+                "{document} had numbers with more digits than a number holds here; they are texts now"
+            )
+        });
+        surrogates.into_iter().chain(numbers).collect()
     }
 }
 
@@ -47,13 +48,6 @@ pub struct Mended<'a> {
     pub changes: Changes,
     /// Why the text is refused, if it is.
     pub(crate) refusal: Option<String>,
-}
-
-/// How a text is treated.
-#[derive(Clone, Copy)]
-struct Rules {
-    keeps_surrogates: bool,
-    numbers: Numbers,
 }
 
 /// How numbers are treated that a double does not hold.
@@ -80,50 +74,26 @@ enum Digits {
 impl<'a> Mended<'a> {
     /// A text of our own user: nothing is replaced.
     pub(crate) fn of_own(text: &'a [u8]) -> Self {
-        Self::new(
-            text,
-            Rules {
-                keeps_surrogates: true,
-                numbers: Numbers::Refuse,
-            },
-        )
+        Self::new(text, true, Numbers::Refuse)
     }
 
     /// A request: numbers that would be changed are refused.
     pub(crate) fn of_request(text: &'a [u8]) -> Self {
-        Self::new(
-            text,
-            Rules {
-                keeps_surrogates: false,
-                numbers: Numbers::Refuse,
-            },
-        )
+        Self::new(text, false, Numbers::Refuse)
     }
 
     /// A result: numbers that would be changed become texts.
     pub fn of_result(text: &'a [u8]) -> Self {
-        Self::new(
-            text,
-            Rules {
-                keeps_surrogates: false,
-                numbers: Numbers::Quote,
-            },
-        )
+        Self::new(text, false, Numbers::Quote)
     }
 
     /// A text whose numbers have bounds of their own, such as a schema: only halves of surrogate
     /// pairs are replaced.
     pub fn of_document(text: &'a [u8]) -> Self {
-        Self::new(
-            text,
-            Rules {
-                keeps_surrogates: false,
-                numbers: Numbers::Keep,
-            },
-        )
+        Self::new(text, false, Numbers::Keep)
     }
 
-    fn new(text: &'a [u8], rules: Rules) -> Self {
+    fn new(text: &'a [u8], keeps_surrogates: bool, numbers: Numbers) -> Self {
         let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let mut mended = Self {
             text: Cow::Borrowed(text),
@@ -143,7 +113,7 @@ impl<'a> Mended<'a> {
                 b'"' => in_text = !in_text,
                 b'\\' if in_text => {
                     let length = escape_length(&text[at..]);
-                    if length == Escape::HalfPair && !rules.keeps_surrogates {
+                    if length == Escape::HalfPair && !keeps_surrogates {
                         replace(at, at + 6, REPLACEMENT);
                         mended.changes.surrogates = true;
                     }
@@ -152,21 +122,19 @@ impl<'a> Mended<'a> {
                 }
                 b'-' | b'0'..=b'9' if !in_text => {
                     let number = number_at(&text[at..]);
-                    if rules.numbers != Numbers::Keep {
-                        match judge(number, rules.numbers) {
-                            Digits::Kept => {}
-                            Digits::Integer(digits) => {
-                                replace(at, at + number.len(), digits.as_bytes());
-                            }
-                            Digits::TooMany if rules.numbers == Numbers::Quote => {
-                                let quoted = [b"\"", number.as_bytes(), b"\""].concat();
-                                replace(at, at + number.len(), &quoted);
-                                mended.changes.numbers = true;
-                            }
-                            Digits::TooMany => {
-                                mended.refusal = Some(refusal_of(number));
-                                return mended;
-                            }
+                    match judge(number, numbers) {
+                        Digits::Kept => {}
+                        Digits::Integer(digits) => {
+                            replace(at, at + number.len(), digits.as_bytes());
+                        }
+                        Digits::TooMany if numbers == Numbers::Quote => {
+                            let quoted = [b"\"", number.as_bytes(), b"\""].concat();
+                            replace(at, at + number.len(), &quoted);
+                            mended.changes.numbers = true;
+                        }
+                        Digits::TooMany => {
+                            mended.refusal = Some(refusal_of(number));
+                            return mended;
                         }
                     }
                     at += number.len().max(1);
@@ -225,7 +193,10 @@ fn judge(number: &str, rule: Numbers) -> Digits {
     let unsigned = number.strip_prefix('-').unwrap_or(number);
     let is_integer = unsigned.bytes().all(|byte| byte.is_ascii_digit());
     // Up to eighteen characters always fit 64 bits, and a double holds fifteen digits.
-    if number.len() <= 15 && !unsigned.contains(['e', 'E']) || is_integer && number.len() <= 18 {
+    if rule == Numbers::Keep
+        || number.len() <= 15 && !unsigned.contains(['e', 'E'])
+        || is_integer && number.len() <= 18
+    {
         return Digits::Kept;
     }
     if is_integer {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::found_calls::{FoundCalls, take_field};
+use super::found_calls::{FoundCalls, text_field};
 use super::message::AnsweredCall;
 use super::{mcp, text};
 use crate::strict_json::JsonObject;
@@ -47,45 +47,26 @@ fn read_call(fields: &mut JsonObject, found: &mut FoundCalls) {
         read_action(fields, found);
         return;
     }
-    let known = |key: &&String| {
-        NAME_KEYS
-            .iter()
-            .chain(&ARGUMENT_KEYS)
-            .chain(&ID_KEYS)
-            .any(|name| name == key)
-            || *key == "type"
+    let is_known = |key: &str| {
+        let mut known = NAME_KEYS.iter().chain(&ARGUMENT_KEYS).chain(&ID_KEYS);
+        key == "type" || known.any(|name| *name == key)
     };
-    let unknown: Vec<String> = fields
-        .keys()
-        .filter(|key| !known(key))
-        .map(|key| format!("`{key}`"))
-        .collect();
+    let unknown = fields.keys().filter(|key| !is_known(key));
+    let unknown: Vec<String> = unknown.map(|key| format!("`{key}`")).collect();
     if !unknown.is_empty() {
         found.warn(format!(
             "unknown keys of a call are ignored: {}",
             unknown.join(", ")
         ));
     }
-    let (name, arguments) = (
-        take_field(fields, &NAME_KEYS),
-        take_field(fields, &ARGUMENT_KEYS),
-    );
-    found.add_call(take_field(fields, &ID_KEYS), name, arguments);
+    found.take_call(fields, &ID_KEYS, &NAME_KEYS, &ARGUMENT_KEYS);
 }
 
 /// Reads ReAct's `{"action": …, "action_input": …}`. Some actions are not calls: they announce the
 /// final answer.
 fn read_action(fields: &mut JsonObject, found: &mut FoundCalls) {
-    let (name, arguments) = (
-        take_field(fields, &[ACTION]),
-        take_field(fields, &[ACTION_INPUT]),
-    );
-    if !name
-        .as_ref()
-        .and_then(Value::as_str)
-        .is_some_and(text::is_reserved_action)
-    {
-        found.add_call(take_field(fields, &ID_KEYS), name, arguments);
+    if !text_field(fields, ACTION).is_some_and(text::is_reserved_action) {
+        found.take_call(fields, &ID_KEYS, &[ACTION], &[ACTION_INPUT]);
     }
 }
 

@@ -97,11 +97,7 @@ fn read_message(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         // Some servers fill in both keys.
         _ => match take_field(fields, &["function_call", "functionCall"]) {
             Some(Value::Object(mut call)) => {
-                let (name, arguments) = (
-                    take_field(&mut call, &["name"]),
-                    take_field(&mut call, &["arguments"]),
-                );
-                found.add_call(None, name, arguments);
+                found.take_call(&mut call, &[], &["name"], &["arguments"]);
             }
             _ => {
                 return is_assistant || CALL_KEYS.into_iter().any(|name| fields.contains_key(name));

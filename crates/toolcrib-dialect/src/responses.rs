@@ -3,61 +3,43 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGE_TYPES};
-use super::found_calls::{FoundCalls, take_field, text_field};
+use super::found_calls::{FoundCalls, is_among, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
 /// Item types that need no result: the model's own output, and tools that ran on the provider's
 /// side.
-const NON_CALL_TYPES: [&str; 12] = [
-    "message",
-    "reasoning",
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
-    "mcp_call",
-    "mcp_list_tools",
-    "compaction",
-    "item_reference",
-    "program",
-    "additional_tools",
-];
+const NON_CALL_TYPES: &str = "message reasoning web_search_call file_search_call code_interpreter_call \
+    image_generation_call mcp_call mcp_list_tools compaction item_reference program \
+    additional_tools";
 
 /// File types whose content the API reads (file inputs, accepted file types). Text files are not
 /// listed: they are sent as text.
-const FILE_TYPES: [&str; 9] = [
-    "application/pdf",
-    "application/msword",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "application/vnd.ms-excel",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "application/vnd.ms-powerpoint",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "application/rtf",
-    "application/vnd.oasis.opendocument.text",
-];
+const FILE_TYPES: &str = "application/pdf application/msword \
+    application/vnd.openxmlformats-officedocument.wordprocessingml.document \
+    application/vnd.ms-excel \
+    application/vnd.openxmlformats-officedocument.spreadsheetml.sheet \
+    application/vnd.ms-powerpoint \
+    application/vnd.openxmlformats-officedocument.presentationml.presentation \
+    application/rtf application/vnd.oasis.opendocument.text";
 
 /// Finds the calls. Returns false if the body is not an object of the Responses API.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
-    match body {
-        Value::Array(all) => found.visit_parts(all, false, is_item, read_item),
-        Value::Object(fields) => {
-            let is_cut = matches!(
-                text_field(fields, "status"),
-                Some("incomplete" | "failed" | "cancelled")
-            );
-            match fields.get_mut("output") {
-                Some(Value::Array(all)) => found.visit_parts(all, is_cut, is_item, read_item),
-                _ => {
-                    is_item(body)
-                        && found.visit_parts(std::slice::from_mut(body), false, is_item, read_item)
-                }
-            }
-        }
-        _ => false,
-    }
+    found.visit_body(body, parts, is_item, read_item)
+}
+
+fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
+    let is_cut = is_cut_off(fields);
+    Some((fields.get_mut("output")?.as_array_mut()?, is_cut))
+}
+
+/// Whether the status says that the output is incomplete.
+pub(super) fn is_cut_off(fields: &JsonObject) -> bool {
+    matches!(
+        text_field(fields, "status"),
+        Some("incomplete" | "failed" | "cancelled")
+    )
 }
 
 /// Whether the value is an item. An item has a type; a plain message needs none.
@@ -116,7 +98,7 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             found.set_reply_fields(reply);
             return true;
         }
-        kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_output") => {}
+        kind if is_among(NON_CALL_TYPES, kind) || kind.ends_with("_output") => {}
         // What runs on the provider's side needs no result.
         "tool_search_call" if text_field(fields, "execution") != Some("client") => {}
         "shell_call" if fields.get("environment").is_some_and(is_hosted) => {}
@@ -216,7 +198,7 @@ fn media_part(block: &Content) -> Option<Value> {
             let data = resource
                 .blob
                 .as_deref()
-                .filter(|_| FILE_TYPES.contains(&kind))?;
+                .filter(|_| is_among(FILE_TYPES, kind))?;
             let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
             Some(json!({"type": "input_file", "filename": name, "file_data": data}))
         }

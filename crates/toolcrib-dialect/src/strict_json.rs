@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::mended_json::{Changes, Mended};
@@ -38,7 +38,7 @@ fn parse_mended(mended: Mended<'_>) -> Result<Value, serde_json::Error> {
         return Err(serde::de::Error::custom(refusal));
     }
     let mut reader = serde_json::Deserializer::from_slice(&mended.text);
-    let Strict(value) = Strict::deserialize(&mut reader)?;
+    let value = StrictSeed.deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
@@ -53,14 +53,6 @@ pub fn type_name(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-    }
-}
-
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictSeed.deserialize(deserializer).map(Strict)
     }
 }
 

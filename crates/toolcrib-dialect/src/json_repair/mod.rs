@@ -52,32 +52,24 @@ pub fn read_arguments(
     if cut_off && !may_close {
         return Err(UnreadableArguments::cut_off());
     }
-    match raw {
-        RawArguments::Object(object) => Ok(Repaired {
-            arguments: object.clone(),
-            repairs: Vec::new(),
-        }),
-        RawArguments::Missing => Ok(Repaired {
-            arguments: JsonObject::new(),
-            repairs: Vec::new(),
-        }),
-        RawArguments::Other(Value::Null) => Ok(Repaired {
-            arguments: JsonObject::new(),
-            repairs: Vec::new(),
-        }),
-        RawArguments::Other(other) => Err(UnreadableArguments::not_an_object(type_name(other))),
-        RawArguments::Text(text) | RawArguments::Input(text) => {
-            let mut repairs = BTreeSet::new();
-            let arguments = read::read_object(text, may_close, &mut repairs)?;
-            Ok(Repaired {
-                arguments,
-                repairs: repairs
-                    .into_iter()
-                    .map(|repair| repair.describe().to_owned())
-                    .collect(),
-            })
+    let mut repairs = BTreeSet::new();
+    let arguments = match raw {
+        RawArguments::Object(object) => object.clone(),
+        RawArguments::Missing | RawArguments::Other(Value::Null) => JsonObject::new(),
+        RawArguments::Other(other) => {
+            return Err(UnreadableArguments::not_an_object(type_name(other)));
         }
-    }
+        RawArguments::Text(text) | RawArguments::Input(text) => {
+            read::read_object(text, may_close, &mut repairs)?
+        }
+    };
+    let repairs = repairs
+        .into_iter()
+        .map(|repair| repair.describe().to_owned());
+    Ok(Repaired {
+        arguments,
+        repairs: repairs.collect(),
+    })
 }
 
 #[cfg(test)]

@@ -86,40 +86,42 @@ impl UnreadableArguments {
     }
 
     pub(super) fn from_fault(text: &str, fault: &TokenFault) -> Self {
-        let at = describe_position(text, fault.at);
-        match &fault.kind {
-            FaultKind::EndlessText => Self::new(
-                format!("the text that begins here never ends: {at}"),
+        let (what, advice) = match &fault.kind {
+            FaultKind::EndlessText => {
+                ("the text that begins here never ends".into(), RESEND_ADVICE)
+            }
+            FaultKind::EndlessComment => (
+                "the comment that begins here never ends".into(),
                 RESEND_ADVICE,
             ),
-            FaultKind::EndlessComment => Self::new(
-                format!("the comment that begins here never ends: {at}"),
-                RESEND_ADVICE,
-            ),
-            FaultKind::Escape(escape) => Self::new(
-                format!("{escape} is not a JSON escape: {at}"),
+            FaultKind::Escape(escape) => (
+                format!("{escape} is not a JSON escape"),
                 "Send the whole call again, with every backslash inside a text written twice.",
             ),
-            FaultKind::Control(c) => Self::new(
+            FaultKind::Control(c) => (
                 format!(
-                    "the control character {} must be escaped: {at}",
+                    "the control character {} must be escaped",
                     c.escape_unicode()
                 ),
                 RESEND_ADVICE,
             ),
-            FaultKind::Word(word) => Self::new(
-                format!("{word} is neither in quotes nor a number, true, false or null: {at}"),
+            FaultKind::Word(word) => (
+                format!("{word} is neither in quotes nor a number, true, false or null"),
                 "Send the whole call again. If this belongs to a text, put that text in double quotes and write every \
                  quote inside it as \\\".",
             ),
-            FaultKind::Character(c) => {
-                Self::new(format!("{c} is not allowed here: {at}"), RESEND_ADVICE)
+            FaultKind::Character(c) => (format!("{c} is not allowed here"), RESEND_ADVICE),
+            FaultKind::TooDeep => {
+                return Self::new(
+                    "more than 128 brackets are open inside each other".to_owned(),
+                    "Send the call again with arguments that are nested less deeply.",
+                );
             }
-            FaultKind::TooDeep => Self::new(
-                "more than 128 brackets are open inside each other".to_owned(),
-                "Send the call again with arguments that are nested less deeply.",
-            ),
-        }
+        };
+        Self::new(
+            format!("{what}: {}", describe_position(text, fault.at)),
+            advice,
+        )
     }
 }
 

@@ -4,33 +4,17 @@ use serde_json::Value;
 
 use super::marks::{find_end_mark, is_explicit};
 use super::parsed_call::{ParsedCall, malformed_call};
+use crate::found_calls::is_among;
 use crate::json_repair::{self, TokenKind, Tokens};
 use crate::message::{RawArguments, TextSyntax, ToolCall};
 use crate::strict_json::{JsonObject, parse_strict};
 
 /// The keys of a tool's name.
 const NAME_KEYS: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
-const ARGUMENT_KEYS: [&str; 8] = [
-    "args",
-    "arguments",
-    "parameters",
-    "params",
-    "input",
-    "tool_input",
-    "tool_args",
-    "action_input",
-];
+const ARGUMENT_KEYS: &str =
+    "args arguments parameters params input tool_input tool_args action_input";
 /// Further keys that a call may have where only its keys show that it is a call.
-const OTHER_KEYS: [&str; 8] = [
-    "id",
-    "type",
-    "index",
-    "tool_call_id",
-    "call_id",
-    "thought",
-    "thoughts",
-    "reasoning",
-];
+const OTHER_KEYS: &str = "id type index tool_call_id call_id thought thoughts reasoning";
 
 /// The result of reading a piece of text.
 #[derive(Default)]
@@ -45,6 +29,18 @@ pub(super) struct ReadResult {
     pub(super) wasted_bytes: usize,
 }
 
+impl ReadResult {
+    /// One call, and the length of the text that was read. `is_broken`: its end is a guess.
+    pub(super) fn one(call: ParsedCall, length: usize, is_broken: bool) -> Self {
+        Self {
+            calls: Some(vec![call]),
+            length,
+            is_broken,
+            wasted_bytes: 0,
+        }
+    }
+}
+
 /// Names that mean "no call" (ReAct). `final_answer` is not included, because real tools have this
 /// name.
 pub(crate) fn is_reserved_action(name: &str) -> bool {
@@ -53,21 +49,11 @@ pub(crate) fn is_reserved_action(name: &str) -> bool {
         .any(|word| name.eq_ignore_ascii_case(word))
 }
 
-/// Classifies the arguments of a call.
-pub(super) fn classify_arguments(value: Value) -> RawArguments {
-    match value {
-        Value::Object(object) => RawArguments::Object(object),
-        Value::String(text) => RawArguments::Text(text),
-        Value::Null => RawArguments::Missing,
-        other => RawArguments::Other(other),
-    }
-}
-
 /// Classifies arguments that are given as text, which may be JSON.
 pub(super) fn classify_text_arguments(text: &str) -> RawArguments {
     match parse_strict(text.as_bytes()) {
         _ if text.trim().is_empty() => RawArguments::Missing,
-        Ok(value) => classify_arguments(value),
+        Ok(value) => value.into(),
         Err(_) => RawArguments::Text(text.to_owned()),
     }
 }
@@ -172,13 +158,10 @@ pub(super) fn calls_in_value(value: Value, syntax: TextSyntax) -> Option<Vec<Par
             Some(calls @ Value::Array(_)) => calls_in_value(calls, syntax),
             _ => calls_in_object(object, syntax),
         },
-        _ => is_explicit.then(|| {
-            vec![Err(malformed_call(
-                syntax,
-                None,
-                "it is not a JSON object".to_owned(),
-            ))]
-        }),
+        _ => {
+            let what = "it is not a JSON object".to_owned();
+            is_explicit.then(|| vec![Err(malformed_call(syntax, None, what))])
+        }
     }
 }
 
@@ -189,25 +172,21 @@ fn calls_in_object(mut object: JsonObject, syntax: TextSyntax) -> Option<Vec<Par
     }
     let members: Vec<(String, Value)> = object.into_iter().collect();
     let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
+    let malformed = |what: String| Some(vec![Err(malformed_call(syntax, None, what))]);
     let (name, arguments) = match assign_roles(&keys, syntax)? {
         Ok(roles) => roles,
-        Err(what) => return Some(vec![Err(malformed_call(syntax, None, what))]),
+        Err(what) => return malformed(what),
     };
     let is_explicit = is_explicit(syntax);
-    let Some(named) = members[name]
-        .1
-        .as_str()
-        .filter(|named| is_explicit || is_plausible_name(named))
-    else {
+    let named = members[name].1.as_str();
+    let Some(named) = named.filter(|named| is_explicit || is_plausible_name(named)) else {
         let what = format!("{} is not a tool's name", members[name].0);
-        return is_explicit.then(|| vec![Err(malformed_call(syntax, None, what))]);
+        return malformed(what).filter(|_| is_explicit);
     };
     if is_reserved_action(named) && !is_explicit {
         return Some(Vec::new());
     }
-    let arguments = arguments.map_or(RawArguments::Missing, |at| {
-        classify_arguments(members[at].1.clone())
-    });
+    let arguments = arguments.map_or(RawArguments::Missing, |at| members[at].1.clone().into());
     let is_plausible = match &arguments {
         RawArguments::Other(_) => false,
         RawArguments::Text(text) => {
@@ -224,20 +203,18 @@ fn assign_roles(
     syntax: TextSyntax,
 ) -> Option<Result<(usize, Option<usize>), String>> {
     let is_explicit = is_explicit(syntax);
-    let among = |words: &[&str]| -> Vec<usize> {
-        (0..keys.len())
-            .filter(|i| words.contains(&keys[*i]))
-            .collect()
+    let where_key = |is_meant: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        (0..keys.len()).filter(|at| is_meant(keys[*at])).collect()
     };
     // `action` and `function` are names only if no better key exists. A tool may have such
     // parameters beside its arguments.
-    let mut names = among(&NAME_KEYS[..3]);
+    let mut names = where_key(&|key| NAME_KEYS[..3].contains(&key));
     if names.is_empty() {
-        names = among(&NAME_KEYS[3..]);
+        names = where_key(&|key| NAME_KEYS[3..].contains(&key));
     }
-    let arguments = among(&ARGUMENT_KEYS);
+    let arguments = where_key(&|key| is_among(ARGUMENT_KEYS, key));
     let is_known = |key: &&str| {
-        NAME_KEYS.contains(key) || ARGUMENT_KEYS.contains(key) || OTHER_KEYS.contains(key)
+        NAME_KEYS.contains(key) || is_among(ARGUMENT_KEYS, key) || is_among(OTHER_KEYS, key)
     };
     // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as
     // `name` and `action`.

@@ -111,9 +111,8 @@ fn read_call(text: &str, style: &Style) -> Option<PythonCall> {
             None if argument.trim().is_empty() => {}
             None => {
                 let what = format!("an argument of {name} has no name");
-                let call = Err(malformed_call(style.syntax, Some(name), what));
                 return Some(PythonCall {
-                    call,
+                    call: Err(malformed_call(style.syntax, Some(name), what)),
                     length: at,
                     is_cut: false,
                 });

@@ -105,10 +105,8 @@ pub(super) fn read_action(text: &str) -> ReadResult {
         })
     };
     ReadResult {
-        calls: Some(vec![call]),
-        length: end,
-        is_broken,
-        ..parsed
+        wasted_bytes: parsed.wasted_bytes,
+        ..ReadResult::one(call, end, is_broken)
     }
 }
 

@@ -166,15 +166,8 @@ impl Scanner<'_> {
         } else {
             return;
         };
-        let calls = Some(vec![Err(malformed_call(syntax, None, what.to_owned()))]);
         let length = self.text.len() - body.len() - self.position;
-        self.add_calls(
-            syntax,
-            ReadResult {
-                calls,
-                length,
-                ..ReadResult::default()
-            },
-        );
+        let call = Err(malformed_call(syntax, None, what.to_owned()));
+        self.add_calls(syntax, ReadResult::one(call, length, false));
     }
 }

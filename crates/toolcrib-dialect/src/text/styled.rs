@@ -138,20 +138,15 @@ fn read_arguments(text: &str, name: &str, style: &Style) -> ReadResult {
         ..ToolCall::new(name.to_owned(), classify_text_arguments(raw))
     };
     ReadResult {
-        calls: Some(vec![checked(call, style)]),
-        length: skipped + end,
-        is_broken: !closed,
         wasted_bytes,
+        ..ReadResult::one(checked(call, style), skipped + end, !closed)
     }
 }
 
 fn checked(call: ToolCall, style: &Style) -> ParsedCall {
+    let what = "it has no tool's name";
     match call.name.is_empty() {
-        true => Err(malformed_call(
-            style.syntax,
-            None,
-            "it has no tool's name".to_owned(),
-        )),
+        true => Err(malformed_call(style.syntax, None, what.to_owned())),
         false => Ok(call),
     }
 }
@@ -186,17 +181,8 @@ fn read_parameters(text: &str, name: &str, style: &Style, marks: (&str, &str, &s
         at += open.len() + from + end + close.len();
         if arguments.insert(key.trim().to_owned(), shown).is_some() {
             let what = format!("it has the parameter {} twice", key.trim());
-            let calls = vec![Err(malformed_call(
-                style.syntax,
-                Some(name.to_owned()),
-                what,
-            ))];
-            return ReadResult {
-                calls: Some(calls),
-                length: at,
-                is_broken: true,
-                ..ReadResult::default()
-            };
+            let call = Err(malformed_call(style.syntax, Some(name.to_owned()), what));
+            return ReadResult::one(call, at, true);
         }
     };
     let length = if ended {
@@ -208,10 +194,5 @@ fn read_parameters(text: &str, name: &str, style: &Style, marks: (&str, &str, &s
         cut_off: !ended,
         ..ToolCall::new(name.to_owned(), RawArguments::Object(arguments))
     };
-    ReadResult {
-        calls: Some(vec![checked(call, style)]),
-        length,
-        is_broken: !ended,
-        ..ReadResult::default()
-    }
+    ReadResult::one(checked(call, style), length, !ended)
 }
