@@ -1,50 +1,26 @@
 //! One entry of `openapi:`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
 
-use super::caller_references::{has_caller_references, refuse_shared_caches};
-use super::decode::{field_names, join_path};
-use super::node::Node;
-use super::parsed::{OPENAPI, ParsedTool};
-use super::reference_context::EntryKind;
-use super::references::explain_omitted_values;
+use super::decode::Entry;
+use super::inputs::Inputs;
 use super::sections::PolicyEntry;
-use super::source::{DeclaredSource, SourceRules};
-use super::source_tools::{EntryChecks, SourceInputs};
-use super::tool::ToolReader;
+use super::source::SourceRules;
+use super::source_tools::{Source, SourceEntry};
 use crate::call::units::{HumanDuration, Size};
-use crate::call::{JsonObject, Kind, NameError, ToolName};
+use crate::call::{JsonObject, Kind};
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::sources::SourceSettings;
 use crate::sources::openapi::reader::Selector;
 use crate::sources::openapi::{ApiSettings, DocumentLocation, read_document};
 use crate::text::suggest;
-
-/// The default time to read a document.
-const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 9] = [
-    "document",
-    "base_url",
-    "include",
-    "exclude",
-    "headers",
-    "query",
-    "auth",
-    "allow_private",
-    "allow_hosts",
-];
-/// Keys that are read separately.
-const SEPARATE_KEYS: [&str; 2] = ["tools", "defaults"];
 
 /// One entry of `openapi:`: an API whose operations become tools of kind `http`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -99,142 +75,61 @@ pub(super) struct ApiEntry {
     tools: Option<serde_json::Value>,
 }
 
-impl ToolReader<'_> {
-    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn read_api(
-        &mut self,
-        name: &str,
-        unresolved: &Node,
-    ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
-        let entry_path = join_path(OPENAPI, &[name.to_owned()]);
-        if ToolName::parse(name).is_err() {
-            let message = "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
-            self.findings.error(unresolved, &[], &entry_path, message);
-            return None;
-        }
-        let before = self.findings.0.len();
-        let known = field_names::<ApiEntry>();
-        let as_entry = |text: &str| json!({"document": text});
-        self.check_source_entry(
-            unresolved,
-            &entry_path,
-            known,
-            "document, include, headers, tools …",
-            as_entry,
-        )?;
-        let mut node =
-            unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
-        let omitted = self.resolve_references(
-            &mut node,
-            &entry_path,
-            EntryKind::Source,
-            Default::default(),
-        );
-        let entry: ApiEntry = self.findings.decode(&node, &entry_path).unwrap_or_default();
-        let mut rules = SourceRules {
-            prefix: entry.prefix.clone(),
-            ..SourceRules::default()
-        };
-        if ToolName::parse(&format!("{}x", entry.prefix)).is_err() {
-            self.findings.error(
-                &node,
-                &["prefix".into()],
-                &entry_path,
-                NameError.to_string(),
-            );
-        }
-        let tools = self.read_source_tools(
-            Kind::Http,
-            unresolved,
-            &entry_path,
-            PolicyEntry::default(),
-            &mut rules,
-        );
-        let settings = self.api_settings(name, entry, &node, &entry_path);
-        if has_caller_references(&node) {
-            refuse_shared_caches(&rules, unresolved, &entry_path, self.findings);
-        }
-        if !self.has_errors_since(before)
-            && let Some(settings) = &settings
-        {
-            self.check_document(settings, &rules, unresolved, &entry_path);
-        }
-        if self.has_errors_since(before) {
-            explain_omitted_values(omitted, before, self.findings);
-            return None;
-        }
-        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
-        let declared = DeclaredSource {
-            settings: SourceSettings::Openapi(settings?.into()),
-            rules,
-            written_settings: runs(unresolved),
-            generation: SourceInputs::default().generation(&runs(&node)),
-        };
-        Some((declared, tools))
+impl SourceEntry for ApiEntry {
+    const KIND: Kind = Kind::Http;
+    const RUNTIME_KEYS: &[&str] = &[
+        "document",
+        "base_url",
+        "include",
+        "exclude",
+        "headers",
+        "query",
+        "auth",
+        "allow_private",
+        "allow_hosts",
+    ];
+    const SOME_KEYS: &str = "document, include, headers, tools …";
+
+    fn name_fault(name: &str) -> Option<&'static str> {
+        let message =
+            "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
+        name.is_empty().then_some(message)
     }
 
-    fn api_settings(
-        &mut self,
-        name: &str,
-        entry: ApiEntry,
-        node: &Node,
-        entry_path: &str,
-    ) -> Option<ApiSettings> {
-        let base = self.base;
-        let exists = |path: &Path| self.input.is_file(path);
-        let mut checks = EntryChecks {
-            findings: &mut *self.findings,
-            node,
-            entry_path,
-        };
-        if entry.start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error(
-                "start_timeout",
-                "the time must be above zero; leave the key out for 60s",
-            );
+    fn from_text(text: &str) -> Value {
+        json!({"document": text})
+    }
+
+    fn rules(&self, _: &str) -> SourceRules {
+        SourceRules {
+            prefix: self.prefix.clone(),
+            ..SourceRules::default()
         }
-        let document = match entry.document.as_deref() {
-            None => {
-                let message = "document is missing: a file, e.g. ./shop.yaml, or a URL";
-                checks.findings.error(node, &[], entry_path, message);
-                None
-            }
-            Some(text) if text.contains("://") => match Url::parse(text) {
-                Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                    Some(DocumentLocation::Url(url))
-                }
-                _ => {
-                    checks.error("document", "a URL begins with http:// or https://");
-                    None
-                }
-            },
-            Some(file) => checks
-                .existing_file("document", base, file, &exists)
-                .map(DocumentLocation::File),
-        };
-        if let Some(text) = &entry.base_url
-            && !Url::parse(text)
-                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.query().is_none())
-        {
-            checks.error(
-                "base_url",
-                "a URL without a query is expected here, such as https://shop.example/v1",
-            );
+    }
+
+    fn settings(self, name: &str, source: &Source<'_>) -> Option<SourceSettings> {
+        let start_timeout = source.start_timeout(self.start_timeout);
+        let document = read_location(self.document.as_deref(), source);
+        let is_base = |url: Url| matches!(url.scheme(), "http" | "https") && url.query().is_none();
+        let base_url = self.base_url.as_deref();
+        if base_url.is_some_and(|text| !Url::parse(text).is_ok_and(is_base)) {
+            let message = "a URL without a query is expected here, such as https://shop.example/v1";
+            source.error("base_url", message);
         }
-        let mut selectors = |key: &str, texts: Option<Vec<String>>| {
-            let texts = texts.unwrap_or_default();
-            let parsed: Result<Vec<Selector>, String> =
-                texts.iter().map(|text| Selector::parse(text)).collect();
-            parsed.unwrap_or_else(|message| {
-                checks.error(key, &message);
-                Vec::new()
-            })
+        let selectors = |key: &str, texts: Option<Vec<String>>| -> Vec<Selector> {
+            let parsed = texts.iter().flatten().map(|text| Selector::parse(text));
+            parsed
+                .collect::<Result<_, _>>()
+                .unwrap_or_else(|message: String| {
+                    source.error(key, message);
+                    Vec::new()
+                })
         };
         let (include, exclude) = (
-            selectors("include", entry.include),
-            selectors("exclude", entry.exclude),
+            selectors("include", self.include),
+            selectors("exclude", self.exclude),
         );
-        for (name, value) in &entry.headers {
+        for (name, value) in &self.headers {
             let message = if HeaderName::try_from(name).is_err() {
                 "this is not a valid name of a header field"
             } else if HeaderValue::try_from(value).is_err() {
@@ -242,105 +137,115 @@ impl ToolReader<'_> {
             } else {
                 continue;
             };
-            checks.findings.error(
-                node,
-                &["headers".to_owned(), name.clone()],
-                entry_path,
-                message,
-            );
+            source.entry.error(&["headers", name], message);
         }
-        if let Some(auth) = &entry.auth {
-            let policy = AddressPolicy::new(entry.allow_private, "allow_private");
-            self.check_auth(auth, policy, entry.headers.keys(), node, entry_path);
+        if let Some(auth) = &self.auth {
+            let policy = AddressPolicy::new(self.allow_private, "allow_private");
+            source.check_auth(auth, policy, self.headers.keys());
         }
-        Some(ApiSettings {
+        let settings = ApiSettings {
             name: name.to_owned(),
             document: document?,
-            base_url: entry.base_url,
+            base_url: self.base_url,
             include,
             exclude,
-            headers: entry.headers,
-            query: entry.query,
-            auth: entry.auth,
-            allow_private: entry.allow_private,
-            allow_hosts: entry.allow_hosts,
-            max_output: entry.max_output,
-            start_timeout: entry
-                .start_timeout
-                .map_or(DEFAULT_START_TIMEOUT, |time| time.0),
-        })
+            headers: self.headers,
+            query: self.query,
+            auth: self.auth,
+            allow_private: self.allow_private,
+            allow_hosts: self.allow_hosts,
+            max_output: self.max_output,
+            start_timeout,
+        };
+        Some(SourceSettings::Openapi(settings.into()))
     }
 
     /// Reads a document that is a file, so that `check` reports its faults. A document at a URL is
     /// read at the start.
-    fn check_document(
-        &mut self,
-        settings: &ApiSettings,
+    fn check(
+        settings: &SourceSettings,
         rules: &SourceRules,
-        node: &Node,
-        entry_path: &str,
+        inputs: &Inputs<'_>,
+        entry: Entry<'_>,
     ) {
+        let SourceSettings::Openapi(settings) = settings else {
+            return;
+        };
         let DocumentLocation::File(file) = &settings.document else {
             return;
         };
         // A file that cannot be read is reported when the source starts, with the reason of the
         // file system.
-        let Ok(text) = self.input.read_text(file) else {
+        let Ok(text) = inputs.input.read_text(file) else {
             return;
         };
-        let key = ["document".to_owned()];
-        match read_document(settings, &text) {
-            Err(message) => self.findings.error(node, &key, entry_path, message),
-            Ok(import) if import.operations.is_empty() => {
-                let reason = import.left_out.first().map_or_else(
-                    || "`include` selects none of them".to_owned(),
-                    |first| format!("{}: {}", first.operation, first.reason),
-                );
-                let message = format!(
-                    "none of its {} operations becomes a tool: {reason}",
-                    import.found
-                );
-                self.findings.error(node, &key, entry_path, message);
-            }
-            Ok(import) if self.warns_of_documents => {
-                let operations = import.operations.iter().map(|one| one.name.as_str());
-                let left_out = import.left_out.iter().map(|one| one.name.as_str());
-                let names: Vec<&str> = operations.chain(left_out).collect();
-                let unknown = rules
-                    .tools
-                    .keys()
-                    .filter(|key| !names.contains(&key.as_str()));
-                for key in unknown {
-                    let near =
-                        suggest::closest_name(key, names.iter().copied(), suggest::MIN_HINT_RATIO);
-                    let hint = match near {
-                        Some(near) => format!("did you mean `{near}`?"),
-                        None => {
-                            "a key is an operationId or the tool's name without the prefix".into()
-                        }
-                    };
-                    let message = format!("the document has no operation `{key}`; {hint}");
-                    let path = ["tools".to_owned(), key.clone()];
-                    self.findings.error(node, &path, entry_path, message);
-                }
-                for pattern in rules.policies.unmatched_patterns(&names) {
-                    let path = ["tools".to_owned(), pattern.to_owned()];
-                    let message = "this pattern matches no operation, so it has no effect";
-                    self.findings.warning(node, &path, entry_path, message);
-                }
-                for warning in import.warnings {
-                    self.findings.warning(node, &key, entry_path, warning);
-                }
-                for left_out in import.left_out {
-                    let message = format!(
-                        "the operation {} is left out: {}",
-                        left_out.operation, left_out.reason
-                    );
-                    self.findings.warning(node, &key, entry_path, message);
-                }
-            }
-            Ok(_) => {}
+        let import = match read_document(settings, &text) {
+            Err(message) => return entry.error(&["document"], message),
+            Ok(import) => import,
+        };
+        if import.operations.is_empty() {
+            let reason = import.left_out.first().map_or_else(
+                || "`include` selects none of them".to_owned(),
+                |first| format!("{}: {}", first.operation, first.reason),
+            );
+            let found = import.found;
+            let message = format!("none of its {found} operations becomes a tool: {reason}");
+            return entry.error(&["document"], message);
         }
+        if !inputs.warns_of_documents {
+            return;
+        }
+        let operations = import.operations.iter().map(|one| one.name.as_str());
+        let left_out = import.left_out.iter().map(|one| one.name.as_str());
+        let names: Vec<&str> = operations.chain(left_out).collect();
+        for key in rules
+            .tools
+            .keys()
+            .filter(|key| !names.contains(&key.as_str()))
+        {
+            let near = suggest::closest_name(key, names.iter().copied(), suggest::MIN_HINT_RATIO);
+            let hint = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "a key is an operationId or the tool's name without the prefix".into(),
+            };
+            let message = format!("the document has no operation `{key}`; {hint}");
+            entry.error(&["tools", key], message);
+        }
+        for pattern in rules.policies.unmatched_patterns(&names) {
+            let message = "this pattern matches no operation, so it has no effect";
+            entry.warning(&["tools", pattern], message);
+        }
+        for warning in import.warnings {
+            entry.warning(&["document"], warning);
+        }
+        for one in import.left_out {
+            let message = format!(
+                "the operation {} is left out: {}",
+                one.operation, one.reason
+            );
+            entry.warning(&["document"], message);
+        }
+    }
+}
+
+fn read_location(document: Option<&str>, source: &Source<'_>) -> Option<DocumentLocation> {
+    match document {
+        None => {
+            let message = "document is missing: a file, e.g. ./shop.yaml, or a URL";
+            source.entry.own_error(message);
+            None
+        }
+        Some(text) if text.contains("://") => {
+            let url = Url::parse(text).ok();
+            let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+            if url.is_none() {
+                source.error("document", "a URL begins with http:// or https://");
+            }
+            url.map(DocumentLocation::Url)
+        }
+        Some(file) => source
+            .existing_file("document", file)
+            .map(DocumentLocation::File),
     }
 }
 

@@ -3,8 +3,7 @@
 use url::Url;
 
 use super::callers::check_caller_name;
-use super::decode::Findings;
-use super::node::Node;
+use super::decode::Entry;
 use super::sections::{Approvals, Notify};
 use crate::access::WebhookSecret;
 use crate::access::public_url::PublicUrl;
@@ -12,10 +11,9 @@ use crate::approval::receivers::{ApprovalNotices, Receiver};
 
 /// The receivers of the section, and findings about those that cannot be used.
 pub(super) fn read_approvals(
-    root: &Node,
+    root: Entry<'_>,
     section: Approvals,
     public_url: Option<&PublicUrl>,
-    findings: &mut Findings,
 ) -> Option<ApprovalNotices> {
     if section.notify.is_empty() {
         return None;
@@ -25,8 +23,7 @@ pub(super) fn read_approvals(
         match read_receiver(entry, &receivers) {
             Ok(receiver) => receivers.push(receiver),
             Err((key, message)) => {
-                let path = ["approvals", "notify", &index.to_string(), key].map(str::to_owned);
-                findings.error(root, &path, "", message);
+                root.error(&["approvals", "notify", &index.to_string(), key], message);
             }
         }
     }
@@ -38,10 +35,9 @@ pub(super) fn read_approvals(
         {
             return None;
         }
-        let path = ["approvals".to_owned(), "notify".to_owned()];
         let message = "webhooks contain a link to this service: set server.public_url, e.g. \
                        https://tools.example.com";
-        findings.error(root, &path, "", message);
+        root.error(&["approvals", "notify"], message);
         return None;
     };
     Some(ApprovalNotices {

@@ -1,21 +1,13 @@
 //! Reads `cache.redis` of a manifest.
 
-use super::decode::Findings;
-use super::node::Node;
+use super::decode::Entry;
 use crate::cache::RedisAddress;
 
 /// The address, and a finding about one that cannot be used.
-pub(super) fn read_redis(
-    root: &Node,
-    url: Option<&str>,
-    findings: &mut Findings,
-) -> Option<RedisAddress> {
-    let address = RedisAddress::parse(url?);
-    let report = |message| {
-        let path = ["cache".to_owned(), "redis".to_owned()];
-        findings.error(root, &path, "", message);
-    };
-    address.map_err(report).ok()
+pub(super) fn read_redis(root: Entry<'_>, url: Option<&str>) -> Option<RedisAddress> {
+    RedisAddress::parse(url?)
+        .map_err(|message| root.error(&["cache", "redis"], message))
+        .ok()
 }
 
 #[cfg(test)]

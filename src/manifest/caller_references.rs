@@ -2,19 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::decode::{Findings, join_path};
-use super::node::Node;
 use super::reference_context::EntryKind;
-use super::sections::PolicyEntry;
-use super::source::SourceRules;
 use crate::access::callers::CallerSettings;
-use crate::call::CacheScope;
 use crate::kinds::literal;
 use crate::text::suggest;
-
-/// Why results for one caller cannot be shared.
-const SHARED_MESSAGE: &str = "each call sends its caller's own credentials, so its result is for this caller only: write `scope: caller`, \
-                              or leave the key out";
 
 /// Whether the name can be the name of a credential.
 pub(super) fn is_credential_name(name: &str) -> bool {
@@ -63,60 +54,6 @@ pub(super) fn resolve(
             }
         },
     )
-}
-
-/// Whether a text in the node refers to a credential of the caller.
-pub(super) fn has_caller_references(node: &Node) -> bool {
-    // JSON keeps these characters as they are.
-    literal::has_caller_reference(&node.to_json().to_string())
-}
-
-/// Reports a policy that shares results among callers.
-pub(super) fn refuse_shared_cache(
-    policy: &PolicyEntry,
-    node: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) {
-    if policy
-        .cache
-        .as_ref()
-        .is_some_and(|cache| cache.scope == CacheScope::Shared)
-    {
-        findings.error(
-            node,
-            &["cache".into(), "scope".into()],
-            entry_path,
-            SHARED_MESSAGE,
-        );
-    }
-}
-
-/// Does the same for the tools of a source.
-pub(super) fn refuse_shared_caches(
-    rules: &SourceRules,
-    source: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) {
-    let policies = &rules.policies;
-    let named = policies
-        .exact
-        .iter()
-        .map(|(name, policy)| (name.as_str(), policy));
-    let patterns = policies
-        .patterns
-        .iter()
-        .map(|pattern| (pattern.text.as_str(), &pattern.entry));
-    let of_tools = named
-        .chain(patterns)
-        .map(|(name, policy)| (vec!["tools".to_owned(), name.to_owned()], policy));
-    for (path, policy) in of_tools.chain([(vec!["defaults".to_owned()], &policies.source)]) {
-        let node = path.iter().try_fold(source, |node, key| node.get(key));
-        if let Some(node) = node {
-            refuse_shared_cache(policy, node, &join_path(entry_path, &path), findings);
-        }
-    }
 }
 
 #[cfg(test)]

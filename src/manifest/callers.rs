@@ -1,12 +1,13 @@
 //! Reads `callers:`, and finds keys that are useless or easy to guess.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::caller_references::is_credential_name;
-use super::decode::{Findings, join_path};
+use super::decode::{Entry, Findings};
+use super::finding::{Severity, join_path};
 use super::node::{Data, Node};
-use super::references::{ManifestInput, References};
+use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
 use super::sections::Caller;
 use super::tool_lists::{ListEntry, ListKind};
@@ -46,59 +47,44 @@ pub(super) fn read_callers(
     root: &Node,
     base: &Path,
     input: &dyn ManifestInput,
-    secrets: &mut BTreeSet<String>,
-    findings: &mut Findings,
+    secrets: &Secrets,
+    findings: &Findings,
 ) -> (Vec<CallerSettings>, Vec<ListEntry>) {
+    let (mut callers, mut entries) = (Vec::<CallerSettings>::new(), Vec::new());
     let Some(node) = root.get("callers") else {
-        return (Vec::new(), Vec::new());
+        return (callers, entries);
     };
-    let Data::List(items) = &node.data else {
+    if !matches!(node.data, Data::List(_)) {
         let message =
             "a list of callers is expected here, e.g. `- {name: bot, key: \"${env:BOT_KEY}\"}`";
-        findings.error(node, &[], "callers", message);
-        return (Vec::new(), Vec::new());
-    };
-    let (mut callers, mut entries) = (Vec::<CallerSettings>::new(), Vec::new());
-    for (at, unresolved) in items.iter().enumerate() {
-        let entry_path = join_path("callers", &[at.to_string()]);
+        findings.entry(node, "callers").own_error(message);
+    }
+    for (at, unresolved) in node.items().iter().enumerate() {
+        let path = join_path("callers", &[at.to_string()]);
         let mut item = unresolved.clone();
-        let before = findings.0.len();
-        let mut references = References::new(input, base, std::mem::take(secrets));
-        references.resolve(&mut item, &entry_path, findings);
-        *secrets = references.secrets;
-        let Some(caller) = findings.decode::<Caller>(&item, &entry_path) else {
+        let before = findings.len();
+        References::new(input, base, secrets, findings).resolve(&mut item, &path);
+        let entry = findings.entry(&item, &path);
+        let Some(caller) = entry.decode::<Caller>() else {
             continue;
         };
         // A reference without a value was already reported, and its text is still in place of the
         // key.
-        let is_resolved = findings.0.len() == before;
-        let Some(key_sha256) =
-            hash_caller_key(&caller, is_resolved, &item, &entry_path, secrets, findings)
-        else {
+        let is_resolved = findings.len() == before;
+        let Some(key_sha256) = hash_caller_key(&caller, is_resolved, entry, secrets) else {
             continue;
         };
         if let Some(message) = check_caller_name(&caller.name) {
-            findings.error(&item, &["name".into()], &entry_path, message);
+            entry.error(&["name"], message);
         }
         if callers.iter().any(|other| other.name == caller.name) {
             let message = "this name is used twice: names must be unique";
-            findings.error_with_rule(
-                Rule::DuplicateName,
-                &item,
-                &["name".into()],
-                &entry_path,
-                message,
-            );
+            entry.report(Severity::Error, Rule::DuplicateName, &["name"], message);
         }
         if callers.iter().any(|other| other.key_sha256 == key_sha256) {
-            findings.error(
-                &item,
-                &["key".into()],
-                &entry_path,
-                "another caller has the same key",
-            );
+            entry.error(&["key"], "another caller has the same key");
         }
-        check_credentials(&caller.credentials, &item, &entry_path, findings);
+        check_credentials(&caller.credentials, entry);
         secrets.extend(caller.credentials.values().cloned());
         for (list, name, texts) in [
             (
@@ -108,27 +94,11 @@ pub(super) fn read_callers(
             ),
             (ListKind::Deny, "deny", &caller.deny),
         ] {
-            let Some(Node {
-                data: Data::List(nodes),
-                ..
-            }) = unresolved.get(name)
-            else {
-                continue;
-            };
-            entries.extend(
-                nodes
-                    .iter()
-                    .zip(texts)
-                    .enumerate()
-                    .map(|(at, (node, text))| {
-                        ListEntry::new(
-                            list,
-                            node,
-                            join_path(&entry_path, &[name.to_owned(), at.to_string()]),
-                            text,
-                        )
-                    }),
-            );
+            let nodes = unresolved.get(name).map(Node::items).unwrap_or_default();
+            for (at, (node, text)) in nodes.iter().zip(texts).enumerate() {
+                let path = join_path(&path, &[name, &at.to_string()]);
+                entries.push(ListEntry::new(list, node, path, text));
+            }
         }
         callers.push(CallerSettings {
             name: caller.name,
@@ -146,12 +116,7 @@ pub(super) fn read_callers(
 
 /// Reports credentials that no reference can name or no request can send. A message never shows the
 /// value.
-fn check_credentials(
-    credentials: &BTreeMap<String, String>,
-    item: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) {
+fn check_credentials(credentials: &BTreeMap<String, String>, entry: Entry<'_>) {
     for (name, value) in credentials {
         let message = if !is_credential_name(name) {
             "a credential's name has 1 to 64 characters of A-Z a-z 0-9 _ - ."
@@ -162,12 +127,7 @@ fn check_credentials(
         } else {
             continue;
         };
-        findings.error(
-            item,
-            &["credentials".into(), name.clone()],
-            entry_path,
-            message,
-        );
+        entry.error(&["credentials", name], message);
     }
 }
 
@@ -181,78 +141,62 @@ pub fn check_caller_name(name: &str) -> Option<&'static str> {
         .then_some("this name stands for callers without a key: choose another")
 }
 
-/// The hash of a caller's key. Faults of the key are added to the findings.
+/// The hash of a caller's key. Faults of the key are reported.
 fn hash_caller_key(
     caller: &Caller,
     is_resolved: bool,
-    item: &Node,
-    entry_path: &str,
-    secrets: &mut BTreeSet<String>,
-    findings: &mut Findings,
+    entry: Entry<'_>,
+    secrets: &Secrets,
 ) -> Option<[u8; 32]> {
-    let path_of = |name: &str| [name.to_owned()];
     match (&caller.key, &caller.key_sha256) {
         (Some(key), None) if !key.trim().is_empty() => {
             let plain = key.trim();
             secrets.extend([key.clone(), plain.to_owned()]);
             if plain.len() < key.len() {
-                let message = "white space around a key is not part of it: leave it out";
-                findings.warning(item, &path_of("key"), entry_path, message);
+                entry.warning(
+                    &["key"],
+                    "white space around a key is not part of it: leave it out",
+                );
             }
             if !plain.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
                 let message = "no request can send this key: a header field has only printable ASCII characters";
-                findings.error(item, &path_of("key"), entry_path, message);
+                entry.error(&["key"], message);
                 return None;
             }
             if let Some(weakness) = key_weakness(plain).filter(|_| is_resolved) {
-                warn_weak_key(item, "key", entry_path, &weakness, findings);
+                warn_weak_key(entry, "key", &weakness);
             }
             Some(hash_key(plain))
         }
         (None, Some(text)) => {
-            let hash = hex::decode(text.trim())
-                .ok()
-                .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-            let Some(hash) = hash else {
-                findings.error(item, &path_of("key_sha256"), entry_path, KEY_MISSING);
+            let bytes = hex::decode(text.trim()).ok();
+            let Some(hash) = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) else {
+                entry.error(&["key_sha256"], KEY_MISSING);
                 return None;
             };
             if is_blank_hash(&hash) {
                 let message = "this is the hash of an empty text: its variable was not set when the hash was made";
-                findings.error(item, &path_of("key_sha256"), entry_path, message);
+                entry.error(&["key_sha256"], message);
                 return None;
             }
-            if PLACEHOLDERS
-                .iter()
-                .any(|word| hash == hash_key(word) || hash == hash_key(&format!("{word}\n")))
-            {
-                warn_weak_key(
-                    item,
-                    "key_sha256",
-                    entry_path,
-                    "the key is a placeholder of examples",
-                    findings,
-                );
+            let is_hash_of =
+                |word: &&str| hash == hash_key(word) || hash == hash_key(&format!("{word}\n"));
+            if PLACEHOLDERS.iter().any(is_hash_of) {
+                warn_weak_key(entry, "key_sha256", "the key is a placeholder of examples");
             }
             Some(hash)
         }
         _ => {
-            findings.error(item, &[], entry_path, KEY_MISSING);
+            entry.own_error(KEY_MISSING);
             None
         }
     }
 }
 
-fn warn_weak_key(
-    item: &Node,
-    key: &str,
-    entry_path: &str,
-    weakness: &str,
-    findings: &mut Findings,
-) {
+fn warn_weak_key(entry: Entry<'_>, key: &str, weakness: &str) {
     let message =
         format!("{weakness}, so it could be guessed; make one with `openssl rand -base64 32`");
-    findings.warning_with_rule(Rule::ShortKey, item, &[key.to_owned()], entry_path, message);
+    entry.report(Severity::Warning, Rule::ShortKey, &[key], message);
 }
 
 /// Why a key is easy to guess. The text begins a sentence.

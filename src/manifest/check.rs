@@ -6,7 +6,7 @@ use std::path::Path;
 use super::finding::{Finding, Severity};
 use super::load::{self, Host, Loaded};
 use super::missing_secrets::drop_findings_about_placeholders;
-use super::node::{Data, Node};
+use super::node::Node;
 use super::parsed::ParsedManifest;
 use super::references::ManifestInput;
 use super::rule::Rule;
@@ -122,13 +122,7 @@ fn declared_variables(parsed: &ParsedManifest) -> Vec<DeclaredVariable> {
 
 /// `env:` of an entry, as far as it can be read. Loading has reported its faults.
 fn read_env(entry: &Node) -> Vec<EnvVar> {
-    let Some(Node {
-        data: Data::List(items),
-        ..
-    }) = entry.get("env")
-    else {
-        return Vec::new();
-    };
+    let items = entry.get("env").map(Node::items).unwrap_or_default();
     let mut variables: Vec<EnvVar> = Vec::new();
     for variable in items
         .iter()

@@ -1,56 +1,40 @@
 //! `context:` of a tool or a source: the fields of the caller's context that it takes.
 
-use super::node::Node;
+use super::decode::Entry;
 use super::sections::PolicyEntry;
-use super::tool::ToolReader;
 use crate::call::{ContextFields, Policy};
 use crate::kinds::Tool;
 
-impl ToolReader<'_> {
-    /// The declared fields, if their names are valid.
-    pub(super) fn valid_context_fields(
-        &mut self,
-        declared: Option<Vec<String>>,
-        node: &Node,
-        entry_path: &str,
-    ) -> Option<Vec<String>> {
-        let fields = declared?;
-        match ContextFields::validate_names(&fields) {
-            Ok(()) => Some(fields),
-            Err((at, message)) => {
-                self.findings.error(
-                    node,
-                    &["context".into(), at.to_string()],
-                    entry_path,
-                    message,
-                );
-                None
-            }
+/// The declared fields, if their names are valid.
+pub(super) fn valid_context_fields(
+    declared: Option<Vec<String>>,
+    entry: Entry<'_>,
+) -> Option<Vec<String>> {
+    let fields = declared?;
+    match ContextFields::validate_names(&fields) {
+        Ok(()) => Some(fields),
+        Err((at, message)) => {
+            entry.error(&["context", &at.to_string()], message);
+            None
         }
     }
+}
 
-    /// Reports where the declared fields of a finished tool cannot work.
-    pub(super) fn check_context(&mut self, tool: &Tool, node: &Node, entry_path: &str) {
-        let key = ["context".to_owned()];
-        let fields = tool.definition.context.as_deref().unwrap_or_default();
-        let parameters = tool.definition.input_schema.get("properties");
-        for field in fields {
-            let parameter = format!("context.{field}");
-            if parameters.is_some_and(|parameters| parameters.get(&parameter).is_some()) {
-                let message = format!(
-                    "a parameter has the name `{parameter}`, which stands for the context field `{field}`: rename one of them"
-                );
-                self.findings.error(node, &key, entry_path, message);
-            }
-        }
-        if !fields.is_empty() && !tool.runner.traits().takes_context_fields {
-            self.findings.warning(
-                node,
-                &key,
-                entry_path,
-                "has no effect: this tool takes no context",
+/// Reports where the declared fields of a finished tool cannot work.
+pub(super) fn check_context(tool: &Tool, entry: Entry<'_>) {
+    let fields = tool.definition.context.as_deref().unwrap_or_default();
+    let parameters = tool.definition.input_schema.get("properties");
+    for field in fields {
+        let parameter = format!("context.{field}");
+        if parameters.is_some_and(|parameters| parameters.get(&parameter).is_some()) {
+            let message = format!(
+                "a parameter has the name `{parameter}`, which stands for the context field `{field}`: rename one of them"
             );
+            entry.error(&["context"], message);
         }
+    }
+    if !fields.is_empty() && !tool.runner.traits().takes_context_fields {
+        entry.warning(&["context"], "has no effect: this tool takes no context");
     }
 }
 

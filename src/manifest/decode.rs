@@ -1,11 +1,13 @@
-//! Decodes a node to a settings type, and reports faults with their positions.
+//! Reads parts of the manifest as settings types, and collects findings with their positions.
+
+use std::cell::RefCell;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Severity, join_path};
 use super::node::{Data, Key, Node};
 use super::rule::Rule;
 use crate::settings::{self, SettingFaultKind, suggests_key, to_flow, unknown_key_message};
@@ -15,122 +17,146 @@ use crate::settings::{self, SettingFaultKind, suggests_key, to_flow, unknown_key
 const MAX_FINDINGS: usize = 1000;
 const MAX_UNKNOWN_KEYS: usize = 50;
 
-/// Collects the findings of one reading, as many as possible at once.
+/// The findings of one reading, as many as possible at once.
 #[derive(Default)]
-pub(super) struct Findings(pub(super) Vec<Finding>);
+pub(super) struct Findings(RefCell<Vec<Finding>>);
 
 impl Findings {
-    pub(super) fn error(
-        &mut self,
-        node: &Node,
-        path: &[String],
-        entry_path: &str,
-        message: impl Into<String>,
-    ) {
-        self.error_with_rule(Rule::Invalid, node, path, entry_path, message);
+    /// Adds a finding.
+    pub(super) fn push(&self, finding: Finding) {
+        self.0.borrow_mut().push(finding);
     }
 
-    pub(super) fn warning(
-        &mut self,
-        node: &Node,
-        path: &[String],
-        entry_path: &str,
-        message: impl Into<String>,
-    ) {
-        self.warning_with_rule(Rule::Ineffective, node, path, entry_path, message);
+    /// Adds findings.
+    pub(super) fn extend(&self, findings: impl IntoIterator<Item = Finding>) {
+        self.0.borrow_mut().extend(findings);
     }
 
-    pub(super) fn error_with_rule(
-        &mut self,
+    /// The number of findings so far.
+    pub(super) fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Whether an error was found since there were so many findings, and `is_meant` selects it.
+    pub(super) fn has_error(&self, since: usize, is_meant: impl Fn(&Finding) -> bool) -> bool {
+        self.0.borrow()[since..]
+            .iter()
+            .any(|finding| finding.severity == Severity::Error && is_meant(finding))
+    }
+
+    /// All findings.
+    pub(super) fn into_list(self) -> Vec<Finding> {
+        self.0.into_inner()
+    }
+
+    /// The part of the manifest with this value and path.
+    pub(super) fn entry<'a>(&'a self, node: &'a Node, path: &'a str) -> Entry<'a> {
+        let findings = self;
+        Entry {
+            node,
+            path,
+            findings,
+        }
+    }
+}
+
+/// A part of the manifest that is read.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) node: &'a Node,
+    /// The path from the root of the manifest.
+    pub(super) path: &'a str,
+    /// Where its findings go.
+    pub(super) findings: &'a Findings,
+}
+
+impl<'a> Entry<'a> {
+    /// The same part with its references replaced, or with fewer keys.
+    pub(super) fn with_node(self, node: &'a Node) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The value under a key.
+    pub(super) fn get(self, key: &str) -> Option<&'a Node> {
+        self.node.get(key)
+    }
+
+    /// Reports that the part itself cannot be used.
+    pub(super) fn own_error(self, message: impl Into<String>) {
+        self.error::<&str>(&[], message);
+    }
+
+    /// Reports a value that cannot be used.
+    pub(super) fn error<S: AsRef<str>>(self, keys: &[S], message: impl Into<String>) {
+        self.report(Severity::Error, Rule::Invalid, keys, message);
+    }
+
+    /// Reports a value that has no effect.
+    pub(super) fn warning<S: AsRef<str>>(self, keys: &[S], message: impl Into<String>) {
+        self.report(Severity::Warning, Rule::Ineffective, keys, message);
+    }
+
+    /// Reports a value at the end of `keys`. The same finding is reported only once.
+    pub(super) fn report<S: AsRef<str>>(
+        self,
+        severity: Severity,
         rule: Rule,
-        node: &Node,
-        path: &[String],
-        entry_path: &str,
+        keys: &[S],
         message: impl Into<String>,
     ) {
-        if self.is_full()
-            && self
-                .0
-                .iter()
-                .any(|finding| finding.severity == Severity::Error)
+        let mut findings = self.findings.0.borrow_mut();
+        // The first error is always stored.
+        let is_error = |finding: &Finding| finding.severity == Severity::Error;
+        if findings.len() >= MAX_FINDINGS
+            && (severity != Severity::Error || findings.iter().any(is_error))
         {
             return;
         }
-        let finding = Finding::error(
-            node.locate(path).clone(),
-            join_path(entry_path, path),
-            message,
-        )
-        .with_rule(rule);
-        // The same key is reported only once.
-        if !self.0.contains(&finding) {
-            self.0.push(finding);
+        let finding = Finding {
+            location: self.node.locate(keys).clone(),
+            path: join_path(self.path, keys),
+            message: message.into(),
+            severity,
+            rule,
+        };
+        if severity != Severity::Error || !findings.contains(&finding) {
+            findings.push(finding);
         }
     }
 
-    pub(super) fn warning_with_rule(
-        &mut self,
-        rule: Rule,
-        node: &Node,
-        path: &[String],
-        entry_path: &str,
-        message: impl Into<String>,
-    ) {
-        if !self.is_full() {
-            self.0.push(
-                Finding::warning(
-                    node.locate(path).clone(),
-                    join_path(entry_path, path),
-                    message,
-                )
-                .with_rule(rule),
-            );
+    /// Reads the part as a `T`. Reports all faults.
+    pub(super) fn decode<T: DeserializeOwned + JsonSchema>(self) -> Option<T> {
+        let faults = match settings::decode(&self.node.to_json()) {
+            Ok(value) => return Some(value),
+            Err(faults) => faults,
+        };
+        for fault in faults {
+            let rule = match fault.kind {
+                SettingFaultKind::UnknownKey => Rule::UnknownKey,
+                _ => Rule::Invalid,
+            };
+            self.report(Severity::Error, rule, &fault.path, fault.message);
         }
+        None
     }
 
-    /// Whether no further finding is stored, except that there is an error.
-    fn is_full(&self) -> bool {
-        self.0.len() >= MAX_FINDINGS
-    }
-
-    /// Reads `node`, whose own path is `entry_path`, as a `T`. Reports all faults.
-    pub(super) fn decode<T: DeserializeOwned + JsonSchema>(
-        &mut self,
-        node: &Node,
-        entry_path: &str,
-    ) -> Option<T> {
-        match settings::decode(&node.to_json()) {
-            Ok(value) => Some(value),
-            Err(faults) => {
-                for fault in faults {
-                    let rule = if fault.kind == SettingFaultKind::UnknownKey {
-                        Rule::UnknownKey
-                    } else {
-                        Rule::Invalid
-                    };
-                    self.error_with_rule(rule, node, &fault.path, entry_path, fault.message);
-                }
-                None
-            }
-        }
+    /// Reads these keys of the part as a `T`. Reports all faults.
+    pub(super) fn decode_keys<T: DeserializeOwned + JsonSchema>(self, keys: &[&str]) -> Option<T> {
+        let node = self.node.filtered(|key| keys.contains(&key));
+        self.findings.entry(&node, self.path).decode()
     }
 
     /// Whether the entry of a name is a map. `keys` are some of its keys. `as_map` makes a map of a
     /// text that was written instead of one.
-    pub(super) fn require_entry(
-        &mut self,
-        node: &Node,
-        entry_path: &str,
+    pub(super) fn require_map(
+        self,
         keys: &str,
         as_map: impl FnOnce(&str) -> Option<Value>,
     ) -> bool {
-        if node.entries().is_some() {
+        if self.node.entries().is_some() {
             return true;
         }
-        let text = match &node.data {
-            Data::Scalar(Value::String(text)) => text.as_str(),
-            _ => "",
-        };
+        let text = self.node.as_str().unwrap_or_default();
         let message = match as_map(text).filter(|_| !text.is_empty()) {
             _ if settings::is_missing_space(text) => {
                 format!("a map is expected here; a space is missing after the `:` in `{text}`")
@@ -138,74 +164,45 @@ impl Findings {
             Some(map) => format!("a map is expected here: write `{}`", to_flow(&map)),
             None => format!("a map is expected here: {keys}"),
         };
-        self.error(node, &[], entry_path, message);
+        self.own_error(message);
         false
     }
 
     /// The entries of a section whose keys are names. `what` is the plural of what has the names.
-    pub(super) fn require_names<'n>(
-        &mut self,
-        node: &'n Node,
-        entry_path: &str,
-        what: &str,
-    ) -> Option<&'n [(Key, Node)]> {
-        if node.entries().is_none() {
-            let advice = match &node.data {
-                Data::List(_) => {
-                    ": write each name as a key, without `-`, and its settings below it"
-                }
-                Data::Scalar(_) | Data::Map(_) => ": a name, `:`, and its settings below it",
+    pub(super) fn require_names(self, what: &str) -> Option<&'a [(Key, Node)]> {
+        if self.node.entries().is_none() {
+            let advice = match &self.node.data {
+                Data::List(_) => "write each name as a key, without `-`, and its settings below it",
+                Data::Scalar(_) | Data::Map(_) => "a name, `:`, and its settings below it",
             };
-            self.error(
-                node,
-                &[],
-                entry_path,
-                format!("a map of {what} is expected here{advice}"),
-            );
+            self.own_error(format!("a map of {what} is expected here: {advice}"));
         }
-        node.entries()
+        self.node.entries()
     }
 
     /// Whether an unknown key of the entry was reported with the advice to write `key`.
-    pub(super) fn suggests_key(&self, entry_path: &str, key: &str) -> bool {
-        let is_in_entry = |path: &str| {
-            path.rsplit_once('.')
-                .is_some_and(|(entry, _)| entry == entry_path)
-        };
-        let mut unknown = self
-            .0
-            .iter()
-            .filter(|finding| finding.rule == Rule::UnknownKey && is_in_entry(&finding.path));
-        unknown.any(|finding| suggests_key(&finding.message, key))
+    pub(super) fn suggests_key(self, key: &str) -> bool {
+        self.findings.has_error(0, |finding| {
+            let entry = finding.path.rsplit_once('.').map(|(entry, _)| entry);
+            finding.rule == Rule::UnknownKey
+                && entry == Some(self.path)
+                && suggests_key(&finding.message, key)
+        })
     }
 
     /// Reports the keys that are not in `known`: the first ones, and the number of further ones.
-    pub(super) fn report_unknown_keys(&mut self, node: &Node, entry_path: &str, known: &[&str]) {
-        let keys = node
-            .entries()
-            .unwrap_or_default()
-            .iter()
-            .map(|(key, _)| key.text.as_str());
+    pub(super) fn report_unknown_keys(self, known: &[&str]) {
+        let entries = self.node.entries().unwrap_or_default();
+        let keys = entries.iter().map(|(key, _)| key.text.as_str());
         let mut unknown = keys.filter(|key| !known.contains(key));
         for key in unknown.by_ref().take(MAX_UNKNOWN_KEYS) {
-            let path = [key.to_owned()];
-            self.error_with_rule(
-                Rule::UnknownKey,
-                node,
-                &path,
-                entry_path,
-                unknown_key_message(key, known),
-            );
+            let message = unknown_key_message(key, known);
+            self.report(Severity::Error, Rule::UnknownKey, &[key], message);
         }
         let more = unknown.count();
         if more > 0 {
-            self.error_with_rule(
-                Rule::UnknownKey,
-                node,
-                &[],
-                entry_path,
-                format!("{more} more unknown keys"),
-            );
+            let message = format!("{more} more unknown keys");
+            self.report::<&str>(Severity::Error, Rule::UnknownKey, &[], message);
         }
     }
 }
@@ -213,11 +210,4 @@ impl Findings {
 /// The keys of a settings type.
 pub(super) fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     serde_introspect::<T>()
-}
-
-pub(super) fn join_path(entry_path: &str, path: &[String]) -> String {
-    let parts = std::iter::once(entry_path)
-        .filter(|part| !part.is_empty())
-        .chain(path.iter().map(String::as_str));
-    parts.collect::<Vec<_>>().join(".")
 }

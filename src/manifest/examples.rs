@@ -2,20 +2,14 @@
 
 use serde_json::Value;
 
-use super::decode::Findings;
-use super::node::Node;
+use super::decode::Entry;
 use crate::call::json::parse_pointer;
 use crate::call::{Definition, Violation};
 use crate::schema::{Schema, SchemaOwner};
 
 /// Reports each position where an example violates a schema of its tool. A schema with faults of
 /// its own is skipped, because these are reported elsewhere.
-pub(super) fn check_examples(
-    definition: &Definition,
-    node: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) {
+pub(super) fn check_examples(definition: &Definition, entry: Entry<'_>) {
     if definition.examples.is_empty() {
         return;
     }
@@ -25,14 +19,15 @@ pub(super) fn check_examples(
         .clone()
         .and_then(|schema| Schema::compile_output(schema, SchemaOwner::Own).ok());
     for (at, example) in definition.examples.iter().enumerate() {
-        let mut report = |part: &str, schema: &Option<Schema>, value: &Value| {
-            for violation in schema.iter().flat_map(|schema| schema.violations(value)) {
-                let Violation {
-                    pointer, message, ..
-                } = violation;
-                let start = ["examples".to_owned(), at.to_string(), part.to_owned()];
+        let report = |part: &str, schema: &Option<Schema>, value: &Value| {
+            let violations = schema.iter().flat_map(|schema| schema.violations(value));
+            for Violation {
+                pointer, message, ..
+            } in violations
+            {
+                let start = ["examples", &at.to_string(), part].map(str::to_owned);
                 let path: Vec<String> = start.into_iter().chain(parse_pointer(&pointer)).collect();
-                findings.error(node, &path, entry_path, message);
+                entry.error(&path, message);
             }
         };
         report(

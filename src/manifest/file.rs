@@ -12,27 +12,25 @@ use super::rule::Rule;
 pub(super) fn parse_file(
     path: &Path,
     input: &dyn ManifestInput,
-    findings: &mut Findings,
+    findings: &Findings,
 ) -> Option<Node> {
-    let location = || Location {
-        file: path.into(),
-        line: 1,
-        column: 1,
+    let unreadable = |message: &str| {
+        let start = Location {
+            file: path.into(),
+            line: 1,
+            column: 1,
+        };
+        findings.push(Finding::error(start, "", message).with_rule(Rule::Unreadable));
     };
-    let text = match input.read_text(path) {
-        Ok(text) => text,
-        Err(error) => {
-            let unreadable = Finding::error(location(), "", format!("cannot be read: {error}"));
-            findings.0.push(unreadable.with_rule(Rule::Unreadable));
-            return None;
-        }
-    };
-    let node = Node::parse(path, &text, &mut findings.0)?;
+    let text = input
+        .read_text(path)
+        .map_err(|error| unreadable(&format!("cannot be read: {error}")))
+        .ok()?;
+    let (node, faults) = Node::parse(path, &text);
+    findings.extend(faults);
+    let node = node?;
     if node.entries().is_none() {
-        let message = "a manifest is a map with keys such as `tools:`, `callers:` and `server:`";
-        findings
-            .0
-            .push(Finding::error(location(), "", message).with_rule(Rule::Unreadable));
+        unreadable("a manifest is a map with keys such as `tools:`, `callers:` and `server:`");
         return None;
     }
     Some(node)

@@ -127,3 +127,15 @@ impl fmt::Display for Finding {
         }
     }
 }
+
+/// The path of a value below `entry_path`.
+pub(super) fn join_path<S: AsRef<str>>(entry_path: &str, keys: &[S]) -> String {
+    let mut path = entry_path.to_owned();
+    for key in keys {
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(key.as_ref());
+    }
+    path
+}

@@ -2,16 +2,15 @@
 //! the service. Faults elsewhere, and secrets of tools and callers that are not set, do not concern
 //! them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::decode::Findings;
 use super::file::{parent_folder, parse_file};
-use super::finding::{Finding, Severity};
+use super::finding::Finding;
 use super::node::{Data, Node};
-use super::references::{ManifestInput, References};
+use super::references::{ManifestInput, References, Secrets};
 use super::sections::Ledger;
 use super::{DEFAULT_LEDGER, Manifest};
 use crate::ledger;
@@ -24,23 +23,21 @@ pub fn read_ledger_address(
     path: &Path,
     input: &dyn ManifestInput,
 ) -> Result<ledger::Settings, Vec<Finding>> {
-    let mut findings = Findings::default();
-    let Some(root) = parse_file(path, input, &mut findings) else {
-        return Err(findings.0);
+    let findings = Findings::default();
+    let Some(root) = parse_file(path, input, &findings) else {
+        return Err(findings.into_list());
     };
-    let plain = Manifest::default().ledger;
     // Faults elsewhere do not concern the ledger.
-    findings.0.clear();
+    let findings = Findings::default();
+    let plain = Manifest::default().ledger;
     let section = root.get("ledger");
     if let Some(section) = section.filter(|section| section.entries().is_none()) {
-        let _: Option<Ledger> = findings.decode(section, "ledger");
-        return Err(findings.0);
+        let _: Option<Ledger> = findings.entry(section, "ledger").decode();
+        return Err(findings.into_list());
     }
     let is_set = |url: &&Node| !matches!(url.data, Data::Scalar(Value::Null));
-    let url = section
-        .and_then(|section| section.get("url"))
-        .filter(is_set);
-    let Some(node) = url else {
+    let url = section.and_then(|section| section.get("url"));
+    let Some(node) = url.filter(is_set) else {
         // The default file is in the working folder.
         return Ok(ledger::Settings {
             url: DEFAULT_LEDGER.into(),
@@ -48,19 +45,12 @@ pub fn read_ledger_address(
             ..plain
         });
     };
-    let (mut node, base) = (node.clone(), parent_folder(path));
-    References::new(input, &base, BTreeSet::new()).resolve(&mut node, "ledger.url", &mut findings);
-    let url: Option<String> = findings.decode(&node, "ledger.url");
-    match url {
-        Some(url)
-            if findings
-                .0
-                .iter()
-                .all(|finding| finding.severity != Severity::Error) =>
-        {
-            Ok(ledger::Settings { url, base, ..plain })
-        }
-        _ => Err(findings.0),
+    let (mut node, base, secrets) = (node.clone(), parent_folder(path), Secrets::default());
+    References::new(input, &base, &secrets, &findings).resolve(&mut node, "ledger.url");
+    let url: Option<String> = findings.entry(&node, "ledger.url").decode();
+    match url.filter(|_| !findings.has_error(0, |_| true)) {
+        Some(url) => Ok(ledger::Settings { url, base, ..plain }),
+        None => Err(findings.into_list()),
     }
 }
 

@@ -1,33 +1,37 @@
 //! Loads a file, and the files it includes, as a [`Manifest`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::apis::ApiEntry;
 use super::approvals_section::read_approvals;
 use super::cache_section::read_redis;
 use super::callers;
 use super::calls_section::check_calls;
-use super::decode::{Findings, field_names, join_path};
+use super::decode::{Entry, Findings, field_names};
 use super::file::{parent_folder, parse_file};
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Severity, join_path};
+use super::inputs::Inputs;
 use super::ledger_section::check_ledger;
 use super::lock;
 use super::misplaced_keys::correct_indentation;
+use super::modules::ModuleEntry;
 use super::name_conflicts;
 use super::node::Node;
 use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::policy;
-use super::references::{ManifestInput, References};
+use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
 use super::sections::{Approvals, Cache, Compat, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
 use super::server_section::read_server;
+use super::servers::ServerEntry;
+use super::source_tools::read_source;
 use super::taken_names::TakenNames;
 use super::telemetry_section::read_telemetry;
-use super::tool::ToolReader;
+use super::tool::read_tool;
 use super::tool_lists;
 use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
-use crate::access::callers::CallerSettings;
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::kinds::features::missing_feature;
@@ -131,33 +135,27 @@ pub(super) struct Loaded {
 }
 
 /// Reads one entry of such a section. Returns the source, and the entries of its tools.
-type ReadSource = fn(&mut ToolReader<'_>, &str, &Node) -> Option<(DeclaredSource, Vec<ParsedTool>)>;
+type ReadSource = fn(&Inputs<'_>, &str, Entry<'_>) -> Option<(DeclaredSource, Vec<ParsedTool>)>;
 
 /// The sections that declare sources: the key, the plural for messages, and the function that reads
 /// an entry.
 const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
-    ("python_modules", "modules", |reader, name, node| {
-        reader.read_module(name, node)
-    }),
-    (MCP_SERVERS, "servers", |reader, name, node| {
-        reader.read_server(name, node)
-    }),
-    (OPENAPI, "APIs", |reader, name, node| {
-        reader.read_api(name, node)
-    }),
+    ("python_modules", "modules", read_source::<ModuleEntry>),
+    (MCP_SERVERS, "servers", read_source::<ServerEntry>),
+    (OPENAPI, "APIs", read_source::<ApiEntry>),
 ];
 
 /// Reads the file and everything that it includes.
 pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<'_>) -> Loaded {
     let no_natives = HashMap::new();
     let natives = host.natives.unwrap_or(&no_natives);
+    let (findings, secrets) = (Findings::default(), Secrets::default());
     let mut loader = Loader {
         input,
         natives,
-        is_standalone: host.is_standalone,
-        warns_of_documents: host.warns_of_documents,
-        findings: Findings::default(),
-        secrets: BTreeSet::new(),
+        host,
+        findings: &findings,
+        secrets: &secrets,
         names: TakenNames::default(),
         parsed: ParsedManifest::default(),
         clients: HttpClients::new(host.own_ports.clone()).with_token_sources(&host.token_sources),
@@ -166,24 +164,28 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
             databases if input.accepts_missing_secrets() => databases.without_servers(),
             databases => databases,
         },
-        callers: Vec::new(),
+        defaults: PolicyEntry::default(),
+        manifest: Manifest::default(),
     };
-    let mut manifest = loader.load_manifest(path);
-    let mut findings = loader.findings.0;
+    let is_read = loader.load_manifest(path).is_some();
+    let Loader {
+        parsed, manifest, ..
+    } = loader;
+    let mut manifest = is_read.then_some(manifest);
+    let mut findings = findings.into_list();
     // If something could not be read, the list of names is incomplete.
     let is_complete = findings
         .iter()
         .all(|finding| finding.rule != Rule::Unreadable)
-        && loader.parsed.tools.iter().all(|tool| tool.tool.is_some());
+        && parsed.tools.iter().all(|tool| tool.tool.is_some());
     let list_findings = manifest.as_mut().map(|manifest| {
-        manifest
-            .tool_lists
-            .extend(tool_lists::agent_lists(&loader.parsed.tools));
+        let of_agents = tool_lists::agent_lists(&parsed.tools);
+        manifest.tool_lists.extend(of_agents);
         let natives: Vec<&str> = natives
             .values()
             .flat_map(|tool| tool.definition.names())
             .collect();
-        tool_lists::check_lists(manifest, &loader.parsed, &natives, host.is_standalone)
+        tool_lists::check_lists(manifest, &parsed, &natives, host.is_standalone)
     });
     let list_findings = list_findings.filter(|_| is_complete).unwrap_or_default();
     let (list_errors, list_findings): (Vec<_>, Vec<_>) = list_findings
@@ -191,376 +193,299 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         .partition(|finding| finding.severity == Severity::Error);
     findings.extend(list_errors);
     // A message may quote a value that replaced a reference, so such values are removed.
-    let redactor =
-        Redactor::with_min_length(SHORTEST_SECRET, loader.secrets.iter().map(String::as_str));
+    let secrets = secrets.into_list();
+    let redactor = Redactor::with_min_length(SHORTEST_SECRET, secrets.iter().map(String::as_str));
     for finding in &mut findings {
         finding.message = redactor.redact_text(&finding.message).into_owned();
     }
     if let Some(manifest) = &mut manifest {
-        manifest.secrets = loader.secrets.into_iter().collect();
+        manifest.secrets = secrets;
     }
     Loaded {
         manifest,
         findings,
         list_findings,
-        parsed: loader.parsed,
+        parsed,
     }
 }
 
 struct Loader<'a> {
     input: &'a dyn ManifestInput,
     natives: &'a HashMap<String, Tool>,
-    is_standalone: bool,
-    warns_of_documents: bool,
-    findings: Findings,
-    secrets: BTreeSet<String>,
+    host: &'a Host<'a>,
+    findings: &'a Findings,
+    secrets: &'a Secrets,
     names: TakenNames,
     parsed: ParsedManifest,
     clients: HttpClients,
     databases: Databases,
-    callers: Vec<CallerSettings>,
+    /// `defaults:`
+    defaults: PolicyEntry,
+    manifest: Manifest,
 }
 
 impl Loader<'_> {
-    fn load_manifest(&mut self, path: &Path) -> Option<Manifest> {
-        let root = parse_file(path, self.input, &mut self.findings)?;
+    fn load_manifest(&mut self, path: &Path) -> Option<()> {
+        let root = parse_file(path, self.input, self.findings)?;
         let base = parent_folder(path);
         self.parsed.root = Some(root.clone());
-        self.findings
-            .report_unknown_keys(&root, "", &MANIFEST_SECTIONS);
-        let (mut manifest, mut listen) = (Manifest::default(), None);
-        if let Some(section) = self.decode_section::<Server>(&root, "server", &base) {
-            (manifest.server, listen) = read_server(&root, section, &mut self.findings);
-            manifest.listen = listen.clone().unwrap_or(manifest.listen);
-        }
-        if let Some(section) = self.decode_section::<Compat>(&root, "compat", &base) {
-            manifest.server.serves_toolbox = section.toolbox;
-        }
-        let mut capture = None;
-        if let Some(section) = self.decode_section::<Ledger>(&root, "ledger", &base) {
-            check_ledger(&root, &section, &mut self.findings);
-            capture = section.capture;
-            manifest.digest_key = section
-                .digest_key
-                .as_deref()
-                .and_then(DigestKey::from_secret);
-            // The default file is in the working folder. A file that the manifest names is relative
-            // to the manifest.
-            let base = if section.url.is_some() {
-                base.clone()
-            } else {
-                PathBuf::new()
-            };
-            let url = section.url.unwrap_or_else(|| DEFAULT_LEDGER.into());
-            let retention = section.retention.map(|time| time.0);
-            let max_bytes = section.max_bytes.map(|size| size.0);
-            let (durability, when_down) = (section.durability, section.when_down);
-            manifest.ledger = ledger::Settings {
-                url,
-                base,
-                durability,
-                when_down,
-                retention,
-                max_bytes,
-                accept_loss: false,
-            };
-        }
-        if let Some(section) = self.decode_section::<Cache>(&root, "cache", &base) {
-            manifest.cache_bytes = section
-                .max_bytes
-                .map_or(manifest.cache_bytes, |size| size.0);
-            manifest.redis = read_redis(&root, section.redis.as_deref(), &mut self.findings);
-            let password = manifest.redis.as_ref().and_then(RedisAddress::password);
-            self.secrets.extend(password);
-        }
-        if let Some(calls) = self.decode_section::<CallSettings>(&root, "calls", &base) {
-            check_calls(&root, &calls, &mut self.findings);
-            manifest.calls = calls;
-        }
-        if let Some(section) = self.decode_section::<Approvals>(&root, "approvals", &base) {
-            let public_url = manifest.server.public_url.as_ref();
-            let secrets = section.notify.iter().map(|entry| entry.secret.clone());
-            self.secrets.extend(secrets);
-            manifest.approvals = read_approvals(&root, section, public_url, &mut self.findings);
-        }
-        if let Some(section) = self.decode_section::<Telemetry>(&root, "telemetry", &base) {
-            manifest.telemetry = Some(read_telemetry(&root, section, &mut self.findings));
-        }
-        (manifest.callers, manifest.tool_lists) = callers::read_callers(
-            &root,
-            &base,
-            self.input,
-            &mut self.secrets,
-            &mut self.findings,
-        );
-        self.callers.clone_from(&manifest.callers);
-        let mut defaults = self
-            .decode_section::<PolicyEntry>(&root, "defaults", &base)
-            .unwrap_or_default();
-        defaults.capture = defaults.capture.or(capture);
-        manifest.capture = capture.unwrap_or_default();
-        if let (Some(cache), Some(node)) = (&mut defaults.cache, root.get("defaults"))
-            && let Some(text) = &cache.when
-            && policy::compile_cache_condition(text, node, "defaults", &mut self.findings).is_none()
+        let whole = self.findings.entry(&root, "");
+        whole.report_unknown_keys(&MANIFEST_SECTIONS);
+        let listen = self.read_settings(whole, &base);
+        self.read_tools(&root, &base);
+        self.read_sources(&root, &base);
+        self.read_includes(&root, &base);
+        let is_server = |source: &ParsedSource| source.section == MCP_SERVERS;
+        let can_be_pinned = |source: &DeclaredSource| source.settings.can_be_pinned();
+        if self.manifest.sources.iter().any(can_be_pinned)
+            || self.parsed.sources.iter().any(is_server)
         {
-            // Reported once here instead of for every tool.
-            cache.when = None;
+            self.manifest.pins = lock::read_pins(path, self.input, self.findings);
         }
-        self.read_tools(&root, &base, &defaults, &mut manifest);
-        self.read_sources(&root, &base, &defaults, &mut manifest);
-        self.read_includes(&root, &base, &defaults, &mut manifest);
-        if manifest
-            .sources
-            .iter()
-            .any(|source| source.settings.can_be_pinned())
-            || self
-                .parsed
-                .sources
-                .iter()
-                .any(|source| source.section == MCP_SERVERS)
-        {
-            manifest.pins = lock::read_pins(path, self.input, &mut self.findings);
-        }
-        if let Some(pins) = manifest.pins.clone() {
-            lock::apply_pins(&mut manifest, &pins);
+        if let Some(pins) = self.manifest.pins.clone() {
+            lock::apply_pins(&mut self.manifest, &pins);
             self.parsed.pins = Some(pins);
         }
         for (name, message) in listen
             .iter()
-            .flat_map(|listen| self_references(&manifest, listen))
+            .flat_map(|listen| self_references(&self.manifest, listen))
         {
-            let parsed_source = self
+            let mut servers = self
                 .parsed
                 .sources
                 .iter()
-                .find(|source| source.section == MCP_SERVERS && source.name == name);
-            let entry_path = join_path(MCP_SERVERS, &[name.to_owned()]);
-            parsed_source.inspect(|parsed_source| {
+                .filter(|source| is_server(source));
+            if let Some(source) = servers.find(|source| source.name == name) {
+                let path = join_path(MCP_SERVERS, &[name]);
                 self.findings
-                    .error(&parsed_source.entry, &["url".into()], &entry_path, message);
-            });
+                    .entry(&source.entry, &path)
+                    .error(&["url"], message);
+            }
         }
-        self.warn_without_tools(&root, &manifest);
-        name_conflicts::report_conflicts(&manifest, &self.names, &mut self.findings.0);
-        manifest.defaults = Defaults(defaults);
-        Some(manifest)
-    }
-
-    fn warn_without_tools(&mut self, root: &Node, manifest: &Manifest) {
-        let has_errors = self
-            .findings
-            .0
-            .iter()
-            .any(|finding| finding.severity == Severity::Error);
-        if self.is_standalone
-            && !has_errors
-            && manifest.tools.is_empty()
-            && manifest.sources.is_empty()
+        if self.host.is_standalone
+            && !self.findings.has_error(0, |_| true)
+            && self.manifest.tools.is_empty()
+            && self.manifest.sources.is_empty()
         {
             let message =
                 "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
-            self.findings
-                .warning_with_rule(Rule::NoTools, root, &[], "", message);
+            whole.report::<&str>(Severity::Warning, Rule::NoTools, &[], message);
         }
+        name_conflicts::report_conflicts(&self.manifest, &self.names, self.findings);
+        self.manifest.defaults = Defaults(std::mem::take(&mut self.defaults));
+        Some(())
+    }
+
+    /// Reads the sections that declare no tools. Returns the listen address, if there is one.
+    fn read_settings(&mut self, root: Entry<'_>, base: &Path) -> Option<String> {
+        let mut listen = None;
+        if let Some(section) = self.decode_section::<Server>(root, "server", base) {
+            (self.manifest.server, listen) = read_server(root, section);
+            if let Some(listen) = &listen {
+                self.manifest.listen.clone_from(listen);
+            }
+        }
+        if let Some(section) = self.decode_section::<Compat>(root, "compat", base) {
+            self.manifest.server.serves_toolbox = section.toolbox;
+        }
+        let mut capture = None;
+        if let Some(section) = self.decode_section::<Ledger>(root, "ledger", base) {
+            check_ledger(root, &section);
+            capture = section.capture;
+            let digest_key = section.digest_key.as_deref();
+            self.manifest.digest_key = digest_key.and_then(DigestKey::from_secret);
+            self.manifest.ledger = ledger::Settings {
+                // The default file is in the working folder. A file that the manifest names is
+                // relative to the manifest.
+                base: match section.url {
+                    Some(_) => base.to_owned(),
+                    None => PathBuf::new(),
+                },
+                url: section.url.unwrap_or_else(|| DEFAULT_LEDGER.into()),
+                durability: section.durability,
+                when_down: section.when_down,
+                retention: section.retention.map(|time| time.0),
+                max_bytes: section.max_bytes.map(|size| size.0),
+                accept_loss: false,
+            };
+        }
+        if let Some(section) = self.decode_section::<Cache>(root, "cache", base) {
+            if let Some(size) = section.max_bytes {
+                self.manifest.cache_bytes = size.0;
+            }
+            self.manifest.redis = read_redis(root, section.redis.as_deref());
+            let redis = self.manifest.redis.as_ref();
+            self.secrets.extend(redis.and_then(RedisAddress::password));
+        }
+        if let Some(calls) = self.decode_section::<CallSettings>(root, "calls", base) {
+            check_calls(root, &calls);
+            self.manifest.calls = calls;
+        }
+        if let Some(section) = self.decode_section::<Approvals>(root, "approvals", base) {
+            let secrets = section.notify.iter().map(|entry| entry.secret.clone());
+            self.secrets.extend(secrets);
+            let public_url = self.manifest.server.public_url.as_ref();
+            self.manifest.approvals = read_approvals(root, section, public_url);
+        }
+        if let Some(section) = self.decode_section::<Telemetry>(root, "telemetry", base) {
+            self.manifest.telemetry = Some(read_telemetry(root, section));
+        }
+        (self.manifest.callers, self.manifest.tool_lists) =
+            callers::read_callers(root.node, base, self.input, self.secrets, self.findings);
+        self.defaults = self
+            .decode_section(root, "defaults", base)
+            .unwrap_or_default();
+        self.defaults.capture = self.defaults.capture.or(capture);
+        self.manifest.capture = capture.unwrap_or_default();
+        if let (Some(cache), Some(node)) = (&mut self.defaults.cache, root.get("defaults"))
+            && let Some(text) = &cache.when
+            && policy::compile_cache_condition(text, self.findings.entry(node, "defaults"))
+                .is_none()
+        {
+            // Reported once here instead of for every tool.
+            cache.when = None;
+        }
+        listen
     }
 
     fn decode_section<T: serde::de::DeserializeOwned + schemars::JsonSchema>(
-        &mut self,
-        root: &Node,
+        &self,
+        root: Entry<'_>,
         name: &str,
         base: &Path,
     ) -> Option<T> {
         let mut node = root.get(name)?.clone();
-        self.resolve_references(&mut node, name, base);
+        References::new(self.input, base, self.secrets, self.findings).resolve(&mut node, name);
+        let section = self.findings.entry(&node, name);
         if node.entries().is_none() {
-            return self.findings.decode(&node, name);
+            return section.decode();
         }
         let known = field_names::<T>();
-        self.findings.report_unknown_keys(&node, name, known);
-        self.findings
-            .decode(&node.filtered(|key| known.contains(&key)), name)
+        section.report_unknown_keys(known);
+        section.decode_keys(known)
     }
 
-    fn resolve_references(&mut self, node: &mut Node, entry_path: &str, base: &Path) {
-        let secrets = std::mem::take(&mut self.secrets);
-        let mut references = References::new(self.input, base, secrets);
-        references.resolve(node, entry_path, &mut self.findings);
-        self.secrets = references.secrets;
-    }
-
-    fn read_tools(
-        &mut self,
-        root: &Node,
-        base: &Path,
-        defaults: &PolicyEntry,
-        manifest: &mut Manifest,
-    ) {
-        let Some(node) = root.get("tools") else {
-            return;
-        };
-        let Some(entries) = self.findings.require_names(node, "tools", "tools") else {
-            return;
-        };
-        for (key, entry) in entries {
-            let entry_path = format!("tools.{}", key.text);
-            if let Err(taken) = self.names.take_tool(key, &entry_path) {
-                self.findings.0.push(taken);
-                continue;
-            }
-            let corrected = correct_indentation(entry, &entry_path, &mut self.findings);
-            let entry = corrected.as_ref().unwrap_or(entry);
-            let tool = self
-                .tool_reader(base, defaults)
-                .read_tool(&key.text, entry)
-                .filter(|_| corrected.is_none());
-            let (key, entry, base) = (key.clone(), entry.clone(), base.to_owned());
-            let parsed_tool = ParsedTool {
-                key,
-                path: entry_path,
-                entry,
-                tool: tool.clone(),
-                base,
-            };
-            self.findings
-                .0
-                .extend(self.names.take_aliases(&parsed_tool));
-            let (key, entry) = (parsed_tool.key.clone(), parsed_tool.entry.clone());
-            self.parsed.tools.push(parsed_tool);
-            let Some(tool) = tool else { continue };
-            let native_name = entry.get("use").map(Node::to_json);
-            let native_name = native_name
-                .as_ref()
-                .and_then(|word| word.as_str())
-                .unwrap_or(&key.text);
-            if tool.kind == Kind::Native && self.natives.contains_key(native_name) {
-                manifest.replaced_natives.push(native_name.to_owned());
-            }
-            manifest.tools.push(tool);
-        }
-    }
-
-    fn tool_reader<'a>(&'a mut self, base: &'a Path, defaults: &'a PolicyEntry) -> ToolReader<'a> {
-        ToolReader {
+    fn inputs<'l>(&'l self, base: &'l Path) -> Inputs<'l> {
+        Inputs {
             input: self.input,
             base,
-            defaults,
+            defaults: &self.defaults,
             natives: self.natives,
             origin: Origin::Manifest,
             clients: &self.clients,
             databases: &self.databases,
-            callers: &self.callers,
-            warns_of_documents: self.warns_of_documents,
-            secrets: &mut self.secrets,
-            findings: &mut self.findings,
+            callers: &self.manifest.callers,
+            warns_of_documents: self.host.warns_of_documents,
+            secrets: self.secrets,
         }
     }
 
-    fn read_sources(
-        &mut self,
-        root: &Node,
-        base: &Path,
-        defaults: &PolicyEntry,
-        manifest: &mut Manifest,
-    ) {
+    fn read_tools(&mut self, root: &Node, base: &Path) {
+        let findings = self.findings;
+        let section = root.get("tools").map(|node| findings.entry(node, "tools"));
+        let entries = section.and_then(|section| section.require_names("tools"));
+        for (key, entry) in entries.unwrap_or_default() {
+            let path = format!("tools.{}", key.text);
+            if let Err(taken) = self.names.take_tool(key, &path) {
+                findings.push(taken);
+                continue;
+            }
+            let corrected = correct_indentation(entry, &path, findings);
+            let entry = corrected.as_ref().unwrap_or(entry);
+            let tool = read_tool(&self.inputs(base), &key.text, findings.entry(entry, &path))
+                .filter(|_| corrected.is_none());
+            let parsed_tool = ParsedTool {
+                key: key.clone(),
+                path,
+                entry: entry.clone(),
+                tool: tool.clone(),
+                base: base.to_owned(),
+            };
+            findings.extend(self.names.take_aliases(&parsed_tool));
+            self.parsed.tools.push(parsed_tool);
+            let Some(tool) = tool else { continue };
+            let native_name = entry.get("use").and_then(Node::as_str).unwrap_or(&key.text);
+            if tool.kind == Kind::Native && self.natives.contains_key(native_name) {
+                self.manifest.replaced_natives.push(native_name.to_owned());
+            }
+            self.manifest.tools.push(tool);
+        }
+    }
+
+    fn read_sources(&mut self, root: &Node, base: &Path) {
+        let findings = self.findings;
         for (section, what, read) in SOURCE_SECTIONS {
-            let Some(node) = root.get(section) else {
-                continue;
-            };
-            let Some(entries) = self.findings.require_names(node, section, what) else {
-                continue;
-            };
-            for (key, entry) in entries {
-                let (name, entry_path) = (key.text.clone(), format!("{section}.{}", key.text));
-                if let Err(taken) = self.names.take_source(key, &entry_path) {
-                    self.findings.0.push(taken);
+            let node = root.get(section).map(|node| findings.entry(node, section));
+            let entries = node.and_then(|node| node.require_names(what));
+            for (key, entry) in entries.unwrap_or_default() {
+                let path = format!("{section}.{}", key.text);
+                if let Err(taken) = self.names.take_source(key, &path) {
+                    findings.push(taken);
                     continue;
                 }
-                let (entry, base) = (entry.clone(), base.to_owned());
-                let read = read(&mut self.tool_reader(&base, defaults), &name, &entry);
+                let unresolved = findings.entry(entry, &path);
+                let read = read(&self.inputs(base), &key.text, unresolved);
                 let kind = read.as_ref().map(|(declared, _)| declared.settings.kind());
                 if let Some(message) = kind.and_then(missing_feature) {
-                    self.findings.error(&entry, &[], &entry_path, message);
+                    unresolved.own_error(message);
                 }
                 self.parsed.sources.push(ParsedSource {
                     section,
-                    name,
-                    entry,
-                    base,
+                    name: key.text.clone(),
+                    entry: entry.clone(),
+                    base: base.to_owned(),
                 });
                 let Some((declared, tools)) = read else {
                     continue;
                 };
                 for tool in &tools {
-                    let taken = self.names.take_tool(&tool.key, &tool.path).err();
-                    self.findings.0.extend(taken);
-                    self.findings.0.extend(self.names.take_aliases(tool));
+                    findings.extend(self.names.take_tool(&tool.key, &tool.path).err());
+                    findings.extend(self.names.take_aliases(tool));
                 }
                 self.parsed.tools.extend(tools);
-                manifest.sources.push(declared);
+                self.manifest.sources.push(declared);
             }
         }
     }
 
-    fn read_includes(
-        &mut self,
-        root: &Node,
-        base: &Path,
-        defaults: &PolicyEntry,
-        manifest: &mut Manifest,
-    ) {
+    fn read_includes(&mut self, root: &Node, base: &Path) {
         let Some(node) = root.get("include") else {
             return;
         };
-        let Some(patterns) = self.findings.decode::<Vec<String>>(node, "include") else {
-            return;
-        };
+        let include = self.findings.entry(node, "include");
+        let patterns: Vec<String> = include.decode().unwrap_or_default();
         for (at, pattern) in patterns.iter().enumerate() {
-            let path = [at.to_string()];
-            let files = match self
+            let keys = [at.to_string()];
+            let files = self
                 .input
-                .matching_files(&base.join(pattern).to_string_lossy())
-            {
-                Ok(files) => files,
-                Err(message) => {
-                    self.findings.error(node, &path, "include", message);
-                    continue;
-                }
-            };
+                .matching_files(&base.join(pattern).to_string_lossy());
+            let files = files.unwrap_or_else(|message| {
+                include.error(&keys, message);
+                Vec::new()
+            });
             if files.is_empty() && !pattern.contains(['*', '?', '[']) {
-                self.findings.error(
-                    node,
-                    &path,
-                    "include",
-                    format!("there is no file {pattern}"),
-                );
+                include.error(&keys, format!("there is no file {pattern}"));
             }
             for file in files {
-                let Some(included) = parse_file(&file, self.input, &mut self.findings) else {
+                let Some(included) = parse_file(&file, self.input, self.findings) else {
                     continue;
                 };
+                let is_known = |key: &str| INCLUDABLE_SECTIONS.contains(&key);
+                let is_elsewhere = |key: &str| !is_known(key) && MANIFEST_SECTIONS.contains(&key);
                 for (key, _) in included.entries().unwrap_or_default() {
-                    if MANIFEST_SECTIONS.contains(&key.text.as_str())
-                        && !INCLUDABLE_SECTIONS.contains(&key.text.as_str())
-                    {
+                    if is_elsewhere(&key.text) {
                         let message = "an included file holds tools only; this belongs in the manifest itself";
-                        self.findings.error(
-                            &included,
-                            std::slice::from_ref(&key.text),
-                            "",
-                            message,
-                        );
+                        self.findings
+                            .entry(&included, "")
+                            .error(&[&key.text], message);
                     }
                 }
-                let known = |key: &str| {
-                    INCLUDABLE_SECTIONS.contains(&key) || !MANIFEST_SECTIONS.contains(&key)
-                };
-                self.findings.report_unknown_keys(
-                    &included.filtered(known),
-                    "",
-                    &INCLUDABLE_SECTIONS,
-                );
-                self.read_tools(&included, &parent_folder(&file), defaults, manifest);
-                self.read_sources(&included, &parent_folder(&file), defaults, manifest);
+                let known = included.filtered(|key| !is_elsewhere(key));
+                self.findings
+                    .entry(&known, "")
+                    .report_unknown_keys(&INCLUDABLE_SECTIONS);
+                self.read_tools(&included, &parent_folder(&file));
+                self.read_sources(&included, &parent_folder(&file));
             }
         }
     }

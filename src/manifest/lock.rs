@@ -16,20 +16,23 @@ use crate::call::ToolName;
 use crate::call::json::parse_strict;
 use crate::manifest::pins::{self, Pins, ServerPins};
 use crate::sources::SourceSettings;
-use crate::sources::mcp::{ServerSettings, ToolFilter};
+use crate::sources::mcp::ToolFilter;
 
 /// Reads the pins of the manifest at `path`, if it has any. An unreadable file is an error: without
 /// pins, a server could change its definitions at will.
 pub(super) fn read_pins(
     path: &Path,
     input: &dyn ManifestInput,
-    findings: &mut Findings,
+    findings: &Findings,
 ) -> Option<Pins> {
     let file = pins::pins_path(path);
-    let location_at = |line: usize, column: usize| Location {
-        file: file.as_path().into(),
-        line: line.max(1),
-        column: column.max(1),
+    let unreadable = |line: usize, column: usize, message: String| {
+        let location = Location {
+            file: file.as_path().into(),
+            line: line.max(1),
+            column: column.max(1),
+        };
+        findings.push(Finding::error(location, "", message).with_rule(Rule::Unreadable));
     };
     if let Some(other) = manifest_with_same_pins(path, input) {
         let message = format!(
@@ -37,57 +40,44 @@ pub(super) fn read_pins(
             other.display(),
             file.display()
         );
-        findings.0.push(Finding::error(
-            Location {
-                file: path.into(),
-                line: 1,
-                column: 1,
-            },
-            "",
-            message,
-        ));
+        let start = Location {
+            file: path.into(),
+            line: 1,
+            column: 1,
+        };
+        findings.push(Finding::error(start, "", message));
         return None;
     }
     let text = match input.read_text(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
-            let unreadable =
-                Finding::error(location_at(1, 1), "", format!("cannot be read: {error}"));
-            findings.0.push(unreadable.with_rule(Rule::Unreadable));
+            unreadable(1, 1, format!("cannot be read: {error}"));
             return None;
         }
     };
     if let Err(error) = parse_strict(text.as_bytes()) {
         let message =
             format!("not JSON: {error}; `toolcrib pin` writes this file: delete it and pin again");
-        findings.0.push(
-            Finding::error(location_at(error.line(), error.column()), "", message)
-                .with_rule(Rule::Unreadable),
-        );
+        unreadable(error.line(), error.column(), message);
         return None;
     }
-    let node = Node::parse(&file, &text, &mut findings.0)?;
+    let (node, faults) = Node::parse(&file, &text);
+    findings.extend(faults);
+    let node = node?;
+    let entry = findings.entry(&node, "");
     match node.get("version").map(Node::to_json) {
-        Some(version) if is_readable(&version) => findings.decode(&node, ""),
+        Some(version) if is_readable(&version) => return entry.decode(),
         Some(version) => {
+            let newest = pins::FORMAT_VERSION;
             let message = format!(
-                "pins of version {version}; this Toolcrib reads the versions up to {}",
-                pins::FORMAT_VERSION
+                "pins of version {version}; this Toolcrib reads the versions up to {newest}"
             );
-            findings.error(&node, &["version".into()], "", message);
-            None
+            entry.error(&["version"], message);
         }
-        None => {
-            findings.error(
-                &node,
-                &[],
-                "",
-                "version is missing: is this a file that `toolcrib pin` wrote?",
-            );
-            None
-        }
+        None => entry.own_error("version is missing: is this a file that `toolcrib pin` wrote?"),
     }
+    None
 }
 
 fn is_readable(version: &serde_json::Value) -> bool {
@@ -106,7 +96,7 @@ fn manifest_with_same_pins(path: &Path, input: &dyn ManifestInput) -> Option<Pat
                 .is_file(other)
                 .then(|| input.read_text(other).ok())
                 .flatten();
-            text.and_then(|text| Node::parse(other, &text, &mut Vec::new()))
+            text.and_then(|text| Node::parse(other, &text).0)
                 .is_some_and(|root| {
                     [MCP_SERVERS, OPENAPI]
                         .iter()
@@ -132,7 +122,7 @@ pub(super) fn apply_pins(manifest: &mut Manifest, pins: &Pins) {
         let is_name =
             |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
         let is_selected = |own: &&String| match &declared.settings {
-            SourceSettings::Mcp(settings) => selects_tool(settings, own),
+            SourceSettings::Mcp(settings) => ToolFilter::from_settings(settings).allows(own),
             // The selectors of an API are about operations, and the pins have only names.
             _ => true,
         };
@@ -140,11 +130,6 @@ pub(super) fn apply_pins(manifest: &mut Manifest, pins: &Pins) {
         declared.rules.expected_tools = known.cloned().collect();
         declared.rules.pins = Some(Arc::new(ServerPins::clone(server)));
     }
-}
-
-/// Whether `include` and `exclude` select a tool of that name.
-pub(super) fn selects_tool(settings: &ServerSettings, own: &str) -> bool {
-    ToolFilter::from_settings(settings).allows(own)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::decode::{Findings, field_names, join_path};
+use super::decode::{Findings, field_names};
+use super::finding::join_path;
 use super::node::{Data, Key, Node};
 use super::parameters::{PARAMETER_KEYS, is_type};
 use super::sections::{DefinitionEntry, PolicyEntry};
@@ -13,7 +14,7 @@ use crate::kinds;
 pub(super) fn correct_indentation(
     entry: &Node,
     entry_path: &str,
-    findings: &mut Findings,
+    findings: &Findings,
 ) -> Option<Node> {
     let kind = entry.get("kind").map(Node::to_json);
     let own = kind
@@ -47,8 +48,10 @@ pub(super) fn correct_indentation(
             "`{}` is a key of the tool, not a parameter: indent it less",
             key.text
         );
-        let path = join_path(entry_path, &["parameters".into()]);
-        findings.error(parameters, std::slice::from_ref(&key.text), &path, message);
+        let path = join_path(entry_path, &["parameters"]);
+        findings
+            .entry(parameters, &path)
+            .error(&[&key.text], message);
     }
     let mut entries: Vec<(Key, Node)> = entry.entries()?.to_vec();
     for (key, node) in &mut entries {

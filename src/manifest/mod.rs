@@ -2,15 +2,16 @@
 //!
 //! Reading finds as many faults as possible at once. Each has a position and a correction.
 //!
-//! - `yaml_documents.rs` loads YAML, `node.rs` gives it positions, and `file.rs` reads one file;
-//!   `yaml_syntax.rs` explains why a text is not YAML.
+//! - `node.rs` has values with positions, and `file.rs` reads one file; `yaml_syntax.rs` explains why
+//!   a text is not YAML.
 //! - `load.rs` reads all files. `parsed.rs` is their content, and `taken_names.rs` finds names that
 //!   occur twice.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text
 //!   would be read as a template. `missing_secrets.rs` is for missing values,
 //!   `caller_references.rs` for credentials of callers.
-//! - `decode.rs` decodes nodes to the types in `sections.rs`; `tool.rs` makes tools of entries, and
-//!   `tool_schemas.rs` reads their schemas (`input_schema.rs`).
+//! - `decode.rs` decodes parts to the types in `sections.rs`, and collects findings; `inputs.rs` is
+//!   what entries are read with. `tool.rs` makes tools of entries, and `tool_schemas.rs` reads their
+//!   schemas (`input_schema.rs`).
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
 //!   parts that they share, and `server_checks.rs` the checks of a server's keys.
 //! - `lock.rs` reads pins (`pins.rs`), and `definition_change.rs` tells what differs from one.
@@ -44,6 +45,7 @@ mod examples;
 mod file;
 mod finding;
 mod input_schema;
+mod inputs;
 mod ledger_address;
 mod ledger_section;
 mod lint;
@@ -84,7 +86,6 @@ mod tool;
 mod tool_lists;
 mod tool_schemas;
 mod variables;
-mod yaml_documents;
 mod yaml_syntax;
 
 pub use self::server_settings::ServerSettings;

@@ -2,41 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::decode::{field_names, join_path};
-use super::node::Node;
-use super::parsed::ParsedTool;
-use super::reference_context::EntryKind;
-use super::references::explain_omitted_values;
 use super::sections::PolicyEntry;
-use super::source::{DeclaredSource, SourceRules};
-use super::source_tools::{EntryChecks, SourceInputs, absolute_path};
-use super::tool::ToolReader;
+use super::source::SourceRules;
+use super::source_tools::{Source, SourceEntry, absolute_path};
 use crate::call::units::HumanDuration;
-use crate::call::{EnvVar, JsonObject, Kind, NameError, ToolName};
+use crate::call::{EnvVar, JsonObject, Kind};
 use crate::sources::SourceSettings;
 use crate::sources::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
-
-/// The default time for a worker to load its module. Imports of large libraries take many seconds.
-const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 7] = [
-    "module",
-    "interpreter",
-    "requirements",
-    "object",
-    "share",
-    "init",
-    "environment",
-];
-
-/// Keys that are read separately.
-const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 
 /// One entry of `python_modules:`: a Python file or module with tools.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -95,222 +72,139 @@ pub(super) struct ModuleEntry {
     env: Option<serde_json::Value>,
 }
 
-impl ToolReader<'_> {
-    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn read_module(
-        &mut self,
-        name: &str,
-        unresolved: &Node,
-    ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
-        let entry_path = join_path("python_modules", &[name.to_owned()]);
-        if ToolName::parse(name).is_err() {
-            let message = "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
-            self.findings.error(unresolved, &[], &entry_path, message);
-            return None;
-        }
-        let before = self.findings.0.len();
-        let known = field_names::<ModuleEntry>();
-        let as_entry = |text: &str| json!({"module": text});
-        self.check_source_entry(
-            unresolved,
-            &entry_path,
-            known,
-            "module, workers, functions, tools …",
-            as_entry,
-        )?;
-        let inputs = self.read_source_inputs(unresolved, &entry_path);
-        self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
-        let mut node =
-            unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
-        let omitted = self.resolve_references(
-            &mut node,
-            &entry_path,
-            EntryKind::Source,
-            inputs.variables.unset.clone(),
-        );
-        let module_entry: ModuleEntry =
-            self.findings.decode(&node, &entry_path).unwrap_or_default();
+impl SourceEntry for ModuleEntry {
+    const KIND: Kind = Kind::Python;
+    const RUNTIME_KEYS: &[&str] = &[
+        "module",
+        "interpreter",
+        "requirements",
+        "object",
+        "share",
+        "init",
+        "environment",
+    ];
+    const SOME_KEYS: &str = "module, workers, functions, tools …";
 
-        let (prefix, context, env) = (
-            module_entry.prefix.clone(),
-            inputs.context.clone(),
-            inputs.env.clone(),
-        );
-        let mut rules = SourceRules {
-            prefix,
-            context,
-            env,
-            ..SourceRules::default()
-        };
-        if ToolName::parse(&format!("{}x", module_entry.prefix)).is_err() {
-            self.findings.error(
-                &node,
-                &["prefix".into()],
-                &entry_path,
-                NameError.to_string(),
-            );
-        }
-        let tools = self.read_source_tools(
-            Kind::Python,
-            unresolved,
-            &entry_path,
-            PolicyEntry::default(),
-            &mut rules,
-        );
-        rules.expected_tools = module_entry.functions.clone().unwrap_or_default();
-        let settings = self.module_settings(name, module_entry, &inputs, &node, &entry_path);
-        if self.has_errors_since(before) {
-            explain_omitted_values(omitted, before, self.findings);
-            return None;
-        }
-        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
-        let declared = DeclaredSource {
-            settings: SourceSettings::Python(settings?.into()),
-            rules,
-            written_settings: inputs.with_variable_names(runs(unresolved)),
-            generation: inputs.generation(&runs(&node)),
-        };
-        Some((declared, tools))
+    fn name_fault(name: &str) -> Option<&'static str> {
+        let message =
+            "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
+        name.is_empty().then_some(message)
     }
 
-    fn module_settings(
-        &mut self,
-        name: &str,
-        module_entry: ModuleEntry,
-        inputs: &SourceInputs,
-        node: &Node,
-        entry_path: &str,
-    ) -> Option<ModuleSettings> {
-        let ModuleEntry {
-            module,
-            interpreter,
-            requirements,
-            workers,
-            functions,
-            object,
-            init,
-            ..
-        } = module_entry;
-        let mut checks = EntryChecks {
-            findings: &mut *self.findings,
-            node,
-            entry_path,
-        };
-        if workers == Some(0) {
-            checks.error(
-                "workers",
-                "at least one worker is needed; leave the key out to start them on demand",
-            );
+    fn from_text(text: &str) -> Value {
+        json!({"module": text})
+    }
+
+    fn rules(&self, _: &str) -> SourceRules {
+        SourceRules {
+            prefix: self.prefix.clone(),
+            expected_tools: self.functions.clone().unwrap_or_default(),
+            ..SourceRules::default()
         }
-        if functions.as_ref().is_some_and(Vec::is_empty) {
-            checks.error(
-                "functions",
-                "names no function, so the module would have no tools; leave the key out for \
-                                     all tools of the module",
-            );
+    }
+
+    fn settings(self, name: &str, source: &Source<'_>) -> Option<SourceSettings> {
+        if self.workers == Some(0) {
+            let message =
+                "at least one worker is needed; leave the key out to start them on demand";
+            source.error("workers", message);
         }
-        if init.is_some() && object.is_none() {
-            checks.error(
-                "init",
-                "these are arguments for a class, and `object` is missing; add `object`, or leave \
-                                  init out",
-            );
+        if self.functions.as_ref().is_some_and(Vec::is_empty) {
+            let message = "names no function, so the module would have no tools; leave the key out for all tools of the \
+                           module";
+            source.error("functions", message);
         }
-        if module_entry.share && object.is_none() {
-            checks.error(
-                "share",
-                "only an object can be shared, and `object` is missing; add `object`, or leave \
-                                 share out",
-            );
+        if self.init.is_some() && self.object.is_none() {
+            let message = "these are arguments for a class, and `object` is missing; add `object`, or leave init out";
+            source.error("init", message);
         }
-        if module_entry.share && workers.is_some_and(|workers| workers > 1) {
-            checks.error(
-                "workers",
-                "`share: true` keeps one object in one process: leave out workers or share",
-            );
+        if self.share && self.object.is_none() {
+            let message = "only an object can be shared, and `object` is missing; add `object`, or leave share out";
+            source.error("share", message);
         }
-        if object
-            .as_ref()
-            .is_some_and(|object| object.trim().is_empty())
-        {
-            checks.error(
+        if self.share && self.workers.is_some_and(|workers| workers > 1) {
+            let message =
+                "`share: true` keeps one object in one process: leave out workers or share";
+            source.error("workers", message);
+        }
+        let is_blank = |object: &String| object.trim().is_empty();
+        if self.object.as_ref().is_some_and(is_blank) {
+            source.error(
                 "object",
                 "the name of a class in the module is expected here",
             );
         }
-        if module_entry
-            .start_timeout
-            .is_some_and(|time| time.0.is_zero())
-        {
-            checks.error(
-                "start_timeout",
-                "the time must be above zero; leave the key out for 60s",
-            );
-        }
-        let exists = |path: &Path| self.input.is_file(path);
-        let interpreter = match (interpreter, requirements) {
-            (Some(_), Some(_)) => {
-                let message = "interpreter and requirements exclude each other: keep one";
-                checks.error("requirements", message);
-                None
-            }
-            (None, Some(file)) => {
-                let path = checks.existing_file("requirements", self.base, &file, &exists);
-                path.map(Interpreter::Requirements)
-            }
-            (Some(program), None) if program.contains('/') => checks
-                .existing_file("interpreter", self.base, &program, &exists)
-                .map(Interpreter::Program),
-            (Some(program), None) if program.trim().is_empty() => {
-                checks.error(
-                    "interpreter",
-                    "a program is expected here, e.g. python3 or ./venv/bin/python",
-                );
-                None
-            }
-            (Some(program), None) => Some(Interpreter::Program(program.into())),
-            (None, None) => Some(Interpreter::Program("python3".into())),
-        };
-        let module = match module {
-            None => {
-                if node.get("module").is_none() {
-                    let message = "module is missing: a file, e.g. ./tools/weather.py, or an importable module";
-                    checks.findings.error(node, &[], entry_path, message);
-                }
-                None
-            }
-            Some(file) if is_file(&file) => checks
-                .existing_file("module", self.base, &file, &exists)
-                .map(ModulePath::File),
-            Some(module) if is_importable(&module) => Some(ModulePath::Name(module)),
-            Some(_) => {
-                let message = "neither a file (it would end in .py or contain a /) nor a module's name, e.g. pkg.module";
-                checks.error("module", message);
-                None
-            }
-        };
-        Some(ModuleSettings {
+        let start_timeout = source.start_timeout(self.start_timeout);
+        let interpreter = read_interpreter(self.interpreter, self.requirements, source);
+        let module = read_module(self.module, source);
+        let settings = ModuleSettings {
             name: name.to_owned(),
             module: module?,
             interpreter: interpreter?,
-            workers: match workers {
+            workers: match self.workers {
                 Some(workers) => WorkerRange::exactly(workers),
                 // An object may hold state that all calls share.
-                None if object.is_some() => WorkerRange::exactly(1),
+                None if self.object.is_some() => WorkerRange::exactly(1),
                 None => WorkerRange::on_demand(),
             },
-            functions,
-            object,
-            share: module_entry.share,
-            init: init.unwrap_or_default(),
-            environment: inputs.process_environment(module_entry.environment),
-            workdir: absolute_path(self.base),
+            functions: self.functions,
+            object: self.object,
+            share: self.share,
+            init: self.init.unwrap_or_default(),
+            environment: source.declared.process_environment(self.environment),
+            workdir: absolute_path(source.inputs.base),
             // The program that starts the service chooses where it may write.
             venvs: PathBuf::new(),
-            start_timeout: module_entry
-                .start_timeout
-                .map_or(DEFAULT_START_TIMEOUT, |time| time.0),
-        })
+            start_timeout,
+        };
+        Some(SourceSettings::Python(settings.into()))
+    }
+}
+
+fn read_interpreter(
+    program: Option<String>,
+    requirements: Option<String>,
+    source: &Source<'_>,
+) -> Option<Interpreter> {
+    match (program, requirements) {
+        (Some(_), Some(_)) => {
+            let message = "interpreter and requirements exclude each other: keep one";
+            source.error("requirements", message);
+            None
+        }
+        (None, Some(file)) => source
+            .existing_file("requirements", &file)
+            .map(Interpreter::Requirements),
+        (Some(program), None) if program.contains('/') => source
+            .existing_file("interpreter", &program)
+            .map(Interpreter::Program),
+        (Some(program), None) if program.trim().is_empty() => {
+            let message = "a program is expected here, e.g. python3 or ./venv/bin/python";
+            source.error("interpreter", message);
+            None
+        }
+        (program, None) => {
+            let program = program.unwrap_or_else(|| "python3".into());
+            Some(Interpreter::Program(program.into()))
+        }
+    }
+}
+
+fn read_module(module: Option<String>, source: &Source<'_>) -> Option<ModulePath> {
+    match module {
+        None => {
+            let message =
+                "module is missing: a file, e.g. ./tools/weather.py, or an importable module";
+            source.entry.own_error(message);
+            None
+        }
+        Some(file) if is_file(&file) => source.existing_file("module", &file).map(ModulePath::File),
+        Some(module) if is_importable(&module) => Some(ModulePath::Name(module)),
+        Some(_) => {
+            let message = "neither a file (it would end in .py or contain a /) nor a module's name, e.g. pkg.module";
+            source.error("module", message);
+            None
+        }
     }
 }
 
@@ -334,6 +228,10 @@ fn is_importable(module: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::source::DeclaredSource;
+    use super::super::source_tools::DEFAULT_START_TIMEOUT;
     use super::*;
     use crate::call::{Effect, Per};
     use crate::manifest::testing::{check_rules, load_text};
@@ -685,20 +583,11 @@ mod tests {
                 "literal-secret python_modules.m.environment.API_TOKEN"
             ]
         );
-        let tools = module(
-            ", prefix: w_, tools: {f: {effect: read, limits: {calls: 9, per: day}}, g: {retry: {attempts: 3}}, h: {timeout: 9s, deadline: 3s}}",
+        let tools = module(", prefix: w_, tools: {g: {retry: {attempts: 3}}}");
+        assert_eq!(
+            check_rules(&tools),
+            ["ineffective python_modules.m.tools.g.retry"]
         );
-        let found = check_rules(&tools);
-        for expected in [
-            "uncached-read python_modules.m.tools.f.effect",
-            "ineffective python_modules.m.tools.g.retry",
-            "ineffective python_modules.m.tools.h.timeout",
-        ] {
-            assert!(
-                found.contains(&expected.to_owned()),
-                "{expected}: {found:?}"
-            );
-        }
         // The tools are unknown, so no pattern is reported as matching none.
         let callers =
             "callers: [{name: a, key: \"${env:KEY}\", admin: true, allow: [anything_*]}]\n";

@@ -1,8 +1,8 @@
 //! Finds names that tools of two servers could share, as far as this is known before any server
 //! starts. Also finds names that a server's pinned tool shares with another tool.
 
-use super::decode::join_path;
-use super::finding::{Finding, Location};
+use super::decode::Findings;
+use super::finding::{Finding, Location, join_path};
 use super::parsed::MCP_SERVERS;
 use super::rule::Rule;
 use super::taken_names::TakenNames;
@@ -10,11 +10,7 @@ use super::{DeclaredSource, Manifest};
 use crate::call::Kind;
 
 /// Reports conflicts of servers' names. `names` are all names in the manifest.
-pub(super) fn report_conflicts(
-    manifest: &Manifest,
-    names: &TakenNames,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn report_conflicts(manifest: &Manifest, names: &TakenNames, findings: &Findings) {
     let declared: Vec<(&DeclaredSource, &Location)> = manifest
         .sources
         .iter()
@@ -22,7 +18,7 @@ pub(super) fn report_conflicts(
         .filter_map(|source| Some((source, names.sources.get(source.name())?)))
         .collect();
     for (at, (server, location)) in declared.iter().enumerate() {
-        let entry_path = join_path(MCP_SERVERS, &[server.name().to_owned()]);
+        let entry_path = join_path(MCP_SERVERS, &[server.name()]);
         let prefix = &server.rules.prefix;
         let overlaps = |(other, _): &&(&DeclaredSource, &Location)| {
             let other = &other.rules.prefix;

@@ -1,17 +1,16 @@
-//! YAML with positions: every value and every key knows its file, line and column.
+//! Values with positions: every value and every key knows its file, line and column.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use saphyr::{MarkedYaml, Scalar, YamlData};
 use serde_json::Value;
 
-use super::decode::join_path;
-use super::finding::{Finding, Location};
+use super::finding::{Finding, Location, join_path};
 use super::rule::Rule;
-use super::yaml_documents::{self, DEEPEST, LoadFault};
-use super::yaml_syntax::{self, Explanation};
+use super::yaml_syntax;
 use crate::call::json::escape_pointer_token;
+use crate::sources::openapi::reader::yaml::{self, Place, Tree};
 
 /// A value and its position.
 #[derive(Debug, Clone)]
@@ -39,119 +38,67 @@ pub(super) struct Key {
 }
 
 impl Node {
-    /// Parses the text of a file, as far as possible, and adds the faults to `findings`.
-    pub(super) fn parse(file: &Path, text: &str, findings: &mut Vec<Finding>) -> Option<Self> {
-        let file: Arc<Path> = file.into();
-        let start = Location {
-            file: file.clone(),
-            line: 1,
-            column: 1,
+    /// Parses the text of a file, as far as possible. A value with a fault is replaced by what was
+    /// probably meant, so that the rest is read too.
+    pub(super) fn parse(file: &Path, text: &str) -> (Option<Self>, Vec<Finding>) {
+        let mut converter = Converter {
+            file: file.into(),
+            findings: Vec::new(),
         };
-        let documents = match yaml_documents::load(text) {
-            Ok(documents) => documents,
-            Err(LoadFault::TooDeep(line)) => {
-                let message = format!("the values are nested more than {DEEPEST} levels deep");
-                findings.push(
-                    Finding::error(Location { line, ..start }, "", message)
-                        .with_rule(Rule::Unreadable),
-                );
-                return None;
-            }
-            Err(LoadFault::NotYaml(error)) => {
-                let (line, column) = (error.marker().line().max(1), error.marker().col() + 1);
-                let stop = Location { file, line, column };
-                let Explanation {
-                    line,
-                    column,
-                    message,
-                } = yaml_syntax::explain(text, &stop, error.info());
-                let is_repeated = error.info().contains("duplicated key");
-                let rule = if is_repeated {
-                    Rule::DuplicateName
-                } else {
-                    Rule::Unreadable
-                };
-                findings.push(
-                    Finding::error(
-                        Location {
-                            line,
-                            column,
-                            ..stop
-                        },
-                        "",
-                        message,
-                    )
-                    .with_rule(rule),
-                );
-                return None;
-            }
-        };
-        match documents.as_slice() {
-            [] => Some(Self {
-                location: start,
+        let node = match yaml::read(text) {
+            Ok(None) => Some(Self {
+                location: converter.locate(Place { line: 1, column: 1 }),
                 data: Data::Map(Vec::new()),
             }),
-            [one] => Some(Converter { file, findings }.convert(one, "")),
-            [_, second, ..] => {
-                let line = second.span.start.line().max(1);
-                let message = "a second YAML document begins here: leave out the line `---` above";
-                findings.push(
-                    Finding::error(Location { line, ..start }, "", message)
-                        .with_rule(Rule::Unreadable),
-                );
+            Ok(Some(tree)) => Some(converter.convert(tree, "")),
+            Err(fault) => {
+                let (place, message) = match fault.is_syntax {
+                    true => yaml_syntax::explain(text, fault.place, &fault.message),
+                    false => (fault.place, fault.message),
+                };
+                converter.report(Rule::Unreadable, place, "", message);
                 None
             }
+        };
+        let mut findings = converter.findings;
+        let is_repeated = |finding: &Finding| finding.rule == Rule::DuplicateName;
+        match findings.iter().any(is_repeated) {
+            // It is unclear which of two values is meant, so nothing else is read.
+            true => {
+                findings.retain(is_repeated);
+                (None, findings)
+            }
+            false => (node, findings),
         }
     }
 
     /// A definition in JSON. Its positions are JSON Pointers.
     pub(super) fn from_json(value: &Value, pointer: &str) -> Self {
-        let location = Location::from_pointer(pointer);
-        let below = |token: &str| format!("{pointer}/{}", escape_pointer_token(token));
-        let data = match value {
-            Value::Array(items) => Data::List(
-                items
-                    .iter()
-                    .enumerate()
-                    .map(|(at, it)| Self::from_json(it, &below(&at.to_string())))
-                    .collect(),
-            ),
-            Value::Object(object) => {
-                let entry = |(text, value): (&String, &Value)| {
-                    let pointer = below(text);
-                    (
-                        Key {
-                            text: text.clone(),
-                            location: Location::from_pointer(&pointer),
-                        },
-                        Self::from_json(value, &pointer),
-                    )
-                };
-                Data::Map(object.iter().map(entry).collect())
-            }
-            scalar => Data::Scalar(scalar.clone()),
-        };
-        Self { location, data }
+        Self::from_located_json(value, pointer, &|pointer| Location::from_pointer(pointer))
     }
 
     /// A definition in JSON without positions: all its parts have this one. Its size is then
     /// bounded by that of the JSON.
     pub(super) fn from_foreign_json(value: &Value, location: &Location) -> Self {
+        Self::from_located_json(value, "", &|_| location.clone())
+    }
+
+    fn from_located_json(value: &Value, pointer: &str, locate: &dyn Fn(&str) -> Location) -> Self {
+        let below = |token: &str| format!("{pointer}/{}", escape_pointer_token(token));
         let data = match value {
-            Value::Array(items) => Data::List(
-                items
-                    .iter()
-                    .map(|item| Self::from_foreign_json(item, location))
-                    .collect(),
-            ),
+            Value::Array(items) => {
+                let item = |(at, item): (usize, &Value)| {
+                    Self::from_located_json(item, &below(&at.to_string()), locate)
+                };
+                Data::List(items.iter().enumerate().map(item).collect())
+            }
             Value::Object(object) => {
                 let entry = |(text, value): (&String, &Value)| {
+                    let (pointer, text) = (below(text), text.clone());
+                    let location = locate(&pointer);
                     (
-                        Key {
-                            text: text.clone(),
-                            location: location.clone(),
-                        },
-                        Self::from_foreign_json(value, location),
+                        Key { text, location },
+                        Self::from_located_json(value, &pointer, locate),
                     )
                 };
                 Data::Map(object.iter().map(entry).collect())
@@ -159,7 +106,7 @@ impl Node {
             scalar => Data::Scalar(scalar.clone()),
         };
         Self {
-            location: location.clone(),
+            location: locate(pointer),
             data,
         }
     }
@@ -173,12 +120,30 @@ impl Node {
         }
     }
 
+    /// The items of a list. Other values have none.
+    pub(super) fn items(&self) -> &[Self] {
+        match &self.data {
+            Data::List(items) => items,
+            Data::Scalar(_) | Data::Map(_) => &[],
+        }
+    }
+
+    /// The value, if it is a text.
+    pub(super) fn as_str(&self) -> Option<&str> {
+        match &self.data {
+            Data::Scalar(value) => value.as_str(),
+            Data::List(_) | Data::Map(_) => None,
+        }
+    }
+
+    /// An entry of a map.
+    pub(super) fn entry(&self, name: &str) -> Option<&(Key, Node)> {
+        self.entries()?.iter().find(|(key, _)| key.text == name)
+    }
+
     /// The value under a key.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
-        self.entries()?
-            .iter()
-            .find(|(key, _)| key.text == name)
-            .map(|(_, node)| node)
+        self.entry(name).map(|(_, node)| node)
     }
 
     /// The value as JSON.
@@ -195,21 +160,22 @@ impl Node {
 
     /// The position of the value at the end of a path, or of the last part of the path that exists.
     /// If the path ends in an existing key, it is the position of the key.
-    pub(super) fn locate(&self, path: &[String]) -> &Location {
+    pub(super) fn locate<S: AsRef<str>>(&self, path: &[S]) -> &Location {
         let Some((first, rest)) = path.split_first() else {
             return &self.location;
         };
-        match &self.data {
-            Data::Map(entries) => match entries.iter().find(|(key, _)| key.text == *first) {
-                Some((key, _)) if rest.is_empty() => &key.location,
-                Some((_, node)) => node.locate(rest),
-                None => &self.location,
-            },
-            Data::List(items) => match first.parse::<usize>().ok().and_then(|at| items.get(at)) {
+        let first = first.as_ref();
+        match self.entry(first) {
+            Some((key, _)) if rest.is_empty() => &key.location,
+            Some((_, node)) => node.locate(rest),
+            None => match first
+                .parse::<usize>()
+                .ok()
+                .and_then(|at| self.items().get(at))
+            {
                 Some(item) => item.locate(rest),
                 None => &self.location,
             },
-            Data::Scalar(_) => &self.location,
         }
     }
 
@@ -228,124 +194,98 @@ impl Node {
     }
 }
 
-/// Converts the nodes of the parser, and reports those that a manifest cannot have.
-struct Converter<'f> {
+/// Converts what was parsed, and reports what a manifest cannot have.
+struct Converter {
     file: Arc<Path>,
-    findings: &'f mut Vec<Finding>,
+    findings: Vec<Finding>,
 }
 
-impl Converter<'_> {
-    fn locate(&self, node: &MarkedYaml<'_>) -> Location {
-        Location {
-            file: self.file.clone(),
-            line: node.span.start.line().max(1),
-            column: node.span.start.col() + 1,
+impl Converter {
+    fn locate(&self, Place { line, column }: Place) -> Location {
+        let file = self.file.clone();
+        Location { file, line, column }
+    }
+
+    fn report(&mut self, rule: Rule, place: Place, path: &str, message: impl Into<String>) {
+        let finding = Finding::error(self.locate(place), path, message);
+        self.findings.push(finding.with_rule(rule));
+    }
+
+    fn convert(&mut self, tree: Tree, path: &str) -> Node {
+        let place = tree.place;
+        let placeholder = unquoted_placeholder(&tree);
+        let data = if let Some(fault) = tree.fault {
+            self.report(Rule::Unreadable, place, path, fault);
+            Data::Scalar(Value::Null)
+        } else if let Some(placeholder) = placeholder {
+            let key = path.rsplit('.').next().filter(|key| !key.is_empty());
+            let key = key.filter(|key| key.parse::<usize>().is_err());
+            let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+            let message = format!("put a placeholder in quotes: `{key}\"{placeholder}\"`");
+            self.report(Rule::Unreadable, place, path, message);
+            Data::Scalar(Value::String(placeholder))
+        } else {
+            match tree.data {
+                yaml::Data::Scalar(value) => Data::Scalar(value),
+                yaml::Data::List(items) => {
+                    let item = |(at, item): (usize, Tree)| {
+                        self.convert(item, &join_path(path, &[&at.to_string()]))
+                    };
+                    Data::List(items.into_iter().enumerate().map(item).collect())
+                }
+                yaml::Data::Map(entries) => Data::Map(self.convert_entries(entries, path)),
+            }
+        };
+        Node {
+            location: self.locate(place),
+            data,
         }
     }
 
-    fn error(&mut self, location: &Location, path: &str, message: impl Into<String>) {
-        self.findings
-            .push(Finding::error(location.clone(), path, message).with_rule(Rule::Unreadable));
-    }
-
-    /// Converts a node. In place of a fault stands what was probably meant, so that the rest is
-    /// read too.
-    fn convert(&mut self, node: &MarkedYaml<'_>, path: &str) -> Node {
-        let location = self.locate(node);
-        let data = match &node.data {
-            YamlData::Value(scalar) => Data::Scalar(match scalar {
-                Scalar::Null => Value::Null,
-                Scalar::Boolean(value) => Value::Bool(*value),
-                Scalar::Integer(value) => (*value).into(),
-                Scalar::FloatingPoint(value) => {
-                    match serde_json::Number::from_f64(value.into_inner()) {
-                        Some(number) => Value::Number(number),
-                        None => {
-                            self.error(&location, path, "a finite number is expected here");
-                            Value::Null
-                        }
-                    }
+    fn convert_entries(&mut self, trees: Vec<(Tree, Tree)>, path: &str) -> Vec<(Key, Node)> {
+        let (mut entries, mut lines) = (Vec::new(), HashMap::<String, usize>::new());
+        for (key, value) in trees {
+            let text = match key.data {
+                yaml::Data::Scalar(Value::String(text)) => text,
+                yaml::Data::Scalar(value) if !value.is_null() => value.to_string(),
+                _ => {
+                    let message =
+                        "a key is a text here: put it in quotes if it has brackets or braces";
+                    self.report(Rule::Unreadable, key.place, path, message);
+                    continue;
                 }
-                Scalar::String(text) => Value::String(text.to_string()),
-            }),
-            YamlData::Sequence(items) => {
-                let item = |(at, item): (usize, &MarkedYaml<'_>)| {
-                    self.convert(item, &join_path(path, &[at.to_string()]))
-                };
-                Data::List(items.iter().enumerate().map(item).collect())
+            };
+            if let Some(first) = lines.insert(text.clone(), key.place.line) {
+                let message =
+                    format!("`{text}` is there twice, first in line {first}: names must be unique");
+                self.report(Rule::DuplicateName, key.place, "", message);
+                continue;
             }
-            YamlData::Mapping(entries) => {
-                if let Some(placeholder) = unquoted_placeholder(node) {
-                    let key = path
-                        .rsplit('.')
-                        .next()
-                        .filter(|key| !key.is_empty() && key.parse::<usize>().is_err());
-                    let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-                    self.error(
-                        &location,
-                        path,
-                        format!("put a placeholder in quotes: `{key}\"{placeholder}\"`"),
-                    );
-                    Data::Scalar(Value::String(placeholder))
-                } else {
-                    Data::Map(
-                        entries
-                            .iter()
-                            .filter_map(|(key, value)| self.convert_entry(key, value, path))
-                            .collect(),
-                    )
-                }
-            }
-            _ => {
-                let message = "YAML tags have no meaning here: write a plain value; a variable is `${env:NAME}`";
-                self.error(&location, path, message);
-                Data::Scalar(Value::Null)
-            }
-        };
-        Node { location, data }
-    }
-
-    fn convert_entry(
-        &mut self,
-        key: &MarkedYaml<'_>,
-        value: &MarkedYaml<'_>,
-        path: &str,
-    ) -> Option<(Key, Node)> {
-        let location = self.locate(key);
-        let text = match &key.data {
-            YamlData::Value(Scalar::String(text)) => text.to_string(),
-            YamlData::Value(Scalar::Boolean(value)) => value.to_string(),
-            YamlData::Value(Scalar::Integer(value)) => value.to_string(),
-            YamlData::Value(Scalar::FloatingPoint(value)) => value.to_string(),
-            _ => {
-                self.error(
-                    &location,
-                    path,
-                    "a key is a text here: put it in quotes if it has brackets or braces",
-                );
-                return None;
-            }
-        };
-        let node = self.convert(value, &join_path(path, std::slice::from_ref(&text)));
-        Some((Key { text, location }, node))
+            let node = self.convert(value, &join_path(path, &[&text]));
+            let location = self.locate(key.place);
+            entries.push((Key { text, location }, node));
+        }
+        entries
     }
 }
 
 /// The text of `{{ name }}` without quotes, which YAML reads as a map whose key is a map.
-fn unquoted_placeholder(node: &MarkedYaml<'_>) -> Option<String> {
-    match &only_key(only_key(node)?)?.data {
-        YamlData::Value(Scalar::String(name)) => Some(format!("{{{{ {} }}}}", name.trim())),
+fn unquoted_placeholder(tree: &Tree) -> Option<String> {
+    match &only_key(only_key(tree)?)?.data {
+        yaml::Data::Scalar(Value::String(name)) => Some(format!("{{{{ {} }}}}", name.trim())),
         _ => None,
     }
 }
 
 /// The key of a map that has one key without a value.
-fn only_key<'a, 'i>(node: &'a MarkedYaml<'i>) -> Option<&'a MarkedYaml<'i>> {
-    let YamlData::Mapping(entries) = &node.data else {
-        return None;
-    };
-    let (key, value) = entries.iter().next().filter(|_| entries.len() == 1)?;
-    matches!(value.data, YamlData::Value(Scalar::Null)).then_some(key)
+fn only_key(tree: &Tree) -> Option<&Tree> {
+    match &tree.data {
+        yaml::Data::Map(entries) => match entries.as_slice() {
+            [(key, value)] => matches!(value.data, yaml::Data::Scalar(Value::Null)).then_some(key),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -353,8 +293,7 @@ mod tests {
     use super::*;
 
     fn faults(text: &str) -> Vec<String> {
-        let mut findings = Vec::new();
-        Node::parse(Path::new("t.yaml"), text, &mut findings);
+        let (_, findings) = Node::parse(Path::new("t.yaml"), text);
         findings.iter().map(ToString::to_string).collect()
     }
 

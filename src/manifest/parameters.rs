@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::decode::{Findings, join_path};
+use super::decode::Entry;
+use super::finding::join_path;
 use super::node::{Data, Node};
 use crate::call::JsonObject;
 
@@ -51,36 +52,24 @@ pub(super) const PARAMETER_KEYS: [&str; 38] = [
 
 /// Builds the schema. A parameter is required unless it has `required: false` or a default. Other
 /// parameters are forbidden.
-pub(super) fn compile_parameters(
-    node: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) -> Option<Value> {
-    if let (Data::List(items), None) = (
-        &node.data,
-        findings.require_names(node, entry_path, "parameters"),
-    ) {
-        return Some(schema_of_names(items));
-    }
-    let entries = node.entries()?;
+pub(super) fn compile_parameters(entry: Entry<'_>) -> Option<Value> {
+    let node = entry.node;
+    let Some(entries) = entry.require_names("parameters") else {
+        return matches!(node.data, Data::List(_)).then(|| schema_of_names(node.items()));
+    };
     let (mut properties, mut required) = (JsonObject::new(), Vec::new());
     for (key, parameter) in entries {
-        let path = join_path(entry_path, std::slice::from_ref(&key.text));
-        if parameter.entries().is_none() {
-            let as_schema = |word: &str| is_type(word).then(|| json!({"type": word}));
-            findings.require_entry(
-                parameter,
-                &path,
-                "type, description, enum, default …",
-                as_schema,
-            );
+        let path = join_path(entry.path, &[&key.text]);
+        let parameter = entry.findings.entry(parameter, &path);
+        let as_schema = |word: &str| is_type(word).then(|| json!({"type": word}));
+        if !parameter.require_map("type, description, enum, default …", as_schema) {
             // Its placeholders are not to be reported as unknown.
             properties.insert(key.text.clone(), json!({}));
             required.push(Value::from(key.text.as_str()));
             continue;
         }
-        findings.report_unknown_keys(parameter, &path, &PARAMETER_KEYS);
-        let mut schema = parameter.filtered(|_| true).to_json();
+        parameter.report_unknown_keys(&PARAMETER_KEYS);
+        let mut schema = parameter.node.filtered(|_| true).to_json();
         let mut is_required = true;
         if let Some(object) = schema.as_object_mut() {
             match object.get("required") {
@@ -91,12 +80,7 @@ pub(super) fn compile_parameters(
                 // A list belongs to the parameter's own schema: the required properties of an
                 // object.
                 Some(Value::Array(_)) | None => {}
-                Some(_) => findings.error(
-                    parameter,
-                    &["required".into()],
-                    &path,
-                    "true or false is expected here",
-                ),
+                Some(_) => parameter.error(&["required"], "true or false is expected here"),
             }
             is_required &= !object.contains_key("default");
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::node::{Key, Node};
 use super::pins::Pins;
+use crate::call::ToolName;
 use crate::kinds::Tool;
 
 /// The section of sources that can be pinned.
@@ -42,4 +43,12 @@ pub(super) struct ParsedTool {
     pub(super) tool: Option<Tool>,
     /// The folder at which relative paths start.
     pub(super) base: PathBuf,
+}
+
+impl ParsedTool {
+    /// The name of the tool, and its aliases.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let aliases = self.tool.iter().flat_map(|tool| &tool.definition.aliases);
+        std::iter::once(self.key.text.as_str()).chain(aliases.map(ToolName::as_str))
+    }
 }

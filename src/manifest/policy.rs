@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 
 use wildmatch::WildMatch;
 
-use super::decode::Findings;
-use super::node::Node;
+use super::decode::Entry;
+use super::references::{PUBLIC_MESSAGE, SECRET_MARKS};
 use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry};
-use super::tool::ToolReader;
 use crate::call::{
-    ApprovalPolicy, CachePolicy, CacheWhen, CallCondition, Concurrency, DenyRule, Effect, Kind,
-    Policy, RetryPolicy,
+    ApprovalPolicy, CachePolicy, CacheScope, CacheWhen, CallCondition, Concurrency, DenyRule,
+    Effect, Kind, Policy, RetryPolicy,
 };
 use crate::expression;
 
@@ -121,124 +120,88 @@ impl PolicyEntry {
     }
 }
 
-impl ToolReader<'_> {
-    /// Completes the policy. The entry takes precedence over the tool's own policy, and that over
-    /// the manifest's defaults.
-    pub(super) fn apply_policy(
-        &mut self,
-        kind: Kind,
-        policy: &mut Policy,
-        entry: &PolicyEntry,
-        node: &Node,
-        entry_path: &str,
-    ) {
-        self.apply_source_policy(kind, policy, entry, true, node, entry_path);
-    }
+/// Completes the policy. The entry takes precedence over the tool's own policy, and that over the
+/// manifest's defaults.
+pub(super) fn apply_policy(
+    kind: Kind,
+    policy: &mut Policy,
+    settings: &PolicyEntry,
+    defaults: &PolicyEntry,
+    entry: Entry<'_>,
+) {
+    apply_source_policy(kind, policy, settings, defaults, true, entry);
+}
 
-    /// The same for tools of a source. `is_effect_final` is false if another entry or the source
-    /// may decide the effect. Then it is unknown here which keys have no effect.
-    pub(super) fn apply_source_policy(
-        &mut self,
-        kind: Kind,
-        policy: &mut Policy,
-        entry: &PolicyEntry,
-        is_effect_final: bool,
-        node: &Node,
-        entry_path: &str,
-    ) {
-        let (defaults, findings) = (self.defaults, &mut *self.findings);
-        complete_policy(kind, policy, entry, defaults, |text| {
-            compile_cache_condition(text, node, entry_path, findings)
-        });
-        self.check_policy(policy, entry, node, entry_path);
-        check_call_conditions(entry, node, entry_path, self.findings);
-        if is_effect_final || entry.effect.is_some() {
-            self.warn_ineffective_keys(policy, entry, node, entry_path);
-        }
+/// The same for tools of a source. `is_effect_final` is false if another entry or the source may
+/// decide the effect. Then it is unknown here which keys have no effect.
+pub(super) fn apply_source_policy(
+    kind: Kind,
+    policy: &mut Policy,
+    settings: &PolicyEntry,
+    defaults: &PolicyEntry,
+    is_effect_final: bool,
+    entry: Entry<'_>,
+) {
+    complete_policy(kind, policy, settings, defaults, |text| {
+        compile_cache_condition(text, entry)
+    });
+    check_policy(policy, settings, entry);
+    check_call_conditions(settings, entry);
+    if is_effect_final || settings.effect.is_some() {
+        warn_ineffective_keys(policy, settings, entry);
     }
+}
 
-    /// Reports impossible policies.
-    fn check_policy(
-        &mut self,
-        policy: &Policy,
-        entry: &PolicyEntry,
-        node: &Node,
-        entry_path: &str,
-    ) {
-        let key = |name: &str| vec![name.to_owned()];
-        if policy.timeout.is_zero() {
-            self.findings.error(
-                node,
-                &key("timeout"),
-                entry_path,
-                "a timeout of zero lets no call run",
-            );
-        }
-        if policy.deadline.is_some_and(|deadline| deadline.is_zero()) {
-            self.findings.error(
-                node,
-                &key("deadline"),
-                entry_path,
-                "a deadline of zero lets no call run",
-            );
-        }
-        if policy.concurrency.max == 0 {
-            let path = vec!["concurrency".into(), "max".into()];
-            self.findings.error(
-                node,
-                &path,
-                entry_path,
-                "at least one call must be able to run",
-            );
-        }
-        if policy.concurrency.per_caller == Some(0) {
-            let path = vec!["concurrency".into(), "per_caller".into()];
-            self.findings.error(
-                node,
-                &path,
-                entry_path,
-                "at least one call of each caller must be able to run",
-            );
-        }
-        if policy.concurrency.max > tokio::sync::Semaphore::MAX_PERMITS {
-            let path = vec!["concurrency".into(), "max".into()];
-            self.findings.error(
-                node,
-                &path,
-                entry_path,
-                "more calls than this machine could ever hold",
-            );
-        }
-        if entry.retry.is_some_and(|retry| retry.attempts == 0) {
-            let path = vec!["retry".into(), "attempts".into()];
-            self.findings.error(
-                node,
-                &path,
-                entry_path,
-                "attempts includes the first attempt: 1 means no retry",
-            );
-        }
+/// Reports impossible policies.
+fn check_policy(policy: &Policy, settings: &PolicyEntry, entry: Entry<'_>) {
+    let concurrency = policy.concurrency;
+    if policy.timeout.is_zero() {
+        entry.error(&["timeout"], "a timeout of zero lets no call run");
     }
+    if policy.deadline.is_some_and(|deadline| deadline.is_zero()) {
+        entry.error(&["deadline"], "a deadline of zero lets no call run");
+    }
+    if concurrency.max == 0 {
+        entry.error(
+            &["concurrency", "max"],
+            "at least one call must be able to run",
+        );
+    }
+    if concurrency.per_caller == Some(0) {
+        let message = "at least one call of each caller must be able to run";
+        entry.error(&["concurrency", "per_caller"], message);
+    }
+    if concurrency.max > tokio::sync::Semaphore::MAX_PERMITS {
+        let message = "more calls than this machine could ever hold";
+        entry.error(&["concurrency", "max"], message);
+    }
+    if settings.retry.is_some_and(|retry| retry.attempts == 0) {
+        let message = "attempts includes the first attempt: 1 means no retry";
+        entry.error(&["retry", "attempts"], message);
+    }
+}
 
-    /// Warns of keys that the effect makes useless.
-    fn warn_ineffective_keys(
-        &mut self,
-        policy: &Policy,
-        entry: &PolicyEntry,
-        node: &Node,
-        entry_path: &str,
-    ) {
-        let key = |name: &str| vec![name.to_owned()];
-        if entry.retry.is_some_and(|retry| retry.attempts > 1) && policy.effect == Effect::Write {
-            let message = "has no effect: a tool with effect: write is never retried; write effect: read or idempotent";
-            self.findings
-                .warning(node, &key("retry"), entry_path, message);
-        }
-        if entry.cache.is_some() && policy.effect != Effect::Read {
-            let message = "has no effect: only results of a tool with effect: read are cached";
-            self.findings
-                .warning(node, &key("cache"), entry_path, message);
-        }
+/// Warns of keys that the effect makes useless.
+fn warn_ineffective_keys(policy: &Policy, settings: &PolicyEntry, entry: Entry<'_>) {
+    let retries = settings.retry.is_some_and(|retry| retry.attempts > 1);
+    if retries && policy.effect == Effect::Write {
+        let message = "has no effect: a tool with effect: write is never retried; write effect: read or idempotent";
+        entry.warning(&["retry"], message);
+    }
+    if settings.cache.is_some() && policy.effect != Effect::Read {
+        let message = "has no effect: only results of a tool with effect: read are cached";
+        entry.warning(&["cache"], message);
+    }
+}
+
+/// Reports a policy that shares results among callers, though each call sends its caller's own
+/// credentials.
+pub(super) fn refuse_shared_cache(settings: &PolicyEntry, entry: Entry<'_>) {
+    let cache = settings.cache.as_ref();
+    if cache.is_some_and(|cache| cache.scope == CacheScope::Shared) {
+        let message = "each call sends its caller's own credentials, so its result is for this caller only: write \
+                       `scope: caller`, or leave the key out";
+        entry.error(&["cache", "scope"], message);
     }
 }
 
@@ -361,63 +324,40 @@ fn call_condition(text: &str) -> CallCondition {
 }
 
 /// Reports conditions of `approval` and `deny_when` that cannot be used.
-pub(super) fn check_call_conditions(
-    entry: &PolicyEntry,
-    node: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) {
-    let mut check = |text: &str, path: Vec<String>| {
-        let is_secret = ["${env:", "${file:", "${caller:"]
-            .iter()
-            .any(|mark| text.contains(mark));
-        let checked = if is_secret {
-            Err("callers can see this, so a reference to a secret is not allowed here".into())
-        } else {
-            expression::compile_call_condition(text).map(drop)
-        };
-        if let Err(message) = checked {
-            findings.error(node, &path, entry_path, message);
+pub(super) fn check_call_conditions(settings: &PolicyEntry, entry: Entry<'_>) {
+    let check = |text: &str, keys: &[&str]| {
+        let compiled = without_secrets(text)
+            .and_then(|text| expression::compile_call_condition(text).map(drop));
+        if let Err(message) = compiled {
+            entry.error(keys, message);
         }
     };
-    if let Some(when) = entry.approval.as_ref().and_then(|one| one.when.as_deref()) {
-        check(when, vec!["approval".into(), "when".into()]);
+    let approval = settings.approval.as_ref();
+    if let Some(when) = approval.and_then(|approval| approval.when.as_deref()) {
+        check(when, &["approval", "when"]);
     }
-    for (at, rule) in entry.deny_when.iter().flatten().enumerate() {
-        let path = vec!["deny_when".into(), at.to_string(), "when".into()];
-        check(&rule.when, path);
+    for (at, rule) in settings.deny_when.iter().flatten().enumerate() {
+        check(&rule.when, &["deny_when", &at.to_string(), "when"]);
     }
-    let is_zero = |time: &super::sections::ApprovalEntry| {
-        time.expires.is_some_and(|expires| expires.0.is_zero())
-    };
-    if entry.approval.as_ref().is_some_and(is_zero) {
-        let path = vec!["approval".into(), "expires".into()];
+    let expires = approval.and_then(|approval| approval.expires);
+    if expires.is_some_and(|expires| expires.0.is_zero()) {
         let message = "with an expiry of zero, no call can be approved";
-        findings.error(node, &path, entry_path, message);
+        entry.error(&["approval", "expires"], message);
     }
 }
 
-/// Compiles `cache.when` of the entry `node`.
-pub(super) fn compile_cache_condition(
-    text: &str,
-    node: &Node,
-    entry_path: &str,
-    findings: &mut Findings,
-) -> Option<CacheWhen> {
-    let path = ["cache".to_owned(), "when".to_owned()];
-    if ["${env:", "${file:", "${caller:"]
-        .iter()
-        .any(|mark| text.contains(mark))
-    {
-        findings.error(
-            node,
-            &path,
-            entry_path,
-            "callers can see this, so a reference to a secret is not allowed here",
-        );
-        return None;
-    }
-    expression::compile_predicate(text)
-        .map_err(|message| findings.error(node, &path, entry_path, message))
+/// Compiles `cache.when` of the entry.
+pub(super) fn compile_cache_condition(text: &str, entry: Entry<'_>) -> Option<CacheWhen> {
+    without_secrets(text)
+        .and_then(expression::compile_predicate)
+        .map_err(|message| entry.error(&["cache", "when"], message))
         .ok()
+}
+
+/// The text of a condition, if it refers to no secret: callers can see it.
+fn without_secrets(text: &str) -> Result<&str, String> {
+    match SECRET_MARKS.iter().any(|mark| text.contains(mark)) {
+        true => Err(PUBLIC_MESSAGE.into()),
+        false => Ok(text),
+    }
 }

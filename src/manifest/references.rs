@@ -1,5 +1,6 @@
 //! `${env:NAME}` and `${file:/path}`: values that a manifest refers to instead of containing them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::OpenOptions;
 use std::io::{Error, ErrorKind, Read};
@@ -11,8 +12,8 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::caller_references;
-use super::decode::{Findings, join_path};
-use super::finding::{Finding, Location, Severity};
+use super::decode::Findings;
+use super::finding::{Finding, Location, Severity, join_path};
 use super::missing_secrets;
 use super::node::{Data, Node};
 use super::reference_context::{AbsentItem, EntryKind};
@@ -167,7 +168,25 @@ pub(super) struct OmittedValue {
     variable: String,
 }
 
-/// Replaces references in a node.
+/// Every value that replaced a reference.
+#[derive(Default)]
+pub(super) struct Secrets(RefCell<BTreeSet<String>>);
+
+impl Secrets {
+    pub(super) fn insert(&self, secret: String) {
+        self.0.borrow_mut().insert(secret);
+    }
+
+    pub(super) fn extend(&self, secrets: impl IntoIterator<Item = String>) {
+        self.0.borrow_mut().extend(secrets);
+    }
+
+    pub(super) fn into_list(self) -> Vec<String> {
+        self.0.into_inner().into_iter().collect()
+    }
+}
+
+/// Replaces references in a part of the manifest.
 pub(super) struct References<'a> {
     pub(super) input: &'a dyn ManifestInput,
     /// The folder at which relative file references start.
@@ -178,8 +197,8 @@ pub(super) struct References<'a> {
     pub(super) unset: HashMap<String, UnsetVariable>,
     /// The callers whose credentials the entry may refer to.
     pub(super) callers: &'a [CallerSettings],
-    /// Every value that replaced a reference.
-    pub(super) secrets: BTreeSet<String>,
+    pub(super) secrets: &'a Secrets,
+    pub(super) findings: &'a Findings,
     /// Values that were left out because they refer to an optional variable that is not set.
     pub(super) omitted: Vec<OmittedValue>,
 }
@@ -199,19 +218,15 @@ enum Expanded {
 pub(super) fn explain_omitted_values(
     omitted: Vec<OmittedValue>,
     before: usize,
-    findings: &mut Findings,
+    findings: &Findings,
 ) {
-    let is_missed = |path: &str| {
-        let around = path.rsplit_once('.').map_or("", |(around, _)| around);
-        let mut since = findings.0[before..]
-            .iter()
-            .filter(|finding| finding.severity == Severity::Error);
-        since.any(|finding| finding.path == path || finding.path == around)
+    let is_missed = |one: &OmittedValue| {
+        let around = one.path.rsplit_once('.').map_or("", |(around, _)| around);
+        findings.has_error(before, |finding| {
+            finding.path == one.path || finding.path == around
+        })
     };
-    let missed: Vec<OmittedValue> = omitted
-        .into_iter()
-        .filter(|one| is_missed(&one.path))
-        .collect();
+    let missed: Vec<OmittedValue> = omitted.into_iter().filter(is_missed).collect();
     for OmittedValue {
         location,
         path,
@@ -221,9 +236,7 @@ pub(super) fn explain_omitted_values(
         let message = format!(
             "left out, since {variable} is optional and not set: set it, or give it a default"
         );
-        findings
-            .0
-            .push(Finding::error(location, path, message).with_rule(Rule::MissingSecret));
+        findings.push(Finding::error(location, path, message).with_rule(Rule::MissingSecret));
     }
 }
 
@@ -243,7 +256,8 @@ impl<'a> References<'a> {
     pub(super) fn new(
         input: &'a dyn ManifestInput,
         base: &'a Path,
-        secrets: BTreeSet<String>,
+        secrets: &'a Secrets,
+        findings: &'a Findings,
     ) -> Self {
         Self {
             input,
@@ -252,57 +266,31 @@ impl<'a> References<'a> {
             unset: HashMap::new(),
             callers: &[],
             secrets,
+            findings,
             omitted: Vec::new(),
         }
     }
 
-    /// Replaces every reference below an entry, whose path is `entry_path`. In a tool, a reference
-    /// below a key that callers see is an error.
-    pub(super) fn resolve(&mut self, entry: &mut Node, entry_path: &str, findings: &mut Findings) {
-        self.resolve_node(entry, entry_path, "", findings);
+    /// Replaces every reference below `node`, whose path is `path`. In a tool, a reference below a
+    /// key that callers see is an error. Returns the values that were left out.
+    pub(super) fn resolve(mut self, node: &mut Node, path: &str) -> Vec<OmittedValue> {
+        self.resolve_node(node, path, "");
+        self.omitted
     }
 
     /// Replaces every reference below `node`. `own` is its path below the entry. Returns false if
     /// the node itself refers to an absent variable and must be left out.
-    fn resolve_node(
-        &mut self,
-        node: &mut Node,
-        entry_path: &str,
-        own: &str,
-        findings: &mut Findings,
-    ) -> bool {
+    fn resolve_node(&mut self, node: &mut Node, path: &str, own: &str) -> bool {
         match &mut node.data {
             Data::Scalar(Value::String(text)) if text.contains("${") => {
-                match self.expand(text, own) {
-                    Ok(Expanded::Text(expanded, warning, unset)) => {
-                        *text = expanded;
-                        if let Some(message) = warning {
-                            findings.warning(node, &[], entry_path, message);
-                        }
-                        for what in unset {
-                            findings
-                                .0
-                                .push(missing_secrets::unchecked_value(node, entry_path, &what));
-                        }
-                    }
-                    Ok(Expanded::Absent(variable)) => {
-                        self.omitted.push(OmittedValue {
-                            location: node.location.clone(),
-                            path: entry_path.to_owned(),
-                            variable,
-                        });
-                        return false;
-                    }
-                    Err((rule, message)) => {
-                        findings.error_with_rule(rule, node, &[], entry_path, message);
-                    }
-                }
+                return self.resolve_text(node, path, own);
             }
             Data::Scalar(Value::String(text)) if text.contains('$') => {
                 if let Some(name) = self.entry_kind.shell_variable(own, text) {
                     let message =
                         format!("`${name}` stays as it is: a reference is `${{env:{name}}}`");
-                    findings.warning_with_rule(Rule::ShellVariable, node, &[], entry_path, message);
+                    let entry = self.findings.entry(node, path);
+                    entry.report::<&str>(Severity::Warning, Rule::ShellVariable, &[], message);
                 }
             }
             Data::Scalar(_) => {}
@@ -310,48 +298,59 @@ impl<'a> References<'a> {
                 let mut at = 0;
                 items.retain_mut(|item| {
                     let token = [at.to_string()];
-                    let (path, own) = (join_path(entry_path, &token), join_path(own, &token));
+                    let (path, own) = (join_path(path, &token), join_path(own, &token));
                     at += 1;
-                    self.resolve_node(item, &path, &own, findings)
-                        || self.keep_absent_item(item, &path, &own, findings)
+                    self.resolve_node(item, &path, &own) || self.keep_absent_item(item, &path, &own)
                 });
             }
             Data::Map(entries) => entries.retain_mut(|(key, value)| {
-                let token = std::slice::from_ref(&key.text);
-                let (path, below) = (join_path(entry_path, token), join_path(own, token));
+                let (path, below) = (join_path(path, &[&key.text]), join_path(own, &[&key.text]));
+                let is_tool = self.entry_kind == EntryKind::Tool;
                 // Callers can see a condition. Its own reader refuses references there.
-                if self.entry_kind == EntryKind::Tool && below == "cache.when" {
+                if is_tool && below == "cache.when" {
                     return true;
                 }
-                if self.entry_kind == EntryKind::Tool
-                    && own.is_empty()
-                    && PUBLIC_KEYS.contains(&key.text.as_str())
-                {
-                    let message =
-                        "callers can see this, so a reference to a secret is not allowed here";
-                    refuse_references(
-                        value,
-                        &path,
-                        &["${env:", "${file:", "${caller:"],
-                        message,
-                        findings,
-                    );
+                if is_tool && own.is_empty() && PUBLIC_KEYS.contains(&key.text.as_str()) {
+                    refuse_references(value, &path, &SECRET_MARKS, PUBLIC_MESSAGE, self.findings);
                     return true;
                 }
-                self.resolve_node(value, &path, &below, findings)
+                self.resolve_node(value, &path, &below)
             }),
         }
         true
     }
 
+    fn resolve_text(&mut self, node: &mut Node, path: &str, own: &str) -> bool {
+        match self.expand(node.as_str().unwrap_or_default(), own) {
+            Ok(Expanded::Text(expanded, warning, unset)) => {
+                node.data = Data::Scalar(expanded.into());
+                let entry = self.findings.entry(node, path);
+                if let Some(message) = warning {
+                    entry.warning::<&str>(&[], message);
+                }
+                for what in unset {
+                    self.findings
+                        .push(missing_secrets::unchecked_value(node, path, &what));
+                }
+            }
+            Ok(Expanded::Absent(variable)) => {
+                self.omitted.push(OmittedValue {
+                    location: node.location.clone(),
+                    path: path.to_owned(),
+                    variable,
+                });
+                return false;
+            }
+            Err((rule, message)) => {
+                let entry = self.findings.entry(node, path);
+                entry.report::<&str>(Severity::Error, rule, &[], message);
+            }
+        }
+        true
+    }
+
     /// Whether an item that refers to an absent variable stays in its list.
-    fn keep_absent_item(
-        &mut self,
-        item: &mut Node,
-        path: &str,
-        own: &str,
-        findings: &mut Findings,
-    ) -> bool {
+    fn keep_absent_item(&mut self, item: &mut Node, path: &str, own: &str) -> bool {
         match self.entry_kind.absent_item(own) {
             AbsentItem::LeftOut => false,
             AbsentItem::Null => {
@@ -360,23 +359,21 @@ impl<'a> References<'a> {
             }
             AbsentItem::Refused => {
                 // This error replaces the explanation that the omitted value would get later.
-                let variable = self
-                    .omitted
-                    .pop()
-                    .map(|omitted| omitted.variable)
-                    .unwrap_or_default();
+                let omitted = self.omitted.pop();
+                let variable = omitted.map(|omitted| omitted.variable).unwrap_or_default();
                 let message = format!(
                     "{variable} is optional and not set, so the following items would move to its position: give \
                      {variable} a default, or declare it with `required: true`"
                 );
-                findings.error_with_rule(Rule::MissingSecret, item, &[], path, message);
+                let entry = self.findings.entry(item, path);
+                entry.report::<&str>(Severity::Error, Rule::MissingSecret, &[], message);
                 false
             }
         }
     }
 
     /// Replaces the references in the text at `own`, the path below the entry.
-    fn expand(&mut self, text: &str, own: &str) -> Result<Expanded, (Rule, String)> {
+    fn expand(&self, text: &str, own: &str) -> Result<Expanded, (Rule, String)> {
         // Defines how the text is read afterwards.
         let text_kind = self.entry_kind.text_kind(own);
         let is_url = own.ends_with("url");
@@ -476,21 +473,25 @@ impl<'a> References<'a> {
     }
 }
 
+/// What begins references whose values are secret.
+pub(super) const SECRET_MARKS: [&str; 3] = ["${env:", "${file:", "${caller:"];
+/// Why they are refused where callers see the text.
+pub(super) const PUBLIC_MESSAGE: &str =
+    "callers can see this, so a reference to a secret is not allowed here";
+
 /// Reports texts with one of these marks as errors. `$${` is still a literal.
 pub(super) fn refuse_references(
     node: &mut Node,
-    entry_path: &str,
+    path: &str,
     marks: &[&str],
     message: &str,
-    findings: &mut Findings,
+    findings: &Findings,
 ) {
     match &mut node.data {
         Data::Scalar(Value::String(text)) => {
-            if marks
-                .iter()
-                .any(|mark| text.replace("$${", "").contains(mark))
-            {
-                findings.error(node, &[], entry_path, message);
+            let without_literals = text.replace("$${", "");
+            if marks.iter().any(|mark| without_literals.contains(mark)) {
+                findings.entry(node, path).own_error(message);
             } else {
                 *text = text.replace("$${", "${");
             }
@@ -498,24 +499,14 @@ pub(super) fn refuse_references(
         Data::Scalar(_) => {}
         Data::List(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                refuse_references(
-                    item,
-                    &join_path(entry_path, &[at.to_string()]),
-                    marks,
-                    message,
-                    findings,
-                );
+                let path = join_path(path, &[at.to_string()]);
+                refuse_references(item, &path, marks, message, findings);
             }
         }
         Data::Map(entries) => {
             for (key, value) in entries {
-                refuse_references(
-                    value,
-                    &join_path(entry_path, std::slice::from_ref(&key.text)),
-                    marks,
-                    message,
-                    findings,
-                );
+                let path = join_path(path, &[&key.text]);
+                refuse_references(value, &path, marks, message, findings);
             }
         }
     }

@@ -1,17 +1,18 @@
 //! Reads a tool that came over HTTP. It is an entry of `tools:` as JSON, read by the same reader
 //! but with less trust.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::decode::Findings;
 use super::finding::{Finding, Severity};
+use super::inputs::Inputs;
 use super::node::Node;
-use super::references::ManifestInput;
+use super::references::{ManifestInput, Secrets};
 use super::sections::PolicyEntry;
-use super::tool::ToolReader;
+use super::tool::read_tool;
 use crate::call::Origin;
 use crate::kinds::{Databases, HttpClients, Tool};
 
@@ -42,9 +43,8 @@ pub fn read_registered_tool(
     defaults: &Defaults,
     clients: &HttpClients,
 ) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
-    let (mut findings, mut secrets) = (Findings::default(), BTreeSet::new());
-    let node = Node::from_json(value, "");
-    let mut reader = ToolReader {
+    let (findings, node) = (Findings::default(), Node::from_json(value, ""));
+    let inputs = Inputs {
         input: &NoInput,
         base: Path::new(""),
         defaults: &defaults.0,
@@ -54,11 +54,11 @@ pub fn read_registered_tool(
         databases: &Databases::default(),
         callers: &[],
         warns_of_documents: false,
-        secrets: &mut secrets,
-        findings: &mut findings,
+        secrets: &Secrets::default(),
     };
-    let tool = reader.read_tool(name, &node);
-    let mut findings = findings.0;
+    let path = format!("tools.{name}");
+    let tool = read_tool(&inputs, name, findings.entry(&node, &path));
+    let mut findings = findings.into_list();
     findings.sort_by_key(|finding| finding.severity == Severity::Warning);
     match tool {
         Some(tool) => Ok((tool, findings)),

@@ -34,22 +34,15 @@ rules! {
     UnknownKey "unknown-key" "error: an unknown key",
     DuplicateName "duplicate-name" "error: a name that is used twice (warning: for a pinned tool, or for servers whose tool names may overlap)",
     MissingSecret "missing-secret" "error: a reference to a variable or file that does not exist",
-    // Names.
-    AmbiguousName "ambiguous-name" "names of two tools that differ only in spelling",
     // Descriptions.
     MissingDescription "missing-description" "a tool without a description",
     VagueDescription "vague-description" "a description that says no more than the tool's name, or is a placeholder",
     LongDescription "long-description" "hint: a description that a provider may refuse for its length",
     UndescribedParameter "undescribed-parameter" "a parameter whose meaning a model has to guess",
-    RepeatedName "repeated-name" "hint: a parameter's description that says no more than its name",
     // Schemas.
-    UntypedParameter "untyped-parameter" "a parameter that takes any value",
     OpenObject "open-object" "an object that takes any key, an array that takes any item",
     UnreachableEnum "unreachable-enum" "an enum value that its own schema excludes",
-    UnfitValue "unfit-value" "a default, const or example that does not fit its own schema",
     Contradiction "contradiction" "a schema that no value fits",
-    UnknownRequired "unknown-required" "a name in required that is not in properties",
-    StrayKeyword "stray-keyword" "a keyword for values of another type",
     CostlyPattern "costly-pattern" "hint: a pattern that is matched by backtracking, or not at all (warning: it guards a path with allow_private)",
     RefusedArgument "refused-argument" "a parameter of a command that allows values which calls refuse",
     // Providers.
@@ -66,24 +59,16 @@ rules! {
     NoTools "no-tools" "a manifest without tools",
     // Policies.
     Ineffective "ineffective" "a setting that cannot take effect",
-    IdleLimit "idle-limit" "a limit that is never reached, because another one is reached first",
-    CrowdedDeadline "crowded-deadline" "hint: attempts that do not fit into the deadline",
-    GreedyTool "greedy-tool" "hint: a tool that may use all of server.max_in_flight",
-    MemoryApproval "memory-approval" "hint: calls that wait for approval in memory only, and expire at a restart",
-    UncachedRead "uncached-read" "hint: a read tool with a limit whose results are not cached",
-    UnusedContext "unused-context" "a context field that the tool declares and does not use",
     SharedContext "shared-context" "a cache key that lacks context fields of the tool",
     // Secrets.
     LiteralSecret "literal-secret" "a text that looks like a secret",
     ShortSecret "short-secret" "hint: a secret that is too short to be removed from results",
     ShortKey "short-key" "a caller's key that could be guessed: short, a placeholder, one character repeated",
-    UnusedEnv "unused-env" "a declared variable that the tool does not use",
     // Callers, addresses, files.
     UnknownCoworker "unknown-coworker" "a coworker that is not an agent, or has no parameter task (error: not a tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",
     IdlePattern "idle-pattern" "a list entry that matches no tool (error: a name, if all tools are known; hint: a pattern in deny)",
     UnreachableTool "unreachable-tool" "a tool that no caller may use",
-    NoAdmin "no-admin" "hint: no caller may use the operator's routes",
     MalformedHost "malformed-host" "an allowed host or origin that no request can name",
     IdleInclude "idle-include" "a pattern that matches no file",
     UnpinnedServer "unpinned-server" "an MCP server or document at a URL that is not pinned, or is reached in another way since",

@@ -44,89 +44,79 @@ pub fn json_schema() -> Value {
         of_kinds.insert(format!("{}Tool", capitalize(kind.as_str())), tool);
     }
     let tool = choose_by_kind(&of_kinds);
+    let generator = &mut generator;
+    let named = |schema: Value| json!({"type": "object", "additionalProperties": schema});
     let mut properties = Map::new();
-    let mut section = |name: &str, mut schema: Value, description: &str| {
+    for (name, mut schema, description) in [
+        ("server", of_type::<Server>(generator), "The HTTP service."),
+        (
+            "ledger",
+            of_type::<Ledger>(generator),
+            "The record of calls.",
+        ),
+        (
+            "cache",
+            of_type::<Cache>(generator),
+            "Results in memory, and in Redis.",
+        ),
+        (
+            "approvals",
+            of_type::<Approvals>(generator),
+            "Webhooks about calls that wait for a person.",
+        ),
+        (
+            "telemetry",
+            of_type::<Telemetry>(generator),
+            "Spans, metrics and logs for a collector of OpenTelemetry.",
+        ),
+        (
+            "compat",
+            of_type::<Compat>(generator),
+            "The HTTP APIs of other servers, for their clients.",
+        ),
+        (
+            "calls",
+            of_type::<CallSettings>(generator),
+            "`POST /calls`, and how names are matched.",
+        ),
+        (
+            "callers",
+            of_type::<Vec<Caller>>(generator),
+            "Clients with keys. Without callers, only loopback clients are served, and all are trusted.",
+        ),
+        (
+            "include",
+            of_type::<Vec<String>>(generator),
+            "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters.",
+        ),
+        (
+            "defaults",
+            policy.to_object_schema(""),
+            "Policy of every tool that has no such key of its own.",
+        ),
+        ("tools", named(tool), "Tools by name."),
+        (
+            "python_modules",
+            named(of_type::<ModuleEntry>(generator)),
+            "Python files and modules by name.",
+        ),
+        (
+            "mcp_servers",
+            named(of_type::<ServerEntry>(generator)),
+            "MCP servers by name.",
+        ),
+        (
+            "openapi",
+            named(of_type::<ApiEntry>(generator)),
+            "OpenAPI documents by name. Each operation becomes a tool of kind `http`.",
+        ),
+    ] {
         schema["description"] = description.into();
         properties.insert(name.into(), schema);
-    };
-    section(
-        "server",
-        generator.subschema_for::<Server>().to_value(),
-        "The HTTP service.",
-    );
-    section(
-        "ledger",
-        generator.subschema_for::<Ledger>().to_value(),
-        "The record of calls.",
-    );
-    section(
-        "cache",
-        generator.subschema_for::<Cache>().to_value(),
-        "Results in memory, and in Redis.",
-    );
-    section(
-        "approvals",
-        generator.subschema_for::<Approvals>().to_value(),
-        "Webhooks about calls that wait for a person.",
-    );
-    section(
-        "telemetry",
-        generator.subschema_for::<Telemetry>().to_value(),
-        "Spans, metrics and logs for a collector of OpenTelemetry.",
-    );
-    section(
-        "compat",
-        generator.subschema_for::<Compat>().to_value(),
-        "The HTTP APIs of other servers, for their clients.",
-    );
-    section(
-        "calls",
-        generator.subschema_for::<CallSettings>().to_value(),
-        "`POST /calls`, and how names are matched.",
-    );
-    let callers = generator.subschema_for::<Vec<Caller>>().to_value();
-    section(
-        "callers",
-        callers,
-        "Clients with keys. Without callers, only loopback clients are served, and all are trusted.",
-    );
-    let include = generator.subschema_for::<Vec<String>>().to_value();
-    section(
-        "include",
-        include,
-        "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters.",
-    );
-    section(
-        "defaults",
-        policy.to_object_schema(""),
-        "Policy of every tool that has no such key of its own.",
-    );
-    section(
-        "tools",
-        json!({"type": "object", "additionalProperties": tool}),
-        "Tools by name.",
-    );
-    let modules = generator.subschema_for::<ModuleEntry>().to_value();
-    section(
-        "python_modules",
-        json!({"type": "object", "additionalProperties": modules}),
-        "Python files and modules by name.",
-    );
-    let servers = generator.subschema_for::<ServerEntry>().to_value();
-    section(
-        "mcp_servers",
-        json!({"type": "object", "additionalProperties": servers}),
-        "MCP servers by name.",
-    );
-    let apis = generator.subschema_for::<ApiEntry>().to_value();
-    section(
-        "openapi",
-        json!({"type": "object", "additionalProperties": apis}),
-        "OpenAPI documents by name. Each operation becomes a tool of kind `http`.",
-    );
+    }
 
     let mut definitions = Map::new();
-    for (name, schema) in builtin::settings_schemas(&mut generator) {
+    for (name, schema) in builtin::settings_schemas(generator) {
         definitions.insert(name.into(), schema.to_value());
     }
     definitions.extend(generator.take_definitions(true));
@@ -149,6 +139,10 @@ pub fn json_schema() -> Value {
     });
     remove_empty_defaults(&mut schema);
     schema
+}
+
+fn of_type<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
 }
 
 /// A tool of one of these kinds. With `oneOf`, an editor reports a wrong key as a fault of the
@@ -186,13 +180,11 @@ fn keys_of_type<T: JsonSchema>(generator: &mut SchemaGenerator) -> Keys {
 impl Keys {
     fn from_schema(schema: schemars::Schema) -> Self {
         let mut schema = schema.to_value();
-        let required = schema["required"]
-            .as_array()
-            .into_iter()
-            .flatten()
+        let required = schema["required"].as_array().into_iter().flatten();
+        let required = required
             .filter_map(Value::as_str)
-            .map(str::to_owned);
-        let required = required.collect();
+            .map(str::to_owned)
+            .collect();
         let properties = match schema["properties"].take() {
             Value::Object(properties) => properties,
             _ => Map::new(),
@@ -267,12 +259,9 @@ mod tests {
     use super::*;
 
     fn is_valid(manifest: &str) -> Result<(), String> {
-        let node = crate::manifest::node::Node::parse(
-            std::path::Path::new("test.yaml"),
-            manifest,
-            &mut Vec::new(),
-        )
-        .expect("YAML");
+        let (node, _) =
+            crate::manifest::node::Node::parse(std::path::Path::new("test.yaml"), manifest);
+        let node = node.expect("YAML");
         let validator = jsonschema::validator_for(&json_schema()).expect("a schema");
         validator
             .validate(&node.to_json())

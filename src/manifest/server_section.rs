@@ -2,9 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::decode::Findings;
+use super::decode::Entry;
 use super::listen::complete_address;
-use super::node::Node;
 use super::sections::Server;
 use super::server_settings::ServerSettings;
 use crate::access::public_url::PublicUrl;
@@ -15,28 +14,17 @@ const CONNECTIONS: RangeInclusive<usize> = 8..=65_536;
 
 /// The settings of the section, the listen address if it names one, and findings about values that
 /// cannot be used.
-pub(super) fn read_server(
-    root: &Node,
-    section: Server,
-    findings: &mut Findings,
-) -> (ServerSettings, Option<String>) {
-    let mut report = |key: &str, message: &str| {
-        let path = ["server".to_owned(), key.to_owned()];
-        findings.error(root, &path, "", message);
-    };
-    let listen = section.listen.as_deref().map(complete_address).transpose();
-    let listen = listen.unwrap_or_else(|message| {
-        report("listen", &message);
-        None
+pub(super) fn read_server(root: Entry<'_>, section: Server) -> (ServerSettings, Option<String>) {
+    let report = |key: &str, message: &str| root.error(&["server", key], message);
+    let listen = section.listen.as_deref().and_then(|text| {
+        complete_address(text)
+            .map_err(|message| report("listen", &message))
+            .ok()
     });
-    let public_url = section
-        .public_url
-        .as_deref()
-        .map(PublicUrl::parse)
-        .transpose();
-    let public_url = public_url.unwrap_or_else(|message| {
-        report("public_url", message);
-        None
+    let public_url = section.public_url.as_deref().and_then(|text| {
+        PublicUrl::parse(text)
+            .map_err(|message| report("public_url", message))
+            .ok()
     });
     let plain = ServerSettings::default();
     let settings = ServerSettings {

@@ -1,48 +1,27 @@
 //! One entry of `mcp_servers:`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::caller_references::{has_caller_references, refuse_shared_caches};
-use super::decode::{field_names, join_path};
-use super::lock;
-use super::node::Node;
-use super::parsed::ParsedTool;
-use super::reference_context::EntryKind;
-use super::references::explain_omitted_values;
+use super::decode::Entry;
+use super::inputs::Inputs;
 use super::sections::PolicyEntry;
-use super::source::{DeclaredSource, SourceRules};
-use super::source_tools::{EntryChecks, SourceInputs};
-use super::tool::ToolReader;
+use super::source::SourceRules;
+use super::source_tools::{Source, SourceEntry};
 use crate::call::units::HumanDuration;
-use crate::call::{EnvVar, JsonObject, Kind, Policy, ToolName};
+use crate::call::{EnvVar, JsonObject, Kind};
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::sources::SourceSettings;
-use crate::sources::mcp::{Mode, Protocol, ServerSettings, Transport};
+use crate::sources::mcp::{Mode, Protocol, ServerSettings, ToolFilter, Transport};
 
-/// The default time for a server to start and list its tools. `npx` and `uvx` download on their
-/// first run.
-const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most
 /// 128 characters.
 const LONGEST_NAME: usize = 64;
-/// Keys that define what runs.
-const RUNTIME_KEYS: [&str; 6] = [
-    "command",
-    "environment",
-    "workdir",
-    "url",
-    "headers",
-    "auth",
-];
-/// Keys that are read separately.
-const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -118,267 +97,179 @@ pub(super) struct ServerEntry {
 #[schemars(rename_all = "snake_case", inline)]
 #[expect(
     dead_code,
-    reason = "only its schema is used: `EntryChecks::parse_mode` reads the word and suggests the nearest one"
+    reason = "only its schema is used: `read_mode` reads the word and suggests the nearest one"
 )]
 enum ModeWord {
     Persistent,
     OnDemand,
 }
 
-impl ToolReader<'_> {
-    /// Reads one entry, and the entries of its tools. Faults are added to the findings.
-    pub(super) fn read_server(
-        &mut self,
-        name: &str,
-        unresolved: &Node,
-    ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
-        let entry_path = join_path("mcp_servers", &[name.to_owned()]);
-        if ToolName::parse(name).is_err() || name.len() > LONGEST_NAME {
-            let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
-                           because it is the prefix of its tools' names";
-            self.findings.error(unresolved, &[], &entry_path, message);
-            return None;
-        }
-        let before = self.findings.0.len();
-        let known = field_names::<ServerEntry>();
-        let as_entry = |text: &str| match text.contains("://") {
-            true => json!({"url": text}),
-            false => json!({"command": text.split_whitespace().collect::<Vec<_>>()}),
-        };
-        self.check_source_entry(
-            unresolved,
-            &entry_path,
-            known,
-            "command or url, mode, tools …",
-            as_entry,
-        )?;
-        let inputs = self.read_source_inputs(unresolved, &entry_path);
-        self.warn_overridden_variables(&inputs.env, unresolved, &entry_path);
-        let mut node =
-            unresolved.filtered(|key| known.contains(&key) && !SEPARATE_KEYS.contains(&key));
-        let omitted = self.resolve_references(
-            &mut node,
-            &entry_path,
-            EntryKind::Source,
-            inputs.variables.unset.clone(),
-        );
-        let server_entry: Option<ServerEntry> = self.findings.decode(&node, &entry_path);
-        if server_entry.is_none() || self.has_errors_since(before) {
-            explain_omitted_values(omitted, before, self.findings);
-            // The entries of its tools are checked even so.
-            let mut rules = SourceRules {
-                prefix: tool_prefix(name),
-                ..SourceRules::default()
-            };
-            self.read_source_tools(
-                Kind::Mcp,
-                unresolved,
-                &entry_path,
-                PolicyEntry::default(),
-                &mut rules,
-            );
-            return None;
-        }
-        let server_entry = server_entry.unwrap_or_default();
+impl SourceEntry for ServerEntry {
+    const KIND: Kind = Kind::Mcp;
+    const RUNTIME_KEYS: &[&str] = &[
+        "command",
+        "environment",
+        "workdir",
+        "url",
+        "headers",
+        "auth",
+    ];
+    const SOME_KEYS: &str = "command or url, mode, tools …";
 
-        let base = PolicyEntry {
-            timeout: server_entry.timeout,
-            ..PolicyEntry::default()
-        };
-        let (context, env) = (inputs.context.clone(), inputs.env.clone());
-        let trust_hints = server_entry.trust_hints;
-        let mut rules = SourceRules {
-            prefix: tool_prefix(name),
-            context,
-            env,
-            trust_hints,
-            ..SourceRules::default()
-        };
-        self.apply_policy(Kind::Mcp, &mut Policy::default(), &base, &node, &entry_path);
-        let tools = self.read_source_tools(Kind::Mcp, unresolved, &entry_path, base, &mut rules);
-        let settings = self.server_settings(name, server_entry, &inputs, &node, &entry_path);
-        if has_caller_references(&node) {
-            refuse_shared_caches(&rules, unresolved, &entry_path, self.findings);
-        }
-        if let Some(settings) = &settings {
-            for own in rules
-                .tools
-                .keys()
-                .filter(|own| !lock::selects_tool(settings, own))
-            {
-                let path = ["tools".to_owned(), own.clone()];
-                let message =
-                    "include and exclude leave this tool out, so this policy has no effect";
-                self.findings.error(unresolved, &path, &entry_path, message);
-            }
-        }
-        if self.has_errors_since(before) {
-            explain_omitted_values(omitted, before, self.findings);
-            return None;
-        }
-        let runs = |node: &Node| node.filtered(|key| RUNTIME_KEYS.contains(&key)).to_json();
-        let declared = DeclaredSource {
-            settings: SourceSettings::Mcp(settings?.into()),
-            rules,
-            written_settings: inputs.with_variable_names(runs(unresolved)),
-            generation: inputs.generation(&runs(&node)),
-        };
-        Some((declared, tools))
+    fn name_fault(name: &str) -> Option<&'static str> {
+        let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
+                       because it is the prefix of its tools' names";
+        (name.is_empty() || name.len() > LONGEST_NAME).then_some(message)
     }
 
-    fn server_settings(
-        &mut self,
-        name: &str,
-        server_entry: ServerEntry,
-        inputs: &SourceInputs,
-        node: &Node,
-        entry_path: &str,
-    ) -> Option<ServerSettings> {
-        let ServerEntry {
-            command,
-            environment,
-            workdir,
-            url,
-            headers,
-            auth,
-            list_as,
-            mode,
-            include,
-            exclude,
-            ..
-        } = server_entry;
-        let (start_timeout, protocol) = (server_entry.start_timeout, server_entry.protocol);
-        if let Some(auth) = &auth {
-            let names = headers.iter().flat_map(BTreeMap::keys);
-            self.check_auth(
-                auth,
-                AddressPolicy::allow_private(),
-                names,
-                node,
-                entry_path,
-            );
+    fn from_text(text: &str) -> Value {
+        match text.contains("://") {
+            true => json!({"url": text}),
+            false => json!({"command": text.split_whitespace().collect::<Vec<_>>()}),
         }
-        let callers = self.callers;
-        let (base, exists) = (self.base, |path: &Path| self.input.is_file(path));
-        let mut checks = EntryChecks {
-            findings: &mut *self.findings,
-            node,
-            entry_path,
-        };
-        if start_timeout.is_some_and(|time| time.0.is_zero()) {
-            checks.error(
-                "start_timeout",
-                "the time must be above zero; leave the key out for 60s",
-            );
+    }
+
+    fn rules(&self, name: &str) -> SourceRules {
+        SourceRules {
+            prefix: format!("{name}_"),
+            trust_hints: self.trust_hints,
+            ..SourceRules::default()
         }
-        let has_mode = mode.is_some();
-        let mode = checks.parse_mode(mode.as_deref());
-        if include.as_ref().is_some_and(Vec::is_empty) {
-            checks.error(
-                "include",
-                "names no tool, so the server would have no tools; leave the key out for all",
-            );
+    }
+
+    fn base_policy(&self) -> PolicyEntry {
+        PolicyEntry {
+            timeout: self.timeout,
+            ..PolicyEntry::default()
         }
-        let (include, exclude) = (include.unwrap_or_default(), exclude.unwrap_or_default());
+    }
+
+    fn settings(self, name: &str, source: &Source<'_>) -> Option<SourceSettings> {
+        if let Some(auth) = &self.auth {
+            let headers = self.headers.iter().flat_map(BTreeMap::keys);
+            source.check_auth(auth, AddressPolicy::allow_private(), headers);
+        }
+        let start_timeout = source.start_timeout(self.start_timeout);
+        let has_mode = self.mode.is_some();
+        let mode = source.read_mode(self.mode.as_deref());
+        if self.include.as_ref().is_some_and(Vec::is_empty) {
+            let message =
+                "names no tool, so the server would have no tools; leave the key out for all";
+            source.error("include", message);
+        }
+        let include = self.include.clone().unwrap_or_default();
+        let exclude = self.exclude.clone().unwrap_or_default();
         for (key, patterns) in [("include", &include), ("exclude", &exclude)] {
             if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
-                checks.error(
-                    key,
-                    "names of tools are expected here; `*` stands for anything in them",
-                );
+                let message = "names of tools are expected here; `*` stands for anything in them";
+                source.error(key, message);
             }
         }
-        let reach = match (command, url) {
-            (Some(argv), None) => {
-                if headers.is_some() {
-                    checks.error(
-                        "headers",
-                        "headers go with a url; for a command write environment",
-                    );
-                }
-                if auth.is_some() {
-                    checks.error(
-                        "auth",
-                        "auth goes with a url; for a command write environment",
-                    );
-                }
-                let folder = workdir.map_or_else(|| base.to_owned(), |folder| base.join(folder));
-                checks.check_command(
-                    argv,
-                    inputs.process_environment(environment.unwrap_or_default()),
-                    (base, &folder),
-                    &exists,
-                )
+        let protocol = self.protocol;
+        let transport = self.transport(source)?;
+        let per_caller = matches!(
+            &transport,
+            Transport::Url {
+                per_caller: Some(_),
+                ..
             }
-            (None, Some(url)) => {
-                if environment.is_some() {
-                    checks.error(
-                        "environment",
-                        "environment goes with a command; for a url write headers",
-                    );
-                }
-                if workdir.is_some() {
-                    checks.error("workdir", "workdir goes with a command");
-                }
-                let transport = checks.check_url(&url, headers.unwrap_or_default(), auth);
-                transport.map(|transport| {
-                    checks.add_listing_caller(transport, list_as.as_deref(), callers)
-                })
-            }
-            (Some(_), Some(_)) => {
-                checks.error("url", "command and url exclude each other: keep one");
-                None
-            }
-            (None, None) => {
-                let message = "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
-                checks.findings.error(node, &[], entry_path, message);
-                None
-            }
-        };
-        let transport = reach?;
-        let mode = match (&transport, mode?) {
-            (
-                Transport::Url {
-                    per_caller: Some(_),
-                    ..
-                },
-                Mode::Persistent,
-            ) if has_mode => {
+        );
+        let mode = match mode? {
+            Mode::Persistent if per_caller && has_mode => {
                 let message = "each call needs a connection of its own, with the credentials of its caller: write mode: \
                                on_demand, or leave the key out";
-                checks.error("mode", message);
+                source.error("mode", message);
                 return None;
             }
-            (
-                Transport::Url {
-                    per_caller: Some(_),
-                    ..
-                },
-                _,
-            ) => Mode::OnDemand,
-            (_, mode) => mode,
+            _ if per_caller => Mode::OnDemand,
+            mode => mode,
         };
-        Some(ServerSettings {
+        let settings = ServerSettings {
             name: name.to_owned(),
             transport,
             mode,
             include,
             exclude,
             protocol,
-            start_timeout: start_timeout.map_or(DEFAULT_START_TIMEOUT, |time| time.0),
-        })
+            start_timeout,
+        };
+        Some(SourceSettings::Mcp(settings.into()))
+    }
+
+    fn check(settings: &SourceSettings, rules: &SourceRules, _: &Inputs<'_>, entry: Entry<'_>) {
+        let SourceSettings::Mcp(settings) = settings else {
+            return;
+        };
+        let filter = ToolFilter::from_settings(settings);
+        for own in rules.tools.keys().filter(|own| !filter.allows(own)) {
+            let message = "include and exclude leave this tool out, so this policy has no effect";
+            entry.error(&["tools", own], message);
+        }
     }
 }
 
-/// The prefix of the names of a server's tools.
-fn tool_prefix(server: &str) -> String {
-    format!("{server}_")
+impl ServerEntry {
+    /// How the server is reached.
+    fn transport(self, source: &Source<'_>) -> Option<Transport> {
+        let misplaced: &[_] = match (&self.command, &self.url) {
+            (Some(_), None) => &[
+                (
+                    "headers",
+                    self.headers.is_some(),
+                    "headers go with a url; for a command write environment",
+                ),
+                (
+                    "auth",
+                    self.auth.is_some(),
+                    "auth goes with a url; for a command write environment",
+                ),
+            ],
+            (None, Some(_)) => &[
+                (
+                    "environment",
+                    self.environment.is_some(),
+                    "environment goes with a command; for a url write headers",
+                ),
+                (
+                    "workdir",
+                    self.workdir.is_some(),
+                    "workdir goes with a command",
+                ),
+            ],
+            (Some(_), Some(_)) => &[("url", true, "command and url exclude each other: keep one")],
+            (None, None) => {
+                let message = "command or url is missing: how is the server reached? e.g. command: [npx, -y, some-mcp-server]";
+                source.entry.own_error(message);
+                return None;
+            }
+        };
+        for (key, _, message) in misplaced.iter().filter(|(_, is_there, _)| *is_there) {
+            source.error(key, *message);
+        }
+        match (self.command, self.url) {
+            (Some(argv), None) => {
+                let environment = self.environment.unwrap_or_default();
+                let environment = source.declared.process_environment(environment);
+                source.read_command(argv, environment, self.workdir)
+            }
+            (None, Some(url)) => {
+                let headers = self.headers.unwrap_or_default();
+                let transport = source.read_url(&url, headers, self.auth)?;
+                Some(source.add_listing_caller(transport, self.list_as.as_deref()))
+            }
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use url::Url;
 
+    use super::super::source::DeclaredSource;
+    use super::super::source_tools::DEFAULT_START_TIMEOUT;
     use super::*;
     use crate::call::Effect;
     use crate::manifest::rule::Rule;

@@ -41,31 +41,29 @@ mod tests {
     use super::*;
     use crate::manifest::testing::check_text;
 
-    /// The hints about the cache for this many tools.
-    fn uncached_reads(tools: usize) -> Vec<Finding> {
+    /// The hints about pipelines for this many tools.
+    fn pipelines(tools: usize) -> Vec<Finding> {
         let tool = |at: usize| {
             format!(
-                "  rows_{at}: {{kind: command, description: Counts the rows of table {at}., effect: read, limits: {{calls: 9, per: day}}, command: [/bin/true]}}\n"
+                "  rows_{at}: {{kind: command, description: Counts the rows of table {at}., command: [/bin/true, '|']}}\n"
             )
         };
-        let mut findings = check_text(&format!(
-            "tools:\n{}",
-            (0..tools).map(tool).collect::<String>()
-        ));
-        findings.retain(|finding| finding.rule == Rule::UncachedRead);
+        let tools: String = (0..tools).map(tool).collect();
+        let mut findings = check_text(&format!("tools:\n{tools}"));
+        findings.retain(|finding| finding.rule == Rule::ShellSyntax);
         findings
     }
 
     #[test]
     fn many_hints_of_one_rule_become_one_line() {
-        assert_eq!(summarize_findings(&uncached_reads(3), false).len(), 3);
-        let findings = uncached_reads(4);
-        assert_eq!(
-            summarize_findings(&findings, false),
-            [
-                "hint: 4 times: calls are limited, and results are not cached; if a result stays valid for a while, cache: \
-                 {ttl: 5m} answers further calls at no cost [uncached-read] (--hints lists them)"
-            ]
+        assert_eq!(summarize_findings(&pipelines(3), false).len(), 3);
+        let findings = pipelines(4);
+        let lines = summarize_findings(&findings, false);
+        assert_eq!(lines.len(), 1);
+        assert!(
+            lines[0].starts_with("hint: 4 times: no shell reads this")
+                && lines[0].ends_with("[shell-syntax] (--hints lists them)"),
+            "{lines:?}"
         );
         assert_eq!(summarize_findings(&findings, true).len(), 4);
     }

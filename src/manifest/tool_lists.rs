@@ -7,14 +7,12 @@
 
 use std::fmt;
 
-use serde_json::Value;
-
 use super::Manifest;
-use super::decode::join_path;
-use super::finding::{Finding, Location, Severity};
-use super::node::{Data, Node};
+use super::finding::{Finding, Location, Severity, join_path};
+use super::node::Node;
 use super::parsed::{ParsedManifest, ParsedTool};
 use super::rule::Rule;
+use super::source::DeclaredSource;
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::Kind;
 use crate::text::suggest;
@@ -71,10 +69,7 @@ pub(crate) enum Knowledge {
 
 impl ListEntry {
     pub(super) fn new(list: ListKind, node: &Node, path: String, text: &str) -> Self {
-        let text_in_file = match &node.data {
-            Data::Scalar(Value::String(text_in_file)) => text_in_file.clone(),
-            _ => text.to_owned(),
-        };
+        let text_in_file = node.as_str().unwrap_or(text).to_owned();
         Self {
             location: node.location.clone(),
             path,
@@ -148,29 +143,21 @@ pub(super) fn agent_lists(tools: &[ParsedTool]) -> Vec<ListEntry> {
     let mut entries = Vec::new();
     for parsed in tools {
         let Some(tool) = &parsed.tool else { continue };
+        let (path, coworkers) = (&parsed.path, ListKind::Coworkers);
         if tool.kind == Kind::Agent {
             entries.extend(list_entries(
                 ListKind::AgentTools,
                 &parsed.entry,
-                &parsed.path,
+                path,
                 "tools",
             ));
-            entries.extend(list_entries(
-                ListKind::Coworkers,
-                &parsed.entry,
-                &parsed.path,
-                "coworkers",
-            ));
+            entries.extend(list_entries(coworkers, &parsed.entry, path, "coworkers"));
         } else if tool.kind == Kind::Native
             && DELEGATING_BUILTINS.contains(&builtin_name(parsed).as_str())
             && let Some(with) = parsed.entry.get("with")
         {
-            entries.extend(list_entries(
-                ListKind::Coworkers,
-                with,
-                &join_path(&parsed.path, &["with".into()]),
-                "coworkers",
-            ));
+            let path = join_path(path, &["with"]);
+            entries.extend(list_entries(coworkers, with, &path, "coworkers"));
         }
     }
     entries
@@ -185,21 +172,11 @@ pub(super) fn builtin_name(parsed: &ParsedTool) -> String {
 }
 
 fn list_entries(list: ListKind, node: &Node, entry_path: &str, key: &str) -> Vec<ListEntry> {
-    let Some(Node {
-        data: Data::List(items),
-        ..
-    }) = node.get(key)
-    else {
-        return Vec::new();
-    };
-    let entry = |(at, item): (usize, &Node)| match &item.data {
-        Data::Scalar(Value::String(text)) if !text.contains("${") => Some(ListEntry::new(
-            list,
-            item,
-            join_path(entry_path, &[key.to_owned(), at.to_string()]),
-            text,
-        )),
-        _ => None,
+    let items = node.get(key).map(Node::items).unwrap_or_default();
+    let entry = |(at, item): (usize, &Node)| {
+        let text = item.as_str().filter(|text| !text.contains("${"))?;
+        let path = join_path(entry_path, &[key, &at.to_string()]);
+        Some(ListEntry::new(list, item, path, text))
     };
     items.iter().enumerate().filter_map(entry).collect()
 }
@@ -220,25 +197,15 @@ pub(super) fn check_lists(
         true => Knowledge::AllAgents,
         false => Knowledge::Some,
     };
-    let declared = parsed.tools.iter().flat_map(|tool| {
-        let aliases = tool
-            .tool
-            .iter()
-            .flat_map(|tool| &tool.definition.aliases)
-            .map(|alias| alias.as_str());
-        std::iter::once(tool.key.text.as_str()).chain(aliases)
-    });
-    let source_tools: Vec<String> = manifest
-        .sources
-        .iter()
-        .flat_map(|source| {
-            source
-                .rules
-                .known_tools()
-                .map(|own| format!("{}{own}", source.rules.prefix))
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let declared = parsed.tools.iter().flat_map(ParsedTool::names);
+    let of_source = |source: &DeclaredSource| -> Vec<String> {
+        let (rules, prefix) = (&source.rules, &source.rules.prefix);
+        rules
+            .known_tools()
+            .map(|own| format!("{prefix}{own}"))
+            .collect()
+    };
+    let source_tools: Vec<String> = manifest.sources.iter().flat_map(of_source).collect();
     let names: Vec<&str> = declared
         .chain(source_tools.iter().map(String::as_str))
         .chain(natives.iter().copied())

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::decode::join_path;
+use super::decode::Entry;
+use super::finding::{Severity, join_path};
+use super::inputs::Inputs;
 use super::missing_secrets;
-use super::node::Node;
 use super::references::UnsetVariable;
 use super::rule::Rule;
-use super::tool::ToolReader;
 use crate::call::EnvVar;
 
 /// The declared variables with their values.
@@ -26,72 +26,53 @@ impl Variables {
     }
 }
 
-impl ToolReader<'_> {
-    /// Looks up the declared variables. A required variable that is not set is an error. An
-    /// optional variable that is not set has no value.
-    pub(super) fn look_up_variables(
-        &mut self,
-        declared: &[EnvVar],
-        node: &Node,
-        entry_path: &str,
-    ) -> Variables {
-        let mut variables = Variables {
-            values: HashMap::new(),
-            unset: HashMap::new(),
-        };
-        for (at, var) in declared.iter().enumerate() {
-            let path = || ["env".to_owned(), at.to_string()];
-            if var.name.is_empty() || var.name.contains(['=', '\0']) {
-                self.findings.error(
-                    node,
-                    &path(),
-                    entry_path,
-                    "a variable's name must not be empty and must not contain \
-                                                           `=`",
-                );
-                continue;
-            }
-            if declared[..at].iter().any(|other| other.name == var.name) {
-                let message = format!("variable {} is declared twice", var.name);
-                self.findings.error(node, &path(), entry_path, message);
-                continue;
-            }
-            if let Some(value) = self.input.env_var(&var.name) {
-                self.secrets.insert(value.clone());
-                variables.values.insert(var.name.clone(), value);
-            } else if let Some(default) = &var.default {
-                // The default is written in the manifest, so it is not a secret.
-                variables.values.insert(var.name.clone(), default.clone());
-                variables
-                    .unset
-                    .insert(var.name.clone(), UnsetVariable::Default(default.clone()));
-            } else if var.required {
-                let message = format!("environment variable {} is not set", var.name);
-                if self.input.accepts_missing_secrets() {
-                    let at = join_path(entry_path, &path());
-                    self.findings
-                        .0
-                        .push(missing_secrets::unchecked_value(node, &at, &message));
-                } else {
-                    self.findings.error_with_rule(
-                        Rule::MissingSecret,
-                        node,
-                        &path(),
-                        entry_path,
-                        message,
-                    );
-                }
-                variables
-                    .unset
-                    .insert(var.name.clone(), UnsetVariable::Missing);
-            } else {
-                variables
-                    .unset
-                    .insert(var.name.clone(), UnsetVariable::Absent);
-            }
+/// Looks up the declared variables. A required variable that is not set is an error. An optional
+/// variable that is not set has no value.
+pub(super) fn look_up_variables(
+    inputs: &Inputs<'_>,
+    declared: &[EnvVar],
+    entry: Entry<'_>,
+) -> Variables {
+    let mut variables = Variables::default();
+    for (at, var) in declared.iter().enumerate() {
+        let keys = ["env", &at.to_string()];
+        if var.name.is_empty() || var.name.contains(['=', '\0']) {
+            let message = "a variable's name must not be empty and must not contain `=`";
+            entry.error(&keys, message);
+            continue;
         }
-        variables
+        if declared[..at].iter().any(|other| other.name == var.name) {
+            entry.error(&keys, format!("variable {} is declared twice", var.name));
+            continue;
+        }
+        let (value, unset) = match (inputs.input.env_var(&var.name), &var.default) {
+            (Some(value), _) => {
+                inputs.secrets.insert(value.clone());
+                (Some(value), None)
+            }
+            // The default is written in the manifest, so it is not a secret.
+            (None, Some(default)) => (
+                Some(default.clone()),
+                Some(UnsetVariable::Default(default.clone())),
+            ),
+            (None, None) if var.required => {
+                let message = format!("environment variable {} is not set", var.name);
+                if inputs.input.accepts_missing_secrets() {
+                    let path = join_path(entry.path, &keys);
+                    let unchecked = missing_secrets::unchecked_value(entry.node, &path, &message);
+                    entry.findings.push(unchecked);
+                } else {
+                    entry.report(Severity::Error, Rule::MissingSecret, &keys, message);
+                }
+                (None, Some(UnsetVariable::Missing))
+            }
+            (None, None) => (None, Some(UnsetVariable::Absent)),
+        };
+        let name = || var.name.clone();
+        variables.values.extend(value.map(|value| (name(), value)));
+        variables.unset.extend(unset.map(|unset| (name(), unset)));
     }
+    variables
 }
 
 #[cfg(test)]

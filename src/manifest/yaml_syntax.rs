@@ -4,16 +4,7 @@
 //! Each slip has a function that recognizes it in the text. The first one that does gives the
 //! message.
 
-use super::finding::Location;
-
-/// The fault, and where to correct it.
-pub(super) struct Explanation {
-    /// From 1.
-    pub(super) line: usize,
-    /// From 1.
-    pub(super) column: usize,
-    pub(super) message: String,
-}
+use crate::sources::openapi::reader::yaml::Place;
 
 /// A fault that the parser found.
 struct Fault<'t> {
@@ -22,115 +13,68 @@ struct Fault<'t> {
     line: usize,
     /// Index of the character.
     column: usize,
-    /// The words of the parser.
-    words: &'t str,
 }
 
-/// What to change. `location` is where the parser stopped, and `words` is what it says.
-pub(super) fn explain(text: &str, location: &Location, words: &str) -> Explanation {
-    let (line, column) = (
-        location.line.saturating_sub(1),
-        location.column.saturating_sub(1),
-    );
+/// Where to correct a text, and what to change. `stop` is where the parser stopped, and `words` is
+/// what it says.
+pub(super) fn explain(text: &str, stop: Place, words: &str) -> (Place, String) {
     let fault = Fault {
         lines: text.lines().collect(),
-        line,
-        column,
-        words,
+        line: stop.line - 1,
+        column: stop.column - 1,
     };
     let explanation = fault
-        .repeated_name()
-        .or_else(|| fault.tab())
+        .tab()
         .or_else(|| fault.open_placeholder())
-        .or_else(|| fault.missing_space())
-        .or_else(|| fault.colon_in_value())
-        .or_else(|| fault.deeper_line())
-        .or_else(|| fault.special_first_character())
-        .or_else(|| fault.quotes())
-        .or_else(|| fault.open_bracket())
-        .or_else(|| fault.stray_indentation());
+        .or_else(|| {
+            fault
+                .colon_in_value()
+                .filter(|_| words.contains("mapping values"))
+        })
+        .or_else(|| fault.special_first_character());
     explanation.unwrap_or_else(|| {
-        fault.at(
-            line,
-            column,
-            "this is not YAML: check the quotes, brackets and indentation here and in the line above",
-        )
+        let message = "this is not YAML: check the quotes, brackets and indentation here and in the line above";
+        (stop, message.to_owned())
     })
 }
 
 impl<'t> Fault<'t> {
-    fn at(&self, line: usize, column: usize, message: impl Into<String>) -> Explanation {
-        Explanation {
-            line: line + 1,
-            column: column + 1,
-            message: message.into(),
-        }
+    /// An explanation. Line and column are indices.
+    fn at(&self, line: usize, column: usize, message: String) -> (Place, String) {
+        let (line, column) = (line + 1, column + 1);
+        (Place { line, column }, message)
     }
 
     fn text(&self, line: usize) -> &'t str {
         self.lines.get(line).copied().unwrap_or_default()
     }
 
-    /// The nearest line above that is neither empty nor a comment.
-    fn above(&self, line: usize) -> Option<usize> {
-        (0..line.min(self.lines.len()))
-            .rev()
-            .find(|at| is_content(self.lines[*at]))
-    }
-
-    /// The line of the fault, and the one above it.
+    /// The line of the fault, and the nearest one above it that is neither empty nor a comment.
     fn nearby(&self) -> impl Iterator<Item = usize> {
+        let is_content = |at: &usize| {
+            let text = self.lines[*at].trim_start();
+            !text.is_empty() && !text.starts_with('#')
+        };
+        let above = (0..self.line.min(self.lines.len())).rev().find(is_content);
         std::iter::once(self.line)
             .filter(|at| *at < self.lines.len())
-            .chain(self.above(self.line))
+            .chain(above)
     }
 
-    fn repeated_name(&self) -> Option<Explanation> {
-        if !self.words.contains("duplicated key") {
-            return None;
-        }
-        let name: String = self
-            .text(self.line)
-            .chars()
-            .skip(self.column)
-            .take_while(|c| *c != ':')
-            .collect();
-        let name = name.trim().trim_matches(['"', '\'']);
-        let first = (0..self.line).rev().take_while(|at| {
-            !is_content(self.lines[*at]) || indent(self.lines[*at]) >= self.column
-        });
-        let is_same = |at: &usize| {
-            let text = self.lines[*at];
-            indent(text) == self.column
-                && text
-                    .trim_start()
-                    .split_once(':')
-                    .is_some_and(|(key, _)| key.trim().trim_matches(['"', '\'']) == name)
+    fn tab(&self) -> Option<(Place, String)> {
+        let indent = |at: usize| {
+            let text = self.text(at);
+            &text[..text.len() - text.trim_start().len()]
         };
-        let first = first
-            .filter(is_same)
-            .last()
-            .map(|at| format!(", first in line {}", at + 1))
-            .unwrap_or_default();
-        Some(self.at(
-            self.line,
-            self.column,
-            format!("`{name}` is there twice{first}: names must be unique"),
-        ))
+        let line = self
+            .nearby()
+            .chain([self.line + 1])
+            .find(|at| indent(*at).contains('\t'))?;
+        let message = "a tab: YAML is indented with spaces";
+        Some(self.at(line, indent(line).find('\t')?, message.into()))
     }
 
-    fn tab(&self) -> Option<Explanation> {
-        let is_tab = |at: &usize| {
-            let text = self.lines[*at];
-            text[..text.len() - text.trim_start().len()].contains('\t')
-        };
-        let below = std::iter::once(self.line + 1).filter(|at| *at < self.lines.len());
-        let line = self.nearby().chain(below).find(is_tab)?;
-        let column = self.text(line).find('\t')?;
-        Some(self.at(line, column, "a tab: YAML is indented with spaces"))
-    }
-
-    fn open_placeholder(&self) -> Option<Explanation> {
+    fn open_placeholder(&self) -> Option<(Place, String)> {
         self.nearby().find_map(|line| {
             let text = self.text(line);
             let open = find_unquoted(text, "{{")?;
@@ -141,165 +85,46 @@ impl<'t> Fault<'t> {
                 rest.find(" #").unwrap_or(rest.len())
             } else {
                 let close = rest.find("}}").map_or(rest.len(), |at| at + 2);
-                close
-                    + rest[close..]
-                        .find([',', '}', ']', ' '])
-                        .unwrap_or(rest.len() - close)
+                let after = rest[close..].find([',', '}', ']', ' ']);
+                after.map_or(rest.len(), |at| close + at)
             };
             let value = text[start..open + end].trim();
-            let message = format!(
-                "put a value with a placeholder in quotes: `{}\"{value}\"`",
-                key_before(&text[..start])
-            );
+            let key = key_before(&text[..start]);
+            let message = format!("put a value with a placeholder in quotes: `{key}\"{value}\"`");
             Some(self.at(line, text[..start].chars().count(), message))
         })
     }
 
-    fn missing_space(&self) -> Option<Explanation> {
-        if !self.words.contains("simple key") && !self.words.contains("expected ':'") {
-            return None;
-        }
-        self.nearby().find_map(|line| {
-            let text = self.text(line);
-            let colon = text.find(':')?;
-            let is_key = text[..colon]
-                .trim_start_matches([' ', '-'])
-                .chars()
-                .all(|c| c.is_alphanumeric() || c == '_');
-            let is_joined = text[colon + 1..].starts_with(|c: char| !c.is_whitespace() && c != '/');
-            let message = format!("a space is missing after the `:` in `{}`", text.trim());
-            (is_key && is_joined).then(|| self.at(line, text[..colon].chars().count(), message))
-        })
-    }
-
     /// Two `: ` on one line outside quotes: `description: Gets a book: by its number`.
-    fn colon_in_value(&self) -> Option<Explanation> {
-        if !self.words.contains("mapping values") {
-            return None;
-        }
+    fn colon_in_value(&self) -> Option<(Place, String)> {
         let text = self.text(self.line);
-        let first = find_unquoted(text, ": ")?;
-        let start = first + 2;
-        if text[..first].chars().count() >= self.column || is_in_brackets(&text[..start]) {
+        let start = find_unquoted(text, ": ")? + 2;
+        let column = text[..start].chars().count();
+        if column >= self.column || is_in_brackets(&text[..start]) {
             return None;
         }
-        let value = text[start..].trim();
-        let message = format!(
-            "put a value that holds `: ` in quotes: `{}{}`",
-            key_before(&text[..start]),
-            in_quotes(value)
-        );
-        Some(self.at(self.line, text[..start].chars().count(), message))
+        let (key, value) = (key_before(&text[..start]), in_quotes(text[start..].trim()));
+        let message = format!("put a value that holds `: ` in quotes: `{key}{value}`");
+        Some(self.at(self.line, column, message))
     }
 
-    fn deeper_line(&self) -> Option<Explanation> {
-        if !self.words.contains("mapping values") {
-            return None;
-        }
-        let above = self.above(self.line)?;
-        let (own, other) = (indent(self.text(self.line)), indent(self.text(above)));
-        (own > other).then(|| {
-            let message = format!(
-                "this line is indented with {own} spaces, and line {} above it, which has a value already, with {other}: \
-                 indent both the same",
-                above + 1
-            );
-            self.at(self.line, own, message)
-        })
-    }
-
-    fn special_first_character(&self) -> Option<Explanation> {
+    fn special_first_character(&self) -> Option<(Place, String)> {
         let text = self.text(self.line);
         let chars: Vec<char> = text.chars().collect();
-        let at = [self.column, self.column.wrapping_sub(1)]
+        let begins = |at: &usize| {
+            let is_start = *at == 0 || chars.get(*at - 1).is_some_and(|c| " [{,".contains(*c));
+            is_start && chars.get(*at).is_some_and(|c| "@`%*&!".contains(*c))
+        };
+        let at = [self.column, self.column.saturating_sub(1)]
             .into_iter()
-            .find(|at| {
-                let is_start = *at == 0
-                    || chars
-                        .get(at.wrapping_sub(1))
-                        .is_some_and(|c| " [{,".contains(*c));
-                is_start && chars.get(*at).is_some_and(|c| "@`%*&!".contains(*c))
-            })?;
-        let is_end = |c: &char| ",]}".contains(*c) || *c == '#';
+            .find(begins)?;
         let in_brackets = is_in_brackets(&chars[..at].iter().collect::<String>());
-        let value: String = chars[at..]
-            .iter()
-            .take_while(|c| !in_brackets || !is_end(c))
-            .collect();
-        let message = format!(
-            "put a value that begins with `{}` in quotes: `{}`",
-            chars[at],
-            in_quotes(value.trim_end())
-        );
+        let is_part = |c: &&char| !in_brackets || !",]}#".contains(**c);
+        let value: String = chars[at..].iter().take_while(is_part).collect();
+        let (first, value) = (chars[at], in_quotes(value.trim_end()));
+        let message = format!("put a value that begins with `{first}` in quotes: `{value}`");
         Some(self.at(self.line, at, message))
     }
-
-    fn quotes(&self) -> Option<Explanation> {
-        if self.words.contains("escape") {
-            let message =
-                "in double quotes `\\` begins an escape: use single quotes, or write `\\\\`";
-            return Some(self.at(self.line, self.column, message));
-        }
-        if !self.words.contains("quoted scalar") {
-            return None;
-        }
-        Some(self.at(
-            self.line,
-            self.column,
-            "the quote that opens here is not closed",
-        ))
-    }
-
-    fn open_bracket(&self) -> Option<Explanation> {
-        let is_in_brackets = self.words.contains("flow");
-        if !is_in_brackets && self.line < self.lines.len() {
-            return None;
-        }
-        let last = self.line.min(self.lines.len().saturating_sub(1));
-        for line in (0..=last).rev() {
-            if let Some((column, bracket)) = open_brackets(self.text(line)).pop() {
-                let close = if bracket == '{' { '}' } else { ']' };
-                let message =
-                    format!("this `{bracket}` is not closed: a `{close}` or a `,` is missing");
-                return Some(self.at(line, column, message));
-            }
-        }
-        let message =
-            "something is missing before this: a `,` between two entries, or a closing `}` or `]`";
-        is_in_brackets.then(|| self.at(self.line, self.column, message))
-    }
-
-    fn stray_indentation(&self) -> Option<Explanation> {
-        let own = indent(self.text(self.line));
-        let mut open: Vec<(usize, usize)> = Vec::new();
-        for at in (0..self.line.min(self.lines.len())).filter(|at| is_content(self.lines[*at])) {
-            let depth = indent(self.lines[at]);
-            open.retain(|(other, _)| *other < depth);
-            open.push((depth, at));
-        }
-        if open.iter().any(|(depth, _)| *depth == own) || self.line >= self.lines.len() {
-            return None;
-        }
-        let (depth, line) = *open
-            .iter()
-            .rev()
-            .min_by_key(|(depth, _)| depth.abs_diff(own))?;
-        let message = format!(
-            "this line is indented with {own} spaces, which fits no line above: use {depth}, as line {} has",
-            line + 1
-        );
-        Some(self.at(self.line, own, message))
-    }
-}
-
-fn is_content(line: &str) -> bool {
-    let text = line.trim_start();
-    !text.is_empty() && !text.starts_with('#')
-}
-
-/// The number of spaces before the text.
-fn indent(line: &str) -> usize {
-    line.len() - line.trim_start_matches(' ').len()
 }
 
 /// The position of `needle` outside quotes.
@@ -338,31 +163,7 @@ fn key_before(before: &str) -> String {
 }
 
 fn is_in_brackets(before: &str) -> bool {
-    !open_brackets(before).is_empty()
-}
-
-/// The brackets of a line that are not closed on it, with their columns.
-fn open_brackets(line: &str) -> Vec<(usize, char)> {
-    let (mut open, mut quote) = (Vec::new(), None);
-    for (column, c) in line.chars().enumerate() {
-        match (quote, c) {
-            (Some(mark), c) if c == mark => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '#')
-                if line
-                    .chars()
-                    .nth(column.wrapping_sub(1))
-                    .is_none_or(char::is_whitespace) =>
-            {
-                break;
-            }
-            (None, '{' | '[') => open.push((column, c)),
-            (None, '}' | ']') => drop(open.pop()),
-            (None, _) => {}
-        }
-    }
-    open
+    before.matches(['{', '[']).count() > before.matches(['}', ']']).count()
 }
 
 fn in_quotes(value: &str) -> String {

@@ -52,19 +52,13 @@ impl<'s> Expected<'s> {
         let mut expected = Self {
             options: Vec::new(),
             allows_null: false,
-            example: None,
+            example: schema.pointer("/examples/0").cloned(),
         };
         expected.add(root, schema, "", 0);
-        let own = schema
-            .get("examples")
-            .and_then(|examples| examples.get(0))
-            .cloned();
-        expected.example = own.or_else(|| {
-            expected
-                .options
-                .first()
-                .and_then(|option| option.example(root))
-        });
+        if expected.example.is_none() {
+            let first = expected.options.first();
+            expected.example = first.and_then(|option| option.example(root));
+        }
         expected
     }
 
@@ -77,43 +71,43 @@ impl<'s> Expected<'s> {
                 .strip_prefix('#')
                 .and_then(|pointer| root.pointer(pointer));
             let name = reference.rsplit('/').next().unwrap_or_default();
-            if OWN_READERS.contains(&name) {
-                return self
-                    .options
-                    .extend(target.map(|schema| Alternative { name, schema }));
+            match target {
+                Some(schema) if OWN_READERS.contains(&name) => {
+                    self.options.push(Alternative { name, schema });
+                }
+                Some(schema) => self.add(root, schema, name, depth + 1),
+                None => {}
             }
-            return target
-                .into_iter()
-                .for_each(|target| self.add(root, target, name, depth + 1));
+            return;
         }
-        match (
-            schema.get("anyOf").and_then(Value::as_array),
-            schema.get("type"),
-        ) {
-            (Some(options), _) => options
-                .iter()
-                .for_each(|option| self.add(root, option, "", depth + 1)),
-            (None, Some(Value::String(word))) if word == "null" => self.allows_null = true,
-            (None, kinds) => {
-                let kinds = kinds.and_then(Value::as_array);
-                self.allows_null |=
-                    kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
-                self.options.push(Alternative { name, schema });
+        if let Some(options) = schema.get("anyOf").and_then(Value::as_array) {
+            for option in options {
+                self.add(root, option, "", depth + 1);
             }
+            return;
         }
+        let kinds = schema.get("type");
+        if kinds.is_some_and(|kind| kind == "null") {
+            self.allows_null = true;
+            return;
+        }
+        let kinds = kinds.and_then(Value::as_array);
+        self.allows_null |= kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
+        self.options.push(Alternative { name, schema });
     }
 }
 
 impl<'s> Alternative<'s> {
     /// Its JSON type; `None` if it allows every type.
     fn kind(&self) -> Option<&'s str> {
-        match self.schema.get("type") {
-            Some(Value::Array(kinds)) => kinds
-                .iter()
-                .filter_map(Value::as_str)
-                .find(|kind| *kind != "null"),
-            kind => kind.and_then(Value::as_str),
-        }
+        let kind = self.schema.get("type")?;
+        let kinds = kind
+            .as_array()
+            .map_or(std::slice::from_ref(kind), Vec::as_slice);
+        kinds
+            .iter()
+            .filter_map(Value::as_str)
+            .find(|kind| *kind != "null")
     }
 
     /// The words, if it is one of several words.
@@ -121,9 +115,8 @@ impl<'s> Alternative<'s> {
         if let Some(words) = self.schema.get("enum").and_then(Value::as_array) {
             return Some(words.iter().filter_map(Value::as_str).collect());
         }
-        let options = self.schema.get("oneOf")?.as_array()?;
+        let options = self.schema.get("oneOf")?.as_array()?.iter();
         let words: Vec<&str> = options
-            .iter()
             .filter_map(|option| option.get("const")?.as_str())
             .collect();
         Some(words).filter(|words| !words.is_empty())
@@ -134,9 +127,8 @@ impl<'s> Alternative<'s> {
     }
 
     fn required(&self) -> Vec<&'s str> {
-        self.schema
-            .get("required")
-            .and_then(Value::as_array)
+        let required = self.schema.get("required").and_then(Value::as_array);
+        required
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
@@ -162,22 +154,16 @@ impl<'s> Alternative<'s> {
             return words.first().map(|word| Value::from(*word));
         }
         let properties = self.properties()?;
-        let (required, first) = (self.required(), properties.keys().next()?.as_str());
-        let keys = if required.is_empty() {
-            vec![first]
-        } else {
-            required
-        };
+        let mut keys = self.required();
+        if keys.is_empty() {
+            keys.push(properties.keys().next()?);
+        }
         let entry = |key: &str| {
-            Some((
-                key.to_owned(),
-                Expected::new(root, properties.get(key)?).example?,
-            ))
+            let example = Expected::new(root, properties.get(key)?).example?;
+            Some((key.to_owned(), example))
         };
-        keys.into_iter()
-            .map(entry)
-            .collect::<Option<Map<_, _>>>()
-            .map(Value::Object)
+        let example: Option<Map<_, _>> = keys.into_iter().map(entry).collect();
+        example.map(Value::Object)
     }
 }
 
@@ -189,14 +175,15 @@ struct Check<'s> {
 
 impl<'s> Check<'s> {
     fn fault(&mut self, message: impl Into<String>) {
-        self.fault_of_kind(SettingFaultKind::Value, message.into());
+        self.fault_at(None, SettingFaultKind::Value, message.into());
     }
 
-    fn fault_of_kind(&mut self, kind: SettingFaultKind, message: String) {
+    /// Adds a fault of the value, or of a key in it.
+    fn fault_at(&mut self, key: Option<&str>, kind: SettingFaultKind, message: String) {
         if self.faults.len() < MAX_FAULTS {
-            let path = self.path.clone();
+            let key = key.map(str::to_owned);
             self.faults.push(SettingFault {
-                path,
+                path: self.path.iter().cloned().chain(key).collect(),
                 message,
                 kind,
             });
@@ -204,10 +191,10 @@ impl<'s> Check<'s> {
     }
 
     /// Checks the value at a key or position.
-    fn below(&mut self, token: String, expected: &Expected<'s>, value: &Value) {
+    fn below(&mut self, token: String, schema: &'s Value, value: &Value) {
         self.path.push(token);
         if self.path.len() < MAX_DEPTH {
-            self.value(expected, value);
+            self.value(&Expected::new(self.root, schema), value);
         }
         self.path.pop();
     }
@@ -216,38 +203,59 @@ impl<'s> Check<'s> {
         if value.is_null() && expected.allows_null {
             return;
         }
-        let fitting = expected
-            .options
-            .iter()
-            .find(|option| option.takes_type_of(value));
+        let mut options = expected.options.iter();
+        let fitting = options.find(|option| option.takes_type_of(value));
         let Some(option) = fitting.or(expected.options.first()) else {
             return;
         };
         // A reader of its own has the better words, also for values of other types.
-        match option.name {
-            "Duration" => return self.scalar(value, |text| HumanDuration::parse(text).err()),
-            "Size" => return self.scalar(value, |text| Size::parse(text).err()),
-            "CommandItem" => return,
-            _ => {}
-        }
-        if fitting.is_none() {
+        let text = || value.as_str().map_or_else(|| to_flow(value), str::to_owned);
+        let own_fault = match option.name {
+            "Duration" => HumanDuration::parse(&text()).err(),
+            "Size" => Size::parse(&text()).err(),
+            "CommandItem" => None,
+            _ => return self.fitting_value(expected, option, fitting.is_some(), value),
+        };
+        own_fault
+            .into_iter()
+            .for_each(|message| self.fault(message));
+    }
+
+    fn fitting_value(
+        &mut self,
+        expected: &Expected<'s>,
+        option: &Alternative<'s>,
+        fits_type: bool,
+        value: &Value,
+    ) {
+        if !fits_type {
             let message = self.wrong_type_message(expected, option, value);
             let has_keys = |option: &Alternative<'_>| option.properties().is_some();
             let kind = match value.is_array() && expected.options.iter().any(has_keys) {
                 true => SettingFaultKind::ListForMap,
                 false => SettingFaultKind::Value,
             };
-            return self.fault_of_kind(kind, message);
+            return self.fault_at(None, kind, message);
         }
         match (option.words(), value) {
-            (Some(words), Value::String(word)) => self.word(word, &words),
+            (Some(words), Value::String(word)) if !words.contains(&word.as_str()) => {
+                let known = words.iter().copied();
+                self.fault(
+                    match suggest::closest_name(word, known, suggest::MIN_HINT_RATIO) {
+                        Some(near) => format!("`{word}` is not known here, did you mean {near}?"),
+                        None => {
+                            format!("`{word}` is not known here; there are {}", words.join(", "))
+                        }
+                    },
+                );
+            }
             (_, Value::Object(entries)) => self.entries(option, entries),
             (_, Value::Array(items)) => {
                 let Some(schema) = option.schema.get("items") else {
                     return;
                 };
                 for (at, item) in items.iter().enumerate() {
-                    self.below(at.to_string(), &Expected::new(self.root, schema), item);
+                    self.below(at.to_string(), schema, item);
                 }
             }
             (_, Value::Number(_)) => self.number(expected, option, value),
@@ -255,54 +263,21 @@ impl<'s> Check<'s> {
         }
     }
 
-    fn scalar(&mut self, value: &Value, parse: impl FnOnce(&str) -> Option<String>) {
-        let text = value.as_str().map_or_else(|| to_flow(value), str::to_owned);
-        parse(&text)
-            .into_iter()
-            .for_each(|message| self.fault(message));
-    }
-
-    fn word(&mut self, word: &str, words: &[&str]) {
-        if words.contains(&word) {
-            return;
-        }
-        let message =
-            match suggest::closest_name(word, words.iter().copied(), suggest::MIN_HINT_RATIO) {
-                Some(near) => format!("`{word}` is not known here, did you mean {near}?"),
-                None => format!("`{word}` is not known here; there are {}", words.join(", ")),
-            };
-        self.fault(message);
-    }
-
     fn entries(&mut self, option: &Alternative<'s>, entries: &Map<String, Value>) {
         let properties = option.properties();
         let others = option.schema.get("additionalProperties");
-        let known: Vec<&str> = properties
-            .into_iter()
-            .flat_map(|map| map.keys().map(String::as_str))
-            .collect();
+        let known = properties.into_iter().flat_map(Map::keys);
+        let known: Vec<&str> = known.map(String::as_str).collect();
         // What the messages about unknown keys advise to write.
         let mut advice = Vec::new();
         for (key, value) in entries {
-            match (
-                properties.and_then(|properties| properties.get(key)),
-                others,
-            ) {
-                (Some(schema), _) => {
-                    self.below(key.clone(), &Expected::new(self.root, schema), value);
-                }
-                (None, Some(Value::Bool(false))) if self.faults.len() < MAX_FAULTS => {
-                    let path = self.path.iter().chain([key]).cloned().collect();
+            let own = properties.and_then(|properties| properties.get(key));
+            match (own.or(others.filter(|others| others.is_object())), others) {
+                (Some(schema), _) => self.below(key.clone(), schema, value),
+                (None, Some(Value::Bool(false))) => {
                     let message = unknown_key_message(key, &known);
                     advice.push(message.clone());
-                    self.faults.push(SettingFault {
-                        path,
-                        message,
-                        kind: SettingFaultKind::UnknownKey,
-                    });
-                }
-                (None, Some(schema @ Value::Object(_))) => {
-                    self.below(key.clone(), &Expected::new(self.root, schema), value);
+                    self.fault_at(Some(key), SettingFaultKind::UnknownKey, message);
                 }
                 _ => {}
             }
@@ -312,37 +287,33 @@ impl<'s> Check<'s> {
             !entries.contains_key(*key) && !advice.iter().any(|message| suggests_key(message, key))
         };
         for key in option.required().into_iter().filter(is_absent) {
-            let example =
-                properties.and_then(|map| Expected::new(self.root, map.get(key)?).example);
-            let example = example
-                .map(|example| format!(", e.g. `{key}: {}`", to_flow(&example)))
-                .unwrap_or_default();
-            self.path.push(key.to_owned());
-            let message = format!("is missing{example}");
-            self.fault_of_kind(SettingFaultKind::MissingKey, message);
-            self.path.pop();
+            let schema = properties.and_then(|properties| properties.get(key));
+            let example = schema.and_then(|schema| Expected::new(self.root, schema).example);
+            let example = example.map(|example| format!(", e.g. `{key}: {}`", to_flow(&example)));
+            let message = format!("is missing{}", example.unwrap_or_default());
+            self.fault_at(Some(key), SettingFaultKind::MissingKey, message);
         }
     }
 
     fn number(&mut self, expected: &Expected<'_>, option: &Alternative<'_>, value: &Value) {
-        let format = option
+        let least = option.schema.get("minimum").and_then(Value::as_f64);
+        let is_uint32 = option
             .schema
             .get("format")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let least = option.schema.get("minimum").and_then(Value::as_f64);
-        let is_whole = value.is_i64() || value.is_u64();
-        if option.kind() == Some("integer") && !is_whole {
-            let message = format!("a whole number is expected here{}", example_text(expected));
-            self.fault(message);
+            .is_some_and(|format| format == "uint32");
+        if option.kind() == Some("integer") && !value.is_i64() && !value.is_u64() {
+            let example = expected.example.as_ref();
+            let example = example.map(|example| format!(", e.g. {}", to_flow(example)));
+            let example = example.unwrap_or_default();
+            self.fault(format!("a whole number is expected here{example}"));
         } else if let (Some(least), Some(number)) = (least, value.as_f64())
             && number < least
         {
             self.fault(format!("{least} or more is expected here"));
-        } else if format == "uint32"
+        } else if is_uint32
             && value
                 .as_u64()
-                .is_none_or(|number| number > u64::from(u32::MAX))
+                .is_none_or(|number| u32::try_from(number).is_err())
         {
             self.fault(format!("{} or less is expected here", u32::MAX));
         }
@@ -356,10 +327,10 @@ impl<'s> Check<'s> {
         value: &Value,
     ) -> String {
         // `yes` stands for true or false where that is one of the alternatives.
-        let flag = expected.options.iter().find(|option| {
+        let is_flag = |option: &&Alternative<'s>| {
             option.kind() == Some("boolean") && self.corrected(option, "boolean", value).is_some()
-        });
-        let option = flag.unwrap_or(option);
+        };
+        let option = expected.options.iter().find(is_flag).unwrap_or(option);
         let kind = option.kind().unwrap_or("string");
         let noun = match kind {
             "object" => "a map",
@@ -370,37 +341,40 @@ impl<'s> Check<'s> {
             _ if option.words().is_some() => "a word",
             _ => "a text",
         };
-        match self.corrected(option, kind, value) {
+        let advice = match self.corrected(option, kind, value) {
             // The value may be a secret, so it is not shown.
-            Some(Value::String(_)) => format!("{noun} is expected here: put the value in quotes"),
-            Some(right)
-                if value.is_object() && self.path.last().is_some_and(|key| key == "env") =>
-            {
+            Some(Value::String(_)) => ": put the value in quotes".to_owned(),
+            Some(right) if value.is_object() && self.is_at("env") => {
                 let right = self.with_key(&right);
-                format!(
-                    "{noun} is expected here: write `{right}`; `environment` sets variables of a program"
-                )
+                format!(": write `{right}`; `environment` sets variables of a program")
             }
-            Some(right) => format!("{noun} is expected here: write `{}`", self.with_key(&right)),
-            None if value.is_null() => {
-                format!(
-                    "the value is missing: {noun} is expected here{}",
-                    self.keyed_example(expected)
-                )
-            }
+            Some(right) => format!(": write `{}`", self.with_key(&right)),
             None if kind == "object" && value.as_str().is_some_and(is_missing_space) => {
-                format!(
-                    "{noun} is expected here; a space is missing after the `:` in `{}`",
-                    abbreviate(value)
-                )
+                let shown = abbreviate(value);
+                format!("; a space is missing after the `:` in `{shown}`")
             }
-            None => format!("{noun} is expected here{}", self.keyed_example(expected)),
-        }
+            None => {
+                let example = expected.example.as_ref();
+                let example = example.map(|example| format!(", e.g. `{}`", self.with_key(example)));
+                example.unwrap_or_default()
+            }
+        };
+        let missing = if value.is_null() {
+            "the value is missing: "
+        } else {
+            ""
+        };
+        format!("{missing}{noun} is expected here{advice}")
+    }
+
+    /// Whether the value is under this key.
+    fn is_at(&self, key: &str) -> bool {
+        self.path.last().is_some_and(|last| last == key)
     }
 
     /// The value in the right form, if it is obvious.
     fn corrected(&self, option: &Alternative<'s>, kind: &str, value: &Value) -> Option<Value> {
-        let fits = |schema: &'s Value, value: &Value| {
+        let fits = |schema: &'s Value| {
             let mut check = Check {
                 root: self.root,
                 path: Vec::new(),
@@ -419,46 +393,25 @@ impl<'s> Check<'s> {
                 _ => None,
             },
             ("integer" | "number", Value::String(text)) => {
-                let number: Value = serde_json::from_str(text.trim())
-                    .ok()
-                    .filter(Value::is_number)?;
-                (kind == "number" || number.is_u64()).then_some(number)
+                let number: Value = serde_json::from_str(text.trim()).ok()?;
+                (number.is_u64() || kind == "number" && number.is_number()).then_some(number)
             }
-            ("array", Value::String(line))
-                if self.path.last().is_some_and(|key| key == "command") =>
-            {
+            ("array", Value::String(line)) if self.is_at("command") => {
                 Some(line.split_whitespace().map(Value::from).collect())
             }
-            ("array", Value::Object(map)) if self.path.last().is_some_and(|key| key == "env") => {
+            ("array", Value::Object(map)) if self.is_at("env") => {
                 let name = |key: &String| serde_json::json!({"name": key});
-                (!map.is_empty() && map.values().all(|value| !value.is_object()))
-                    .then(|| map.keys().map(name).collect())
+                let are_values = map.values().all(|value| !value.is_object());
+                (!map.is_empty() && are_values).then(|| map.keys().map(name).collect())
             }
-            ("array", _) => {
-                let item = option.schema.get("items")?;
-                if fits(item, value) {
-                    return Some(vec![value.clone()].into());
-                }
-                // A name in place of a map that needs only a name.
-                let (option, kind) = (Expected::new(self.root, item).options.pop()?, "object");
-                self.corrected(&option, kind, value)
-                    .map(|item| vec![item].into())
-            }
-            ("object", Value::Null | Value::Object(_)) => None,
-            ("object", Value::Array(pairs)) if option.properties().is_none() => {
-                let pair = |pair: &Value| {
-                    let (name, value) = pair.as_str()?.split_once(['=', ':'])?;
-                    Some((name.trim().to_owned(), Value::from(value.trim())))
-                };
-                let pairs: Option<Map<_, _>> = pairs.iter().map(pair).collect();
-                pairs.filter(|pairs| !pairs.is_empty()).map(Value::Object)
-            }
+            ("array", _) => fits(option.schema.get("items")?).then(|| vec![value.clone()].into()),
+            ("object", Value::Null | Value::Object(_) | Value::Array(_)) => None,
             ("object", _) if !value.as_str().is_some_and(is_missing_space) => {
                 let [key] = option.required()[..] else {
                     return None;
                 };
                 let schema = option.properties()?.get(key)?;
-                fits(schema, value).then(|| serde_json::json!({key: value}))
+                fits(schema).then(|| serde_json::json!({key: value}))
             }
             _ => None,
         }
@@ -471,21 +424,6 @@ impl<'s> Check<'s> {
             None => to_flow(value),
         }
     }
-
-    fn keyed_example(&self, expected: &Expected<'_>) -> String {
-        let example = expected.example.as_ref();
-        example
-            .map(|example| format!(", e.g. `{}`", self.with_key(example)))
-            .unwrap_or_default()
-    }
-}
-
-fn example_text(expected: &Expected<'_>) -> String {
-    expected
-        .example
-        .as_ref()
-        .map(|example| format!(", e.g. {}", to_flow(example)))
-        .unwrap_or_default()
 }
 
 /// Whether a text was meant as a map: `kind:http` is a text, because a map needs a space after `:`.

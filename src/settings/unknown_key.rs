@@ -2,69 +2,24 @@
 
 use crate::text::suggest;
 
-/// Keys that other programs have, or that belong elsewhere: the key, a known key of the place where
-/// it is not known, and what to write.
+/// Keys that other programs have, or that belong elsewhere: the keys, a known key of the place where
+/// they are not known, and what to write.
 const ADVICE: &[(&str, &str, &str)] = &[
     ("optional", "minLength", "write `required: false`"),
-    ("values", "minLength", "write `enum: [a, b]`"),
-    ("choices", "minLength", "write `enum: [a, b]`"),
+    ("values choices", "minLength", "write `enum: [a, b]`"),
     (
         "url",
         "request",
         "it belongs below `request`: `request: {url: …}`",
     ),
     (
-        "method",
+        "method headers query body json form allow_private",
         "request",
-        "it belongs below `request`: `request: {method: …, url: …}`",
+        "it belongs below `request`, beside its `url`",
     ),
+    ("pick error_when", "request", "it belongs below `response`"),
     (
-        "headers",
-        "request",
-        "it belongs below `request`: `request: {url: …, headers: …}`",
-    ),
-    (
-        "query",
-        "request",
-        "it belongs below `request`: `request: {url: …, query: …}`",
-    ),
-    (
-        "body",
-        "request",
-        "it belongs below `request`: `request: {url: …, body: …}`",
-    ),
-    (
-        "json",
-        "request",
-        "it belongs below `request`: `request: {url: …, json: …}`",
-    ),
-    (
-        "form",
-        "request",
-        "it belongs below `request`: `request: {url: …, form: …}`",
-    ),
-    (
-        "allow_private",
-        "request",
-        "it belongs below `request`: `request: {url: …, allow_private: true}`",
-    ),
-    (
-        "pick",
-        "request",
-        "it belongs below `response`: `response: {pick: …}`",
-    ),
-    (
-        "error_when",
-        "request",
-        "it belongs below `response`: `response: {error_when: …}`",
-    ),
-    (
-        "args",
-        "command",
-        "write the arguments in `command`, after the program: `command: [wc, -w]`",
-    ),
-    (
-        "arguments",
+        "args arguments",
         "command",
         "write the arguments in `command`, after the program: `command: [wc, -w]`",
     ),
@@ -80,17 +35,11 @@ const ADVICE: &[(&str, &str, &str)] = &[
         "the working folder is the manifest's folder",
     ),
     (
-        "type",
+        "type transport",
         "trust_hints",
         "leave it out: `url` or `command` says how the server is reached",
     ),
-    (
-        "transport",
-        "trust_hints",
-        "leave it out: `url` or `command` says how the server is reached",
-    ),
-    ("query", "statement", "write `statement`"),
-    ("sql", "statement", "write `statement`"),
+    ("query sql", "statement", "write `statement`"),
     (
         "url",
         "statement",
@@ -101,28 +50,18 @@ const ADVICE: &[(&str, &str, &str)] = &[
         "document",
         "write `document` for the OpenAPI document, `base_url` for the address of the API",
     ),
-    ("file", "document", "write `document`"),
-    ("spec", "document", "write `document`"),
-    ("file", "functions", "write `module`"),
-    ("path", "functions", "write `module`"),
+    ("file spec", "document", "write `document`"),
+    ("file path", "functions", "write `module`"),
     (
-        "port",
-        "listen",
-        "it is part of `listen`: `listen: 127.0.0.1:7411`",
-    ),
-    (
-        "host",
+        "port host",
         "listen",
         "it is part of `listen`: `listen: 127.0.0.1:7411`",
     ),
     ("cors", "allowed_origins", "write `allowed_origins`"),
-    ("path", "durability", "write `url: sqlite://FILE`"),
-    ("file", "durability", "write `url: sqlite://FILE`"),
-    ("api_key", "key_sha256", "write `key`"),
-    ("token", "key_sha256", "write `key`"),
+    ("path file", "durability", "write `url: sqlite://FILE`"),
+    ("api_key token", "key_sha256", "write `key`"),
     ("tools", "key_sha256", "write `allow`"),
-    ("system", "coworkers", "write `prompt`"),
-    ("instructions", "coworkers", "write `prompt`"),
+    ("system instructions", "coworkers", "write `prompt`"),
     ("api_key", "base_url", "write `key`"),
     ("url", "base_url", "write `base_url`"),
     ("model", "base_url", "write `name`"),
@@ -141,9 +80,9 @@ const ADVICE: &[(&str, &str, &str)] = &[
 /// What to write in place of a key that is not among `known`.
 pub(crate) fn unknown_key_message<S: AsRef<str>>(key: &str, known: &[S]) -> String {
     let is_known = |name: &str| known.iter().any(|known| known.as_ref() == name);
-    let advice = ADVICE
-        .iter()
-        .find(|(slip, beside, _)| *slip == key && (beside.is_empty() || is_known(beside)));
+    let advice = ADVICE.iter().find(|(slips, beside, _)| {
+        slips.split(' ').any(|slip| slip == key) && (beside.is_empty() || is_known(beside))
+    });
     if let Some((.., advice)) = advice {
         return format!("unknown key; {advice}");
     }

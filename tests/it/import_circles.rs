@@ -42,24 +42,8 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &["http/respond.rs", "http/tools.rs"],
     ),
     (
-        "An entry is read together with its policy and its references, which report through it.",
-        &[
-            "manifest/caller_references.rs",
-            "manifest/context.rs",
-            "manifest/policy.rs",
-            "manifest/references.rs",
-            "manifest/source.rs",
-            "manifest/tool.rs",
-            "manifest/variables.rs",
-        ],
-    ),
-    (
         "A manifest holds its lists of tools, which are resolved against the manifest.",
         &["manifest/contents.rs", "manifest/tool_lists.rs"],
-    ),
-    (
-        "Decoding reads nodes, and a node writes paths as findings do.",
-        &["manifest/decode.rs", "manifest/node.rs"],
     ),
     (
         "A section may have a short form, which is decoded to the section.",

@@ -85,7 +85,7 @@ async fn bad_manifest_changes_nothing_and_is_explained() {
             "tools:\n  calculator: {kind: native, timeout: soon}\n",
             "toolcrib.yaml:2:30: tools.calculator.timeout",
         ),
-        ("tools: [", "1:8: this `[` is not closed"),
+        ("tools: [", "2:1: this is not YAML"),
         (
             "tools: {a: {kind: native, use: calculator, aliases: [own]}}\n",
             "`own` is declared twice",

@@ -62,19 +62,11 @@ def test_clean_manifest_has_no_findings(tmp_path):
     ("Rows of a table by name. Use it for questions about stored orders.", "Gets rows", "vague-description", "description", "warning"),
     ("    description: Rows of a table by name. Use it for questions about stored orders.\n", "", "missing-description", "", "warning"),
     (', description: "Table, e.g. orders"', "", "undescribed-parameter", "parameters.table", "warning"),
-    ("Table, e.g. orders", "The table", "repeated-name", "parameters.table.description", "hint"),
-    ("type: string, ", "", "untyped-parameter", "parameters.table", "warning"),
     ("type: string, ", "type: object, ", "open-object", "parameters.table", "warning"),
     ("type: string, ", "type: string, enum: [a, 5], ", "unreachable-enum", "parameters.table.enum.1", "warning"),
     ("type: string, ", "type: string, minLength: 5, maxLength: 4, ", "contradiction", "parameters.table.minLength", "warning"),
-    ("type: string, ", "type: string, minimum: 5, ", "stray-keyword", "parameters.table.minimum", "warning"),
-    ("type: string, ", "type: string, examples: [5], ", "unfit-value", "parameters.table.examples", "warning"),
-    ("    cache: {ttl: 5m}\n", "    limits: {calls: 5, per: day}\n", "uncached-read", "effect", "hint"),
-    ("    cache: {ttl: 5m}\n", "    timeout: 30s\n    deadline: 5s\n    cache: {ttl: 5m}\n", "ineffective", "timeout", "warning"),
-    ("    cache: {ttl: 5m}\n", "    limits: [{calls: 5, per: minute}, {calls: 5, per: day}]\n    cache: {ttl: 5m}\n", "idle-limit", "limits.0", "warning"),
     ("    effect: read\n    cache: {ttl: 5m}\n", "    retry: {attempts: 3}\n", "ineffective", "retry", "warning"),
-    ("${env:ROWS_KEY}", "0123456789abcdef", "literal-secret", "request.headers.authorization", "warning"),
-    ("    cache: {ttl: 5m}\n", "    cache: {ttl: 5m}\n    env: [{name: OTHER, required: false}]\n", "unused-env", "env.0", "warning")])
+    ("${env:ROWS_KEY}", "0123456789abcdef", "literal-secret", "request.headers.authorization", "warning")])
 def test_unusual_tool_settings_are_found(tmp_path, old, new, rule, path, severity):
     """One mistake causes one finding, at its line, in both formats; it is not an error."""
     text = CLEAN.replace(old, new, 1)
@@ -94,8 +86,7 @@ def test_unusual_tool_settings_are_found(tmp_path, old, new, rule, path, severit
 
 @pytest.mark.parametrize("old, new, rule, path", [
     ('["get_*"]', '["fetch_everything"]', "unused-caller", "callers.0"), ('["get_*"]', '["fetch_everything"]', "idle-pattern", "callers.0.allow.0"),
-    (", admin: true", ", deny: [\"nothing_like_*\"]", "idle-pattern", "callers.1.deny.0"), (", admin: true", "", "no-admin", "callers"),
-    ('["get_*"]}', '["*"], limits: [{calls: 3, per: day}, {calls: 3, per: day}]}', "idle-limit", "callers.0.limits.1"),
+    (", admin: true", ", deny: [\"nothing_like_*\"]", "idle-pattern", "callers.1.deny.0"),
     ('"${env:AGENT_KEY}"', "agent-key-0123456789", "literal-secret", "callers.0.key")])
 def test_unusual_caller_settings_are_found(tmp_path, old, new, rule, path):
     report = findings(tmp_path, CLEAN.replace(old, new, 1))

@@ -132,15 +132,6 @@ def test_bad_settings_are_found(tmp_path, calls, says):
     assert done.returncode == 64 and says in done.stdout + done.stderr, done
 
 
-def test_check_warns_of_similar_names(tmp_path):
-    (tmp_path / "toolcrib.yaml").write_text(
-        "tools:\n  add_up: {kind: native, use: calculator}\n  Add-Up: {kind: native, use: calculator}\n")
-    done = cli("check", "--format", "json", cwd=tmp_path)
-    found = [one for one in json.loads(done.stdout)["findings"] if one["rule"] == "ambiguous-name"]
-    assert [(one["severity"], one["line"]) for one in found] == [("warning", 3)], done
-    assert "`add_up`" in found[0]["message"], found
-
-
 def test_command_line_matches_names(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text("tools: {calculator: {kind: native}}\n")
     done = cli("call", "functions.Calculator", '{"expression": "6*7"}', cwd=tmp_path)

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::Lints;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::node::Node;
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 
@@ -19,7 +17,10 @@ pub(super) fn check_addresses(
 ) {
     let server = root.get("server");
     for (at, host) in list_items(server.and_then(|server| server.get("allowed_hosts"))) {
-        let (path, text) = (format!("server.allowed_hosts.{at}"), text_of(host));
+        let (path, text) = (
+            format!("server.allowed_hosts.{at}"),
+            host.as_str().unwrap_or_default(),
+        );
         let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
         let bare = bare.split('/').next().unwrap_or_default();
         if bare != text.trim_end_matches('/') {
@@ -32,7 +33,10 @@ pub(super) fn check_addresses(
         }
     }
     for (at, origin) in list_items(server.and_then(|server| server.get("allowed_origins"))) {
-        let (path, text) = (format!("server.allowed_origins.{at}"), text_of(origin));
+        let (path, text) = (
+            format!("server.allowed_origins.{at}"),
+            origin.as_str().unwrap_or_default(),
+        );
         let expected = match text.split_once("://") {
             Some((scheme, rest)) => {
                 format!("{scheme}://{}", rest.split('/').next().unwrap_or_default())
@@ -50,7 +54,7 @@ pub(super) fn check_addresses(
     }
     for (at, pattern) in list_items(root.get("include")) {
         // A plain name of a missing file is already an error.
-        let text = text_of(pattern);
+        let text = pattern.as_str().unwrap_or_default();
         if !text.contains(['*', '?', '[']) {
             continue;
         }
@@ -68,18 +72,7 @@ pub(super) fn check_addresses(
 }
 
 fn list_items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
-    let items = match list.map(|node| &node.data) {
-        Some(Data::List(items)) => items.as_slice(),
-        _ => &[],
-    };
-    items.iter().enumerate()
-}
-
-fn text_of(node: &Node) -> &str {
-    match &node.data {
-        Data::Scalar(Value::String(text)) => text,
-        _ => "",
-    }
+    list.map(Node::items).unwrap_or_default().iter().enumerate()
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Lint: agents and their coworkers. Unknown names in their lists are found together with those of
 //! all lists of tools.
 
-use serde_json::Value;
-
 use super::Lints;
 use crate::access::tool_pattern::{ToolPattern, any_grants};
-use crate::call::{Kind, ToolName};
-use crate::manifest::node::{Data, Node};
+use crate::call::Kind;
+use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::manifest::tool_lists::builtin_name;
@@ -18,7 +16,6 @@ pub(super) fn check_agents(tools: &[ParsedTool], lints: &mut Lints) {
         let Some(tool) = &parsed.tool else { continue };
         if tool.kind == Kind::Agent {
             check_coworkers(&parsed.entry, &format!("tools.{name}"), tools, lints);
-            check_time_budget(parsed, lints);
         }
         if tool.kind == Kind::Native
             && let Some(with) = parsed.entry.get("with")
@@ -30,22 +27,15 @@ pub(super) fn check_agents(tools: &[ParsedTool], lints: &mut Lints) {
 }
 
 fn check_coworkers(entry: &Node, entry_path: &str, tools: &[ParsedTool], lints: &mut Lints) {
-    for (at, node, name) in list_texts(entry, "coworkers") {
+    let items = entry.get("coworkers").map(Node::items).unwrap_or_default();
+    for (at, node) in items.iter().enumerate() {
+        let Some(name) = node.as_str().filter(|name| !name.contains("${")) else {
+            continue;
+        };
         let path = format!("{entry_path}.coworkers.{at}");
         let kind = |tool: &ParsedTool| tool.tool.as_ref().map(|tool| tool.kind);
         let pattern = [ToolPattern::new(name)];
-        let means = |tool: &&ParsedTool| {
-            let aliases = tool
-                .tool
-                .iter()
-                .flat_map(|tool| &tool.definition.aliases)
-                .map(ToolName::as_str);
-            any_grants(
-                &pattern,
-                std::iter::once(tool.key.text.as_str()).chain(aliases),
-                |_| false,
-            )
-        };
+        let means = |tool: &&ParsedTool| any_grants(&pattern, tool.names(), |_| false);
         match tools.iter().find(means) {
             Some(tool) if kind(tool).is_none_or(|kind| kind == Kind::Agent) => {
                 check_task_parameter(tool, node, &path, lints);
@@ -76,64 +66,6 @@ fn check_task_parameter(tool: &ParsedTool, node: &Node, path: &str, lints: &mut 
             message,
         );
     }
-}
-
-/// Finds a time budget that the deadline always ends first.
-fn check_time_budget(parsed: &ParsedTool, lints: &mut Lints) {
-    let (Some(tool), Some(node)) = (
-        &parsed.tool,
-        parsed
-            .entry
-            .get("budget")
-            .and_then(|budget| budget.get("time")),
-    ) else {
-        return;
-    };
-    let Some(budget) = node
-        .to_json()
-        .as_str()
-        .and_then(|text| crate::call::units::HumanDuration::parse(text).ok())
-    else {
-        return;
-    };
-    let least = tool
-        .policy
-        .deadline
-        .map_or(tool.policy.timeout, |deadline| {
-            deadline.min(tool.policy.timeout)
-        });
-    if budget.0 >= least {
-        let least = humantime::format_duration(least);
-        let message = format!(
-            "has no effect: timeout or deadline end the call after {least}; write less, or raise them"
-        );
-        lints.warn(
-            Rule::Ineffective,
-            &node.location,
-            format!("tools.{}.budget.time", parsed.key.text),
-            message,
-        );
-    }
-}
-
-/// The texts of a list, without texts that contain a reference.
-fn list_texts<'a>(entry: &'a Node, key: &str) -> impl Iterator<Item = (usize, &'a Node, &'a str)> {
-    let items = match entry.get(key) {
-        Some(Node {
-            data: Data::List(items),
-            ..
-        }) => items.as_slice(),
-        _ => &[],
-    };
-    items
-        .iter()
-        .enumerate()
-        .filter_map(|(at, node)| match &node.data {
-            Data::Scalar(Value::String(text)) if !text.contains("${") => {
-                Some((at, node, text.as_str()))
-            }
-            _ => None,
-        })
 }
 
 #[cfg(test)]
@@ -187,21 +119,6 @@ mod tests {
         assert_eq!(
             finding_lines(text, &[]),
             ["error unknown-coworker tools.ask.with.coworkers.0 2"]
-        );
-    }
-
-    #[test]
-    fn time_budget_must_be_below_the_deadline() {
-        assert_eq!(
-            agent_findings("budget: {time: 60s}"),
-            [""; 0],
-            "its timeout is longer by itself"
-        );
-        let idle = ["warning ineffective tools.boss.budget.time 5"];
-        assert_eq!(agent_findings("budget: {time: 60s}, timeout: 60s"), idle);
-        assert_eq!(
-            agent_findings("budget: {time: 60s}, deadline: 20s, timeout: 10s"),
-            idle
         );
     }
 

@@ -2,13 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
+use super::Lints;
 use super::secrets::resolve_text;
-use super::{Lints, limits};
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
-use crate::call::ToolName;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
@@ -26,19 +23,9 @@ struct Caller<'a> {
 impl Caller<'_> {
     /// The same rule as in `crate::access::callers`.
     fn may_use(&self, tool: &ParsedTool) -> bool {
-        let names = || {
-            let aliases = tool
-                .tool
-                .iter()
-                .flat_map(|tool| &tool.definition.aliases)
-                .map(ToolName::as_str);
-            std::iter::once(tool.key.text.as_str()).chain(aliases)
-        };
-        let is_allowed = self
-            .allow
-            .as_ref()
-            .is_none_or(|allow| any_grants(allow, names(), |_| false));
-        is_allowed && !any_denies(&self.deny, names(), |_| false)
+        let allow = self.allow.as_ref();
+        allow.is_none_or(|allow| any_grants(allow, tool.names(), |_| false))
+            && !any_denies(&self.deny, tool.names(), |_| false)
     }
 }
 
@@ -51,13 +38,7 @@ pub(super) fn check_callers(
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    let Some(Node {
-        data: Data::List(items),
-        location,
-    }) = root.get("callers")
-    else {
-        return;
-    };
+    let items = root.get("callers").map(Node::items).unwrap_or_default();
     let callers: Vec<Caller<'_>> = items
         .iter()
         .enumerate()
@@ -66,11 +47,6 @@ pub(super) fn check_callers(
     for caller in &callers {
         check_key(caller, lints);
         check_credentials(caller, lints);
-        limits::check_limits(caller.node, &caller.path, true, lints);
-    }
-    if !callers.is_empty() && !callers.iter().any(|caller| caller.admin) {
-        let message = "no caller has admin: true, so the operator's routes (enable, disable, reset, purge) cannot be used";
-        lints.hint(Rule::NoAdmin, location, "callers", message);
     }
     if tools.is_empty() || callers.is_empty() {
         return;
@@ -106,17 +82,9 @@ fn read_caller<'a>(
 ) -> Caller<'a> {
     let path = format!("callers.{at}");
     let patterns = |key: &str| -> Vec<ToolPattern> {
-        let Some(Node {
-            data: Data::List(items),
-            ..
-        }) = node.get(key)
-        else {
-            return Vec::new();
-        };
-        items
-            .iter()
-            .filter_map(|node| Some(ToolPattern::new(&resolve(node)?)))
-            .collect()
+        let items = node.get(key).map(Node::items).unwrap_or_default();
+        let texts = items.iter().filter_map(resolve);
+        texts.map(|text| ToolPattern::new(&text)).collect()
     };
     let is_true = |key: &str| node.get(key).is_some_and(|value| value.to_json() == true);
     let (admin, metrics) = (is_true("admin"), is_true("metrics"));
@@ -131,14 +99,10 @@ fn read_caller<'a>(
 }
 
 fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
-    let Some(node) = caller.node.get("key") else {
-        return;
-    };
-    let Data::Scalar(Value::String(text)) = &node.data else {
-        return;
-    };
-    let path = format!("{}.key", caller.path);
-    if !text.contains("${") {
+    if let Some(node) = caller.node.get("key")
+        && node.as_str().is_some_and(|text| !text.contains("${"))
+    {
+        let path = format!("{}.key", caller.path);
         let message = "a key in plain text, readable for everyone with this file; write ${env:NAME}, or key_sha256: \
                        with its hash";
         lints.warn(Rule::LiteralSecret, &node.location, path, message);
@@ -146,15 +110,9 @@ fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
 }
 
 fn check_credentials(caller: &Caller<'_>, lints: &mut Lints) {
-    for (name, node) in caller
-        .node
-        .get("credentials")
-        .and_then(Node::entries)
-        .unwrap_or_default()
-    {
-        if let Data::Scalar(Value::String(text)) = &node.data
-            && !text.contains("${")
-        {
+    let credentials = caller.node.get("credentials").and_then(Node::entries);
+    for (name, node) in credentials.unwrap_or_default() {
+        if node.as_str().is_some_and(|text| !text.contains("${")) {
             let path = format!("{}.credentials.{}", caller.path, name.text);
             let message = "a credential in plain text, readable for everyone with this file; put it into a variable and \
                            write ${env:NAME}";
@@ -220,10 +178,7 @@ mod tests {
                     \"${env:A}\", allow: [calculator]}\n";
         assert_eq!(
             finding_lines(text, KEYS),
-            [
-                "warning unreachable-tool tools.current_time 3",
-                "hint no-admin callers 5"
-            ]
+            ["warning unreachable-tool tools.current_time 3"]
         );
     }
 
@@ -240,12 +195,6 @@ mod tests {
         assert_eq!(
             caller_findings("  - {name: a, key: \"${env:MISSING}\"}\n"),
             ["error missing-secret callers.1.key 6"]
-        );
-        assert_eq!(
-            caller_findings(
-                "  - {name: a, key: \"${env:A}\", limits: [{calls: 9, per: hour}, {calls: 9, per: day}]}\n"
-            ),
-            ["warning idle-limit callers.1.limits.0 6"]
         );
     }
 }

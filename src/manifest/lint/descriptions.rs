@@ -8,8 +8,6 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
-
 use super::Lints;
 use super::schema_parts::{Applicability, Part, ToolSchema};
 use crate::formats::providers::Provider;
@@ -22,122 +20,15 @@ const MIN_WORDS: usize = 3;
 /// In scripts without spaces, a sentence has about a dozen characters, and four are a name.
 const MIN_CHARACTERS: usize = 5;
 
-const PLACEHOLDERS: [&str; 9] = [
-    "todo",
-    "fixme",
-    "tbd",
-    "xxx",
-    "placeholder",
-    "lorem ipsum",
-    "description here",
-    "add description",
-    "no description",
-];
+const PLACEHOLDERS: &str =
+    "todo,fixme,tbd,xxx,placeholder,lorem ipsum,description here,add description,no description";
 
 /// Words that fit the description of any tool.
-const GENERIC_TOOL_WORDS: [&str; 77] = [
-    "a",
-    "an",
-    "the",
-    "this",
-    "that",
-    "it",
-    "its",
-    "is",
-    "are",
-    "be",
-    "to",
-    "of",
-    "for",
-    "in",
-    "on",
-    "with",
-    "by",
-    "and",
-    "or",
-    "from",
-    "as",
-    "at",
-    "you",
-    "your",
-    "can",
-    "will",
-    "used",
-    "use",
-    "uses",
-    "using",
-    "useful",
-    "any",
-    "some",
-    "various",
-    "all",
-    "do",
-    "does",
-    "things",
-    "thing",
-    "stuff",
-    "something",
-    "tool",
-    "tools",
-    "function",
-    "helper",
-    "utility",
-    "util",
-    "api",
-    "call",
-    "calls",
-    "run",
-    "runs",
-    "execute",
-    "executes",
-    "perform",
-    "performs",
-    "handle",
-    "handles",
-    "process",
-    "processes",
-    "manage",
-    "get",
-    "gets",
-    "fetch",
-    "fetches",
-    "search",
-    "searches",
-    "data",
-    "information",
-    "info",
-    "request",
-    "requests",
-    "operation",
-    "operations",
-    "task",
-    "tasks",
-    "result",
-];
-
-/// Words that fit the description of any parameter.
-const GENERIC_PARAMETER_WORDS: [&str; 20] = [
-    "a",
-    "an",
-    "the",
-    "this",
-    "that",
-    "is",
-    "of",
-    "to",
-    "for",
-    "be",
-    "value",
-    "parameter",
-    "param",
-    "argument",
-    "arg",
-    "input",
-    "given",
-    "use",
-    "used",
-    "its",
-];
+const GENERIC_WORDS: &str = "a an the this that it its is are be to of for in on with by and or from as at you your \
+    can will used use uses using useful any some various all do does things thing stuff something tool tools function \
+    helper utility util api call calls run runs execute executes perform performs handle handles process processes \
+    manage get gets fetch fetches search searches data information info request requests operation operations task \
+    tasks result";
 
 /// Checks the description of a tool, if the manifest gives one. The loader has reported a missing
 /// or empty one.
@@ -173,7 +64,7 @@ pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut
 /// Why a description is vague.
 fn vagueness(text: &str, name: &str) -> Option<&'static str> {
     let lower = text.trim().to_lowercase();
-    if PLACEHOLDERS.iter().any(|mark| lower.starts_with(mark))
+    if PLACEHOLDERS.split(',').any(|mark| lower.starts_with(mark))
         || lower.chars().all(|c| !c.is_alphanumeric())
     {
         return Some("a placeholder, not a description");
@@ -185,73 +76,41 @@ fn vagueness(text: &str, name: &str) -> Option<&'static str> {
     let (text_words, name_words) = (split_words(text), split_words(name));
     if text_words.iter().all(|word| {
         name_words.iter().any(|part| have_same_stem(word, part))
-            || GENERIC_TOOL_WORDS.contains(&word.as_str())
+            || GENERIC_WORDS.split(' ').any(|generic| generic == word)
     }) {
         return Some("says no more than the tool's name");
     }
     (text_words.len() < MIN_WORDS).then_some("too short to tell a model anything")
 }
 
-/// Finds parameters without a description, or with a vague one.
+/// Finds parameters without a description.
 pub(super) fn check_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
-    let names = |wanted: fn(&ToolSchema<'_>, &Node) -> bool| -> HashSet<&str> {
-        let plain = parts.iter().filter(|part| {
-            part.applicability == Applicability::Always && wanted(schema, part.node)
-        });
-        plain.filter_map(|part| part.role.property()).collect()
-    };
-    // A branch adds to another schema of the same parameter, so it need not repeat type and
-    // description.
-    let (described_elsewhere, typed_elsewhere) =
-        (names(is_described), names(|_, node| is_typed(node)));
+    // A branch adds to another schema of the same parameter, so it need not repeat the description.
+    let described_elsewhere: HashSet<&str> = parts
+        .iter()
+        .filter(|part| part.applicability == Applicability::Always)
+        .filter(|part| is_described(schema, part.node))
+        .filter_map(|part| part.role.property())
+        .collect();
     for part in parts {
         let Some(name) = part.role.property() else {
             continue;
         };
-        // `false` forbids the parameter. The loader refuses anything but a map and `true`.
-        let is_schema = part.node.entries().is_some()
-            || matches!(part.node.data, Data::Scalar(Value::Bool(true)));
-        if part.applicability == Applicability::Condition || !is_schema {
-            continue;
-        }
+        // `true` and `false` cannot have a description.
+        let needs_one = part.node.entries().is_some() && !is_described(schema, part.node);
         let is_branch = part.applicability == Applicability::Alternative;
-        let has_type = is_typed(part.node) || (is_branch && typed_elsewhere.contains(name));
-        if !has_type {
-            let message = "takes any value at all; write type: string, integer, number, boolean, array or object";
+        if needs_one
+            && part.applicability != Applicability::Condition
+            && !(is_branch && described_elsewhere.contains(name))
+        {
+            let message = "no description: a model has to guess what belongs here; write description: with the \
+                           meaning, the unit or an example";
             lints.warn(
-                Rule::UntypedParameter,
+                Rule::UndescribedParameter,
                 part.location,
                 part.path.clone(),
                 message,
             );
-        }
-        match description_of(part.node) {
-            Some((location, text)) if !text.trim().is_empty() => {
-                if repeats_name(text, name) {
-                    let message =
-                        "says no more than the name; add the meaning, the unit or an example";
-                    lints.hint(
-                        Rule::RepeatedName,
-                        location,
-                        part.key_path(&["description"]),
-                        message,
-                    );
-                }
-            }
-            // `true` cannot have a description, and its missing type was reported.
-            _ if part.node.entries().is_none() => {}
-            _ if is_described(schema, part.node)
-                || (is_branch && described_elsewhere.contains(name)) => {}
-            _ => {
-                let message = "no description: a model has to guess what belongs here; write description: with the \
-                               meaning, the unit or an example";
-                lints.warn(
-                    Rule::UndescribedParameter,
-                    part.location,
-                    part.path.clone(),
-                    message,
-                );
-            }
         }
     }
 }
@@ -292,36 +151,6 @@ fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
         || by_reference()
         || node.get("items").is_some_and(own)
         || forms.any(|form| own(form) || schema.reference_target(form).is_some_and(own))
-}
-
-fn is_typed(node: &Node) -> bool {
-    const TYPE_KEYWORDS: [&str; 13] = [
-        "type",
-        "enum",
-        "const",
-        "$ref",
-        "$dynamicRef",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "if",
-        "properties",
-        "items",
-        "prefixItems",
-    ];
-    TYPE_KEYWORDS
-        .iter()
-        .any(|keyword| node.get(keyword).is_some())
-}
-
-fn repeats_name(text: &str, name: &str) -> bool {
-    let (text_words, name_words) = (split_words(text), split_words(name));
-    text.is_ascii()
-        && text_words.iter().all(|word| {
-            name_words.iter().any(|part| have_same_stem(word, part))
-                || GENERIC_PARAMETER_WORDS.contains(&word.as_str())
-        })
 }
 
 /// The words of a text or a name. `camelCase` and `snake_case` are split.
@@ -424,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_need_type_and_description() {
+    fn parameters_need_a_description() {
         let found = tool_findings(
             "    parameters:\n      city: {type: string}\n      unit: {description: Unit of the answer}\n      text: \
              {type: string, description: The text}\n      when:\n        type: object\n        additionalProperties: \
@@ -435,9 +264,7 @@ mod tests {
             found,
             [
                 "warning undescribed-parameter parameters.city 7",
-                "warning untyped-parameter parameters.unit 8",
                 "warning undescribed-parameter parameters.when.properties.from 14",
-                "hint repeated-name parameters.text.description 9",
             ]
         );
     }
@@ -455,10 +282,7 @@ mod tests {
             [""; 0]
         );
         let anything = "    input_schema: {type: object, additionalProperties: false, properties: {a: true}}\n";
-        assert_eq!(
-            tool_findings(anything),
-            ["warning untyped-parameter input_schema.properties.a 6"]
-        );
+        assert_eq!(tool_findings(anything), [""; 0]);
         assert_eq!(
             tool_findings("    input_schema: text\n"),
             ["error invalid input_schema 6"]

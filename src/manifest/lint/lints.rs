@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::super::finding::{Finding, Location, Severity};
 use super::super::rule::Rule;
+use super::schema_parts::Part;
 
 /// The findings so far.
 #[derive(Default)]
@@ -24,6 +25,17 @@ impl Lints {
             path.into(),
             message.into(),
         );
+    }
+
+    /// Warns at a key of a part of a schema.
+    pub(super) fn warn_at(
+        &mut self,
+        rule: Rule,
+        part: &Part<'_>,
+        keys: &[&str],
+        message: impl Into<String>,
+    ) {
+        self.warn(rule, part.node.locate(keys), part.key_path(keys), message);
     }
 
     pub(super) fn hint(

@@ -1,29 +1,28 @@
 //! Lints: find settings in a manifest that are probably not intended. Each file covers one idea.
 //! Each finding has its position and a correction.
 //!
-//! A **warning** is a fault for every user of the tools: a model is misled, a setting has no
-//! effect, a value can never be given, or an API refuses a definition. A **hint** may be intended:
-//! it depends on the provider, on taste, or on facts that only the operator knows. Lints do not
-//! repeat findings of loading. They read the text as written, so no secret gets into a message.
+//! A lint predicts a call that fails, a definition that a provider refuses, or a secret that gets
+//! out. Few are about style: descriptions that are missing or vague, and schemas that are open.
+//!
+//! A **warning** is a fault for every user of the tools. A **hint** may be intended: it depends on
+//! the provider, or on facts that only the operator knows. Lints do not repeat findings of loading.
+//! They read the text as written, so no secret gets into a message.
 
 mod addresses;
 mod agents;
 mod callers;
-mod concurrency;
 mod context;
 mod descriptions;
-mod limits;
 mod lints;
 mod listed;
-mod names;
 mod objects;
 mod own_address;
 mod patterns;
-mod policy;
 mod provider_refusals;
 mod schema_parts;
 mod secrets;
 mod servers;
+mod shell_syntax;
 mod values;
 
 use std::path::Path;
@@ -32,8 +31,7 @@ pub(super) use self::lints::Lints;
 pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
 pub(crate) use self::secrets::looks_like_secret;
-use super::decode::join_path;
-use super::finding::Finding;
+use super::finding::{Finding, join_path};
 use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::references::ManifestInput;
 use crate::call::NameMatching;
@@ -51,7 +49,6 @@ pub(super) fn run_lints(
     for tool in &parsed.tools {
         lint_tool(tool, input, &mut lints);
     }
-    names::check_names(&parsed.tools, &mut lints);
     for ParsedSource {
         section,
         name,
@@ -59,10 +56,9 @@ pub(super) fn run_lints(
         base,
     } in &parsed.sources
     {
-        let entry_path = join_path(section, std::slice::from_ref(name));
+        let entry_path = join_path(section, &[name]);
         secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
         secrets::check_source_literals(entry, &entry_path, &mut lints);
-        secrets::check_unused_source_variables(entry, &entry_path, &mut lints);
         if *section == OPENAPI && servers::is_document_at_url(entry, base, input) {
             servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
         }
@@ -83,8 +79,6 @@ pub(super) fn run_lints(
         // The tools of a source are unknown before it is listed.
         let all_known = parsed.sources.is_empty();
         callers::check_callers(root, &base, &parsed.tools, all_known, input, &mut lints);
-        policy::check_default_policy(root, &mut lints);
-        concurrency::check_bulkheads(root, &parsed.tools, &mut lints);
     }
     lints.into_findings()
 }
@@ -105,9 +99,7 @@ fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
     }
     secrets::check_short_values(&tool.entry, &entry_path, &tool.base, input, lints);
     secrets::check_literals(&tool.entry, &entry_path, lints);
-    secrets::check_unused_variables(tool, &entry_path, lints);
-    policy::check_tool_policy(tool, &entry_path, lints);
-    policy::check_shell_syntax(tool, &entry_path, lints);
+    shell_syntax::check_shell_syntax(tool, &entry_path, lints);
     context::check_context(tool, &entry_path, lints);
 }
 

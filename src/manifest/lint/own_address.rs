@@ -6,8 +6,8 @@ use url::Url;
 
 use super::Lints;
 use crate::kinds::http::points_to_this_machine;
-use crate::manifest::decode::join_path;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::finding::join_path;
+use crate::manifest::node::Node;
 use crate::manifest::parsed::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::rule::Rule;
 use crate::manifest::self_reference::is_own_mcp_url;
@@ -25,11 +25,7 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
                      keys: &[&str],
                      is_known: &dyn Fn(&Url) -> bool| {
         let node = keys.iter().try_fold(entry, |node, key| node.get(key));
-        let Some(Node {
-            data: Data::Scalar(Value::String(text)),
-            location,
-        }) = node
-        else {
+        let Some((node, text)) = node.and_then(|node| Some((node, node.as_str()?))) else {
             return;
         };
         let Ok(url) = Url::parse(text) else { return };
@@ -41,11 +37,8 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
                 "is a URL of this service itself, which listens at {listen} unless --listen is given and refuses \
                  requests of its own tools; write the URL of another service"
             );
-            let path = join_path(
-                entry_path,
-                &keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(),
-            );
-            lints.warn(Rule::OwnAddress, location, path, message);
+            let path = join_path(entry_path, keys);
+            lints.warn(Rule::OwnAddress, &node.location, path, message);
         }
     };
     for tool in &parsed.tools {
@@ -74,7 +67,7 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
         .iter()
         .filter(|source| source.section == MCP_SERVERS)
     {
-        let entry_path = join_path(MCP_SERVERS, std::slice::from_ref(&source.name));
+        let entry_path = join_path(MCP_SERVERS, &[&source.name]);
         check(&source.entry, &entry_path, &["url"], &|url| {
             is_written && is_own_mcp_url(url, listen)
         });

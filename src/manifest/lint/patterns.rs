@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use super::Lints;
 use super::schema_parts::Part;
-use crate::manifest::decode::join_path;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::schema::{PatternCaveat, pattern_caveat};
@@ -14,16 +13,13 @@ use crate::schema::{PatternCaveat, pattern_caveat};
 /// Checks the patterns of one schema.
 pub(super) fn check_patterns(tool: &ParsedTool, parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts {
-        let Some(node) = part.node.get("pattern") else {
+        let Some(node) = part.get("pattern") else {
             continue;
         };
-        let Data::Scalar(Value::String(pattern)) = &node.data else {
+        let Some(caveat) = node.as_str().and_then(pattern_caveat) else {
             continue;
         };
-        let Some(caveat) = pattern_caveat(pattern) else {
-            continue;
-        };
-        let path = join_path(&part.path, &["pattern".into()]);
+        let path = part.key_path(&["pattern"]);
         let what = match caveat {
             PatternCaveat::Backtracks => {
                 "looks around or refers to a group, so it is matched by backtracking within a limit; beyond the limit the \

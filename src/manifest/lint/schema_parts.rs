@@ -1,9 +1,9 @@
 //! Collects the parts of a schema, each with the position of its key.
 
 use crate::call::json::parse_pointer;
-use crate::manifest::decode::join_path;
 use crate::manifest::finding::Location;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::finding::join_path;
+use crate::manifest::node::{Data, Key, Node};
 
 /// The maximum depth of visited parts, which bounds stack and time.
 const MAX_DEPTH: usize = 64;
@@ -13,30 +13,12 @@ const MAX_PARTS: usize = 2_000;
 const MAX_REFERENCE_CHAIN: usize = 8;
 
 /// Keywords with one schema.
-const SCHEMA_KEYWORDS: [&str; 12] = [
-    "items",
-    "additionalItems",
-    "additionalProperties",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "contains",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contentSchema",
-];
+const SCHEMA_KEYWORDS: &str = "items additionalItems additionalProperties unevaluatedProperties unevaluatedItems \
+    contains propertyNames not if then else contentSchema";
 /// Keywords with a list of schemas.
-const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
+const SCHEMA_LIST_KEYWORDS: &str = "allOf anyOf oneOf prefixItems items";
 /// Keywords with schemas by name.
-const SCHEMA_MAP_KEYWORDS: [&str; 5] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-];
+const SCHEMA_MAP_KEYWORDS: &str = "properties patternProperties $defs definitions dependentSchemas";
 
 /// A tool's schema as written in the manifest.
 pub(super) struct ToolSchema<'a> {
@@ -107,7 +89,7 @@ impl<'a> ToolSchema<'a> {
             let (key, node) = entry.entries()?.iter().find(|(key, _)| key.text == name)?;
             Some(Self {
                 node,
-                path: join_path(entry_path, &[name.into()]),
+                path: join_path(entry_path, &[name]),
                 location: &key.location,
                 shorthand,
                 input,
@@ -123,31 +105,30 @@ impl<'a> ToolSchema<'a> {
 
     /// Every schema inside it, including itself.
     pub(super) fn parts(&self) -> Vec<Part<'a>> {
-        let mut open = Vec::new();
-        if self.shorthand {
-            for (key, node) in self.node.entries().unwrap_or_default() {
-                let path = join_path(&self.path, std::slice::from_ref(&key.text));
-                let role = Role::Property(&key.text);
-                open.push(Part {
-                    node,
-                    location: &key.location,
-                    path,
-                    role,
-                    applicability: Applicability::Always,
-                    depth: 1,
-                });
+        let part = |node: &'a Node, location: &'a Location, path: String, role| Part {
+            node,
+            location,
+            path,
+            role,
+            applicability: Applicability::Always,
+            depth: usize::from(self.shorthand),
+        };
+        let mut open: Vec<Part<'a>> = match self.shorthand {
+            true => {
+                let entries = self.node.entries().unwrap_or_default().iter();
+                let parameter = |(key, node): &'a (Key, Node)| {
+                    let path = join_path(&self.path, &[&key.text]);
+                    part(node, &key.location, path, Role::Property(&key.text))
+                };
+                entries.map(parameter).collect()
             }
-        } else {
-            let (location, path) = (self.location, self.path.clone());
-            open.push(Part {
-                node: self.node,
-                location,
-                path,
-                role: Role::Root,
-                applicability: Applicability::Always,
-                depth: 0,
-            });
-        }
+            false => vec![part(
+                self.node,
+                self.location,
+                self.path.clone(),
+                Role::Root,
+            )],
+        };
         let mut parts = Vec::new();
         while let Some(part) = open.pop() {
             if part.depth < MAX_DEPTH && parts.len() + open.len() < MAX_PARTS {
@@ -188,104 +169,70 @@ impl<'a> Part<'a> {
         self.node.get(keyword)
     }
 
-    /// Whether one of these keywords is present.
-    pub(super) fn has_any(&self, keywords: &[&str]) -> bool {
-        keywords.iter().any(|keyword| self.get(keyword).is_some())
-    }
-
-    /// A keyword with the position of its key.
-    pub(super) fn keyword(&self, name: &str) -> Option<(&'a Location, &'a Node)> {
-        let (key, node) = self
-            .node
-            .entries()?
-            .iter()
-            .find(|(key, _)| key.text == name)?;
-        Some((&key.location, node))
+    /// Whether one of these keywords is present. There are spaces between them.
+    pub(super) fn has_any(&self, keywords: &str) -> bool {
+        keywords
+            .split(' ')
+            .any(|keyword| self.get(keyword).is_some())
     }
 
     /// The path of a key below this part.
     pub(super) fn key_path(&self, keys: &[&str]) -> String {
-        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
-        join_path(&self.path, &keys)
+        join_path(&self.path, keys)
     }
 
     /// The types that it allows. Empty if it has no `type`.
     pub(super) fn types(&self) -> Vec<&'a str> {
-        let word = |node: &'a Node| match &node.data {
-            Data::Scalar(value) => value.as_str(),
-            _ => None,
+        let Some(node) = self.get("type") else {
+            return Vec::new();
         };
-        match self.get("type") {
-            Some(Node {
-                data: Data::List(items),
-                ..
-            }) => items.iter().filter_map(word).collect(),
-            Some(node) => word(node).into_iter().collect(),
-            None => Vec::new(),
-        }
+        node.as_str()
+            .into_iter()
+            .chain(node.items().iter().filter_map(Node::as_str))
+            .collect()
     }
 
     fn push_children(&self, open: &mut Vec<Part<'a>>) {
-        let mut push = |node: &'a Node,
-                        location: &'a Location,
-                        path: String,
-                        role,
-                        standing: Applicability| {
-            let standing = standing.max(self.applicability);
-            open.push(Part {
-                node,
-                location,
-                path,
-                role,
-                applicability: standing,
-                depth: self.depth + 1,
-            });
-        };
         for (key, node) in self.node.entries().unwrap_or_default() {
-            let name = key.text.as_str();
-            let standing = match name {
+            let keyword = key.text.as_str();
+            let is_among = |keywords: &str| keywords.split(' ').any(|one| one == keyword);
+            let applicability = match keyword {
                 "not" | "if" | "contains" | "propertyNames" => Applicability::Condition,
                 "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => {
                     Applicability::Alternative
                 }
                 _ => Applicability::Always,
             };
+            let part = |node: &'a Node, location: &'a Location, keys: &[&str], role| Part {
+                node,
+                location,
+                path: self.key_path(keys),
+                role,
+                applicability: applicability.max(self.applicability),
+                depth: self.depth + 1,
+            };
             match &node.data {
-                Data::Map(entries) if SCHEMA_MAP_KEYWORDS.contains(&name) => {
-                    for (inner, node) in entries {
-                        let role = if name == "properties" {
-                            Role::Property(&inner.text)
-                        } else {
-                            Role::Other
+                Data::Map(entries) if is_among(SCHEMA_MAP_KEYWORDS) => {
+                    open.extend(entries.iter().map(|(inner, node)| {
+                        let role = match keyword {
+                            "properties" => Role::Property(&inner.text),
+                            _ => Role::Other,
                         };
-                        push(
-                            node,
-                            &inner.location,
-                            self.key_path(&[name, &inner.text]),
-                            role,
-                            standing,
-                        );
-                    }
+                        part(node, &inner.location, &[keyword, &inner.text], role)
+                    }));
                 }
-                Data::List(items) if SCHEMA_LIST_KEYWORDS.contains(&name) => {
-                    for (at, node) in items.iter().enumerate() {
-                        push(
+                Data::List(items) if is_among(SCHEMA_LIST_KEYWORDS) => {
+                    open.extend(items.iter().enumerate().map(|(at, node)| {
+                        part(
                             node,
                             &node.location,
-                            self.key_path(&[name, &at.to_string()]),
+                            &[keyword, &at.to_string()],
                             Role::Other,
-                            standing,
-                        );
-                    }
+                        )
+                    }));
                 }
-                Data::Map(_) if SCHEMA_KEYWORDS.contains(&name) => {
-                    push(
-                        node,
-                        &key.location,
-                        self.key_path(&[name]),
-                        Role::Other,
-                        standing,
-                    );
+                Data::Map(_) if is_among(SCHEMA_KEYWORDS) => {
+                    open.push(part(node, &key.location, &[keyword], Role::Other));
                 }
                 _ => {}
             }

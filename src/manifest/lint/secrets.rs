@@ -1,48 +1,25 @@
 //! Lint: secrets that are written in plain text, too short, or not used.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::Lints;
-use crate::call::Kind;
 use crate::ledger;
-use crate::manifest::decode::{Findings, join_path};
+use crate::manifest::decode::Findings;
+use crate::manifest::finding::join_path;
 use crate::manifest::node::{Data, Node};
-use crate::manifest::parsed::ParsedTool;
-use crate::manifest::references::{ManifestInput, PUBLIC_KEYS, References};
+use crate::manifest::references::{ManifestInput, PUBLIC_KEYS, References, Secrets};
 use crate::manifest::rule::Rule;
 use crate::secrets::MIN_SECRET_LENGTH;
 
 /// The last word of a key whose value is a secret.
-const SECRET_WORDS: [&str; 9] = [
-    "authorization",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "pwd",
-    "passphrase",
-    "cookie",
-    "apikey",
-];
+const SECRET_WORDS: &str =
+    "authorization token secret password passwd pwd passphrase cookie apikey";
 /// Prefixes of keys of well-known services.
-const SECRET_PREFIXES: [&str; 12] = [
-    "sk-",
-    "sk_live_",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "AKIA",
-    "AIza",
-    "hf_",
-    "npm_",
-];
+const SECRET_PREFIXES: &str =
+    "sk- sk_live_ ghp_ gho_ github_pat_ glpat- xoxb- xoxp- AKIA AIza hf_ npm_";
 /// Sections whose entries are checked one by one.
 const SECTIONS_OF_TOOLS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
@@ -80,12 +57,7 @@ pub(super) fn collect_texts<'a>(
             }
             Data::Map(entries) => {
                 for (key, value) in entries.iter().filter(|(key, _)| !(top && skip(&key.text))) {
-                    open.push((
-                        value,
-                        join_path(&path, std::slice::from_ref(&key.text)),
-                        &key.text,
-                        false,
-                    ));
+                    open.push((value, join_path(&path, &[&key.text]), &key.text, false));
                 }
             }
         }
@@ -96,58 +68,37 @@ pub(super) fn collect_texts<'a>(
 /// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because
 /// a reference is not allowed there.
 pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    for text in collect_texts(entry, entry_path, &|key| {
-        PUBLIC_KEYS.contains(&key) || key == "env"
-    }) {
-        check_literal(&text, lints);
-    }
+    let skip = |key: &str| PUBLIC_KEYS.contains(&key) || key == "env";
+    report_literals(collect_texts(entry, entry_path, &skip), lints);
 }
 
-/// Does the same for the settings of a module or a server.
+/// Does the same for the settings of a source.
 pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    for section in [
-        "environment",
-        "init",
-        "command",
-        "url",
-        "headers",
-        "query",
-        "auth",
-    ] {
-        let entry_path = join_path(entry_path, &[section.into()]);
-        for text in entry
-            .get(section)
-            .map(|node| collect_texts(node, &entry_path, &|_| false))
-            .unwrap_or_default()
-        {
-            check_literal(&text, lints);
-        }
-    }
+    let is_setting = |key: &str| {
+        "environment init command url headers query auth"
+            .split(' ')
+            .any(|one| one == key)
+    };
+    report_literals(
+        collect_texts(entry, entry_path, &|key| !is_setting(key)),
+        lints,
+    );
 }
 
 /// Does the same for the manifest's own settings.
 pub(super) fn check_settings_literals(root: &Node, lints: &mut Lints) {
-    for section in ["server", "ledger"] {
-        for text in root
-            .get(section)
-            .map(|node| collect_texts(node, section, &|_| false))
-            .unwrap_or_default()
-        {
-            check_literal(&text, lints);
-        }
-    }
+    let is_setting = |key: &str| ["server", "ledger"].contains(&key);
+    report_literals(collect_texts(root, "", &|key| !is_setting(key)), lints);
 }
 
-fn check_literal(text: &FoundText<'_>, lints: &mut Lints) {
-    if looks_like_secret(text.key, text.text) {
+fn report_literals(texts: Vec<FoundText<'_>>, lints: &mut Lints) {
+    for FoundText { node, path, .. } in texts
+        .into_iter()
+        .filter(|text| looks_like_secret(text.key, text.text))
+    {
         let message = "a secret in plain text, readable for everyone with this file; put it into a variable and \
                        write ${env:NAME}";
-        lints.warn(
-            Rule::LiteralSecret,
-            &text.node.location,
-            text.path.clone(),
-            message,
-        );
+        lints.warn(Rule::LiteralSecret, &node.location, path, message);
     }
 }
 
@@ -185,13 +136,12 @@ pub(crate) fn looks_like_secret(key: &str, text: &str) -> bool {
         return false;
     }
     let is_path = value.contains("://") || value.starts_with(['/', '.', '~']);
-    let by_prefix = SECRET_PREFIXES
-        .iter()
-        .any(|prefix| value.starts_with(prefix))
-        && value.len() >= 16;
+    let mut prefixes = SECRET_PREFIXES.split(' ');
+    let by_prefix = value.len() >= 16 && prefixes.any(|prefix| value.starts_with(prefix));
     let key = key.to_lowercase();
     let last = key.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
-    let by_key = SECRET_WORDS.contains(&last) || (last == "key" && looks_random(value));
+    let is_word = SECRET_WORDS.split(' ').any(|word| word == last);
+    let by_key = is_word || (last == "key" && looks_random(value));
     by_prefix || (by_key && !is_path)
 }
 
@@ -241,11 +191,10 @@ pub(super) fn check_short_values(
 /// The text with its references replaced. `None` if a value is missing.
 pub(super) fn resolve_text(node: &Node, base: &Path, input: &dyn ManifestInput) -> Option<String> {
     let mut node = node.clone();
-    let mut ignored = Findings::default();
-    let mut references = References::new(input, base, BTreeSet::new());
-    references.resolve(&mut node, "", &mut ignored);
+    let (secrets, ignored) = (Secrets::default(), Findings::default());
+    References::new(input, base, &secrets, &ignored).resolve(&mut node, "");
     match node.data {
-        Data::Scalar(Value::String(text)) if ignored.0.is_empty() => Some(text),
+        Data::Scalar(Value::String(text)) if ignored.len() == 0 => Some(text),
         _ => None,
     }
 }
@@ -263,61 +212,6 @@ fn find_references(text: &str) -> Vec<&str> {
         }
     }
     found
-}
-
-/// Finds variables that a tool declares and its entry never refers to. A native function may read
-/// its own variables.
-pub(super) fn check_unused_variables(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
-    let is_function = parsed
-        .tool
-        .as_ref()
-        .is_none_or(|tool| tool.kind == Kind::Native);
-    if !is_function {
-        report_unused_variables(&parsed.entry, entry_path, lints);
-    }
-}
-
-/// Does the same for a server with a URL. A program that runs a source gets all variables that the
-/// source declares.
-pub(super) fn check_unused_source_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    if entry.get("url").is_some() {
-        report_unused_variables(entry, entry_path, lints);
-    }
-}
-
-fn report_unused_variables(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let Some(Node {
-        data: Data::List(declared),
-        ..
-    }) = entry.get("env")
-    else {
-        return;
-    };
-    let texts = collect_texts(entry, entry_path, &|key| key == "env");
-    let used: Vec<&str> = texts
-        .iter()
-        .flat_map(|text| find_references(text.text))
-        .collect();
-    for (at, node) in declared.iter().enumerate() {
-        let Some(Data::Scalar(Value::String(name))) = node.get("name").map(|name| &name.data)
-        else {
-            continue;
-        };
-        if !used
-            .iter()
-            .any(|reference| reference.strip_prefix("env:") == Some(name))
-        {
-            let message = format!(
-                "{name} is declared and not used; write ${{env:{name}}} where it belongs, or leave it out"
-            );
-            lints.warn(
-                Rule::UnusedEnv,
-                &node.location,
-                join_path(entry_path, &["env".into(), at.to_string()]),
-                message,
-            );
-        }
-    }
 }
 
 #[cfg(test)]
@@ -393,19 +287,6 @@ mod tests {
         assert_eq!(
             finding_lines(text, &[]),
             ["error missing-secret tools.t.environment.A 6"]
-        );
-    }
-
-    #[test]
-    fn unused_variables_are_warnings() {
-        let declared = "    env: [{name: A, required: false}]\n";
-        assert_eq!(tool_findings(declared), ["warning unused-env env.0 6"]);
-        assert_eq!(
-            tool_findings(&format!(
-                "{declared}    environment: {{X: \"a${{env:A}}\"}}\n"
-            )),
-            [""; 0],
-            "left out"
         );
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
 use url::{Host, Url};
 use wildmatch::WildMatch;
 
@@ -10,8 +9,8 @@ use super::Lints;
 use super::secrets::resolve_text;
 use crate::access::tool_pattern::is_glob;
 use crate::call::units::HumanDuration;
-use crate::manifest::decode::join_path;
-use crate::manifest::node::{Data, Node};
+use crate::manifest::finding::join_path;
+use crate::manifest::node::Node;
 use crate::manifest::pins::Pins;
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
@@ -19,22 +18,20 @@ use crate::text::suggest;
 
 /// Checks `url` of an entry of `mcp_servers:`.
 pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let Some(Node {
-        data: Data::Scalar(Value::String(text)),
-        location,
-    }) = entry.get("url")
-    else {
+    let Some((_, node)) = entry.entry("url") else {
         return;
     };
     // A URL with a reference for its whole host cannot be parsed and is not checked.
-    let Ok(url) = Url::parse(text) else { return };
+    let Ok(url) = Url::parse(node.as_str().unwrap_or_default()) else {
+        return;
+    };
     if url.scheme() == "http" && !is_loopback_host(&url) {
         let message = "without TLS, others on the network can read and change arguments, results and headers; write \
                        https";
         lints.warn(
             Rule::PlainHttp,
-            location,
-            join_path(entry_path, &["url".into()]),
+            &node.location,
+            join_path(entry_path, &["url"]),
             message,
         );
     }
@@ -42,15 +39,11 @@ pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {
 
 /// Finds a server that is started for each call, and whose start may take longer than the call.
 pub(super) fn check_start_timeout(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let text_of = |key: &str| {
-        entry
-            .get(key)
-            .and_then(|node| Some((node, node.to_json().as_str()?.to_owned())))
-    };
     let time = |key: &str| {
-        text_of(key).and_then(|(node, text)| Some((node, HumanDuration::parse(&text).ok()?.0)))
+        let node = entry.get(key)?;
+        Some((node, HumanDuration::parse(node.as_str()?).ok()?.0))
     };
-    if text_of("mode").is_some_and(|(_, mode)| mode == "on_demand")
+    if entry.get("mode").and_then(Node::as_str) == Some("on_demand")
         && let (Some((node, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
         && start > call
     {
@@ -59,7 +52,7 @@ pub(super) fn check_start_timeout(entry: &Node, entry_path: &str, lints: &mut Li
         lints.warn(
             Rule::Ineffective,
             &node.location,
-            join_path(entry_path, &["start_timeout".into()]),
+            join_path(entry_path, &["start_timeout"]),
             message,
         );
     }
@@ -120,7 +113,7 @@ pub(super) fn check_pins(
         lints.warn(
             Rule::UnknownTool,
             &key.location,
-            join_path(entry_path, &["tools".into(), key.text.clone()]),
+            join_path(entry_path, &["tools", &key.text]),
             message,
         );
     }
@@ -146,7 +139,7 @@ pub(super) fn check_trust_hints(
         lints.warn(
             Rule::Ineffective,
             &node.location,
-            join_path(entry_path, &["trust_hints".into()]),
+            join_path(entry_path, &["trust_hints"]),
             message,
         );
     }

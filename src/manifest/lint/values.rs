@@ -1,15 +1,12 @@
-//! Lint: values that do not fit their own schema, and schemas that no value fits.
+//! Lint: schemas that no value fits, and enum values that can never be given.
 //!
-//! The values of an enum, a default, a const and examples are checked against the other keywords of
-//! their schema. The validator is the one that checks calls. Only faults that this schema alone
-//! decides are reported.
+//! Every call with such a parameter is refused. The values of an enum are checked against the other
+//! keywords of their schema, with the validator that checks calls.
 
-use std::collections::HashSet;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Lints;
-use super::schema_parts::{Applicability, Part, Role, ToolSchema};
+use super::schema_parts::{Applicability, Part, ToolSchema};
 use crate::manifest::node::{Data, Node};
 use crate::manifest::rule::Rule;
 use crate::schema::{Schema, SchemaOwner};
@@ -21,83 +18,28 @@ const MAX_REPORTED_VALUES: usize = 10;
 const MAX_CHECKED_VALUES: usize = 1_000;
 
 /// Pairs of bounds, the lower bound first.
-const BOUNDS: [(&str, &str); 8] = [
+const BOUNDS: [(&str, &str); 6] = [
     ("minimum", "maximum"),
     ("minimum", "exclusiveMaximum"),
     ("exclusiveMinimum", "maximum"),
     ("exclusiveMinimum", "exclusiveMaximum"),
     ("minLength", "maxLength"),
     ("minItems", "maxItems"),
-    ("minProperties", "maxProperties"),
-    ("minContains", "maxContains"),
-];
-
-/// Keywords and the types to which they apply. (`format` is used for numbers too.)
-const KEYWORDS_BY_TYPE: [(&str, &[&str], &[&str]); 4] = [
-    (
-        "strings",
-        &["string"],
-        &["minLength", "maxLength", "pattern"],
-    ),
-    (
-        "numbers",
-        &["number", "integer"],
-        &[
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-        ],
-    ),
-    (
-        "arrays",
-        &["array"],
-        &[
-            "items",
-            "prefixItems",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-            "contains",
-        ],
-    ),
-    (
-        "objects",
-        &["object"],
-        &[
-            "properties",
-            "patternProperties",
-            "additionalProperties",
-            "propertyNames",
-            "minProperties",
-            "maxProperties",
-        ],
-    ),
 ];
 
 /// Checks each part of a schema.
 pub(super) fn check_values(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
-    let definitions = Definitions::from_schema(schema);
-    let anywhere: HashSet<&str> = parts
-        .iter()
-        .filter_map(|part| part.role.property())
-        .collect();
     for part in parts.iter().filter(|part| part.node.entries().is_some()) {
         check_bounds(part, lints);
-        check_stray_keywords(part, lints);
-        check_required(part, &anywhere, lints);
-        check_enum(part, &definitions, lints);
-        check_given_values(schema, part, &definitions, lints);
+        check_required(part, lints);
+        check_enum(schema, part, lints);
     }
 }
 
 fn check_bounds(part: &Part<'_>, lints: &mut Lints) {
     for (lower, upper) in BOUNDS {
         let number = |keyword: &str| part.get(keyword).and_then(|node| node.to_json().as_f64());
-        let (Some(least), Some((location, _)), Some(most)) =
-            (number(lower), part.keyword(lower), number(upper))
-        else {
+        let (Some(least), Some(most)) = (number(lower), number(upper)) else {
             continue;
         };
         let exclusive = lower.starts_with("exclusive") || upper.starts_with("exclusive");
@@ -105,318 +47,137 @@ fn check_bounds(part: &Part<'_>, lints: &mut Lints) {
             let message = format!(
                 "no value fits: {lower} {least} is above {upper} {most}; swap or widen them"
             );
-            lints.warn(
-                Rule::Contradiction,
-                location,
-                part.key_path(&[lower]),
-                message,
-            );
+            lints.warn_at(Rule::Contradiction, part, &[lower], message);
         }
     }
 }
 
-fn check_stray_keywords(part: &Part<'_>, lints: &mut Lints) {
-    let types = part.types();
-    if types.is_empty() {
-        return;
-    }
-    for (about, of_types, keywords) in KEYWORDS_BY_TYPE {
-        if of_types.iter().any(|one| types.contains(one)) {
-            continue;
-        }
-        for &keyword in keywords {
-            if let Some((location, _)) = part.keyword(keyword) {
-                let types = types.join(" or ");
-                let message = format!(
-                    "has no effect: {keyword} applies to {about}, and the type here is {types}; change one or the other"
-                );
-                lints.warn(
-                    Rule::StrayKeyword,
-                    location,
-                    part.key_path(&[keyword]),
-                    message,
-                );
-            }
-        }
-    }
-}
-
-/// Finds names in `required` that `properties` lacks. A branch may name properties of an outer
-/// schema, and an outer schema may name properties of a branch. Only with
-/// `additionalProperties: false` must a schema contain all its names itself.
-fn check_required(part: &Part<'_>, anywhere: &HashSet<&str>, lints: &mut Lints) {
-    let Some(Node {
-        data: Data::List(names),
-        ..
-    }) = part.get("required")
-    else {
-        return;
-    };
-    if part.applicability != Applicability::Always || part.has_any(&["patternProperties"]) {
-        return;
-    }
-    let known: Vec<&str> = match part.get("properties") {
-        Some(properties) => properties
-            .entries()
-            .unwrap_or_default()
-            .iter()
-            .map(|(key, _)| key.text.as_str())
-            .collect(),
-        None => Vec::new(),
-    };
-    let closed = part
+/// Finds names in `required` that the properties of a closed object lack.
+fn check_required(part: &Part<'_>, lints: &mut Lints) {
+    let is_closed = part
         .get("additionalProperties")
-        .is_some_and(|node| node.to_json() == Value::Bool(false));
+        .is_some_and(|node| node.to_json() == false);
+    if part.applicability != Applicability::Always
+        || !is_closed
+        || part.get("patternProperties").is_some()
+    {
+        return;
+    }
+    let properties = part.get("properties").and_then(Node::entries);
+    let known: Vec<&str> = properties
+        .unwrap_or_default()
+        .iter()
+        .map(|(key, _)| key.text.as_str())
+        .collect();
+    let names = part.get("required").map(Node::items).unwrap_or_default();
     for (at, node) in names.iter().enumerate().take(MAX_CHECKED_VALUES) {
-        let Data::Scalar(Value::String(name)) = &node.data else {
+        let Some(name) = node.as_str().filter(|name| !known.contains(name)) else {
             continue;
         };
-        if known.contains(&name.as_str()) || (!closed && anywhere.contains(name.as_str())) {
-            continue;
-        }
         let advice =
             match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("add {name} to properties, or take it out here"),
             };
-        let path = part.key_path(&["required", &at.to_string()]);
-        if closed {
-            let message =
-                format!("no value fits: {name} is required and not among the properties; {advice}");
-            lints.warn(Rule::Contradiction, &node.location, path, message);
-        } else {
-            let message = format!("{name} is not among the properties; {advice}");
-            lints.warn(Rule::UnknownRequired, &node.location, path, message);
-        }
+        let message =
+            format!("no value fits: {name} is required and not among the properties; {advice}");
+        lints.warn_at(
+            Rule::Contradiction,
+            part,
+            &["required", &at.to_string()],
+            message,
+        );
     }
 }
 
-fn check_enum(part: &Part<'_>, definitions: &Definitions, lints: &mut Lints) {
-    let Some((
-        location,
-        Node {
-            data: Data::List(values),
-            ..
-        },
-    )) = part.keyword("enum")
+fn check_enum(schema: &ToolSchema<'_>, part: &Part<'_>, lints: &mut Lints) {
+    let Some(Node {
+        data: Data::List(values),
+        ..
+    }) = part.get("enum")
     else {
         return;
     };
     if values.is_empty() {
         let message = "no value fits: the list is empty; write the allowed values";
-        lints.warn(
-            Rule::Contradiction,
-            location,
-            part.key_path(&["enum"]),
-            message,
-        );
-        return;
+        return lints.warn_at(Rule::Contradiction, part, &["enum"], message);
     }
-    let rest = definitions.schema_without(part, &["enum"]);
+    let rest = schema_without_enum(schema, part);
     let mut seen = Vec::new();
     let mut reported = 0;
     for (at, node) in values.iter().enumerate().take(MAX_CHECKED_VALUES) {
         let value = node.to_json();
-        let fault = if seen.contains(&value) {
-            Some(("is listed twice".to_owned(), "leave one out"))
-        } else {
-            let fault = rest.as_ref().and_then(|rest| misfit_reason(rest, &value));
-            fault.map(|fault| {
-                (
-                    format!("can never be given: it {fault}"),
-                    "write one that fits, or take it out",
-                )
-            })
+        let fault = match seen.contains(&value) {
+            true => Some("is listed twice; leave one out".to_owned()),
+            false => rest.as_ref().and_then(|rest| misfit_reason(rest, &value)),
         };
-        if let Some((fault, advice)) = fault.filter(|_| reported < MAX_REPORTED_VALUES) {
+        if let Some(fault) = fault.filter(|_| reported < MAX_REPORTED_VALUES) {
             reported += 1;
-            let message = format!("{} {fault}; {advice}", abbreviate(&value));
-            let path = part.key_path(&["enum", &at.to_string()]);
-            lints.warn(Rule::UnreachableEnum, &node.location, path, message);
+            let message = format!("{} {fault}", abbreviate(&value));
+            lints.warn_at(
+                Rule::UnreachableEnum,
+                part,
+                &["enum", &at.to_string()],
+                message,
+            );
         }
         seen.push(value);
     }
 }
 
-fn check_given_values(
-    schema: &ToolSchema<'_>,
-    part: &Part<'_>,
-    definitions: &Definitions,
-    lints: &mut Lints,
-) {
-    // The loader refuses a default of a parameter that does not fit.
-    let parameter = schema.is_input() && is_parameter(schema, part);
-    for keyword in ["default", "const", "examples"] {
-        let Some((location, node)) = part.keyword(keyword) else {
-            continue;
-        };
-        if keyword == "default" && parameter {
-            continue;
-        }
-        let Some(rest) = definitions.schema_without(
-            part,
-            if keyword == "const" {
-                &["const", "enum"]
-            } else {
-                &[]
-            },
-        ) else {
-            continue;
-        };
-        let values: Vec<Value> = match (&node.data, keyword) {
-            (Data::List(items), "examples") => items
-                .iter()
-                .take(MAX_CHECKED_VALUES)
-                .map(Node::to_json)
-                .collect(),
-            (_, "examples") => Vec::new(),
-            _ => vec![node.to_json()],
-        };
-        if let Some((value, why)) = values
-            .iter()
-            .find_map(|value| Some((value, misfit_reason(&rest, value)?)))
-        {
-            let message = format!(
-                "{} does not fit: it {why}; write a value that does",
-                abbreviate(value)
-            );
-            lints.warn(
-                Rule::UnfitValue,
-                location,
-                part.key_path(&[keyword]),
-                message,
-            );
-        }
-    }
-}
-
-/// Whether the part is a parameter of the tool, not a part inside one.
-fn is_parameter(schema: &ToolSchema<'_>, part: &Part<'_>) -> bool {
-    let Role::Property(name) = part.role else {
-        return false;
-    };
-    let middle = if schema.shorthand {
-        "."
-    } else {
-        ".properties."
-    };
-    part.path == format!("{}{middle}{name}", schema.path)
-}
-
-/// Why the value does not fit. The text continues a sentence that begins with "it".
+/// Why the value can never be given.
 fn misfit_reason(rest: &Schema, value: &Value) -> Option<String> {
     let violation = rest
         .violations(&json!({"value": value}))
         .into_iter()
         .next()?;
     let message = violation.message.trim_end_matches('.');
-    let own = message.strip_prefix("`value` ").map(str::to_owned);
-    Some(own.unwrap_or_else(|| format!("is refused: {message}")))
+    let reason = match message.strip_prefix("`value` ") {
+        Some(reason) => reason.to_owned(),
+        None => format!("is refused: {message}"),
+    };
+    Some(format!(
+        "can never be given: it {reason}; write one that fits, or take it out"
+    ))
 }
 
 fn abbreviate(value: &Value) -> String {
     let text = value.to_string();
-    if text.chars().count() <= 40 {
-        text
-    } else {
-        format!("{}…", text.chars().take(39).collect::<String>())
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
-/// The definitions of a schema, for references in its parts.
-struct Definitions {
-    draft: Option<Value>,
-    definitions: Map<String, Value>,
-    /// Some references have other targets than definitions. Then parts cannot be checked
-    /// separately.
-    has_other_targets: bool,
-}
-
-impl Definitions {
-    fn from_schema(schema: &ToolSchema<'_>) -> Self {
-        let mut definitions = Map::new();
-        for keyword in ["$defs", "definitions"]
-            .into_iter()
-            .filter(|_| !schema.shorthand)
-        {
-            if let Some(node) = schema.node.get(keyword) {
-                definitions.insert(keyword.to_owned(), node.to_json());
-            }
-        }
-        let draft = schema
-            .node
-            .get("$schema")
-            .filter(|_| !schema.shorthand)
-            .map(Node::to_json);
-        let has_other_targets = definitions.values().any(has_other_target);
-        Self {
-            draft,
-            definitions,
-            has_other_targets,
-        }
+/// The part without its enum, as the schema of a property `value`. `None` if it has references:
+/// separately, they would have other targets.
+fn schema_without_enum(schema: &ToolSchema<'_>, part: &Part<'_>) -> Option<Schema> {
+    let mut alone = part.node.to_json();
+    let keys = alone.as_object_mut()?;
+    for key in [
+        "enum",
+        "default",
+        "examples",
+        "$defs",
+        "definitions",
+        "$schema",
+    ] {
+        keys.remove(key);
     }
-
-    /// The part without these keywords, as the schema of a property `value`. `None` if the part
-    /// cannot be checked separately.
-    fn schema_without(&self, part: &Part<'_>, keywords: &[&str]) -> Option<Schema> {
-        let mut alone = part.node.to_json();
-        let keys = alone.as_object_mut()?;
-        for &keyword in ["default", "examples", "$defs", "definitions", "$schema"]
-            .iter()
-            .chain(keywords)
-        {
-            keys.remove(keyword);
-        }
-        // The shorthand's `required: false`.
-        if keys.get("required").is_some_and(Value::is_boolean) {
-            keys.remove("required");
-        }
-        // Definitions are added only if needed: most parts have no references, and there may be
-        // many definitions.
-        let refers = alone.to_string().contains("$ref");
-        if (refers && self.has_other_targets) || has_other_target(&alone) {
-            return None;
-        }
-        let mut schema = if refers {
-            self.definitions.clone()
-        } else {
-            Map::new()
-        };
-        schema.insert("properties".into(), json!({"value": alone}));
-        if let Some(draft) = &self.draft {
-            schema.insert("$schema".into(), draft.clone());
-        }
-        Schema::compile(Value::Object(schema).into(), SchemaOwner::Own).ok()
+    // The shorthand's `required: false`.
+    keys.retain(|key, value| key != "required" || !value.is_boolean());
+    let text = alone.to_string();
+    if ["Ref\"", "\"$ref\"", "\"$id\"", "\"$anchor\""]
+        .iter()
+        .any(|key| text.contains(key))
+    {
+        return None;
     }
-}
-
-/// Whether a reference has a target that is not a definition.
-fn has_other_target(schema: &Value) -> bool {
-    let mut open = vec![schema];
-    while let Some(value) = open.pop() {
-        match value {
-            Value::Object(keys) => {
-                let to_definition = |target: &Value| {
-                    let target = target.as_str().unwrap_or_default();
-                    target.starts_with("#/$defs/") || target.starts_with("#/definitions/")
-                };
-                let anchored = ["$dynamicRef", "$recursiveRef", "$id", "$anchor"]
-                    .iter()
-                    .any(|key| keys.contains_key(*key));
-                if anchored
-                    || keys
-                        .get("$ref")
-                        .is_some_and(|target| !to_definition(target))
-                {
-                    return true;
-                }
-                open.extend(keys.values());
-            }
-            Value::Array(items) => open.extend(items),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
+    let mut whole = json!({"properties": {"value": alone}});
+    if let Some(draft) = schema.node.get("$schema").filter(|_| !schema.shorthand) {
+        whole["$schema"] = draft.to_json();
     }
-    false
+    Schema::compile(whole.into(), SchemaOwner::Own).ok()
 }
 
 #[cfg(test)]
@@ -511,71 +272,22 @@ mod tests {
     }
 
     #[test]
-    fn keywords_of_other_types_are_warnings() {
-        assert_eq!(
-            parameter_findings("type: string, minimum: 5"),
-            ["warning stray-keyword minimum"]
-        );
-        assert_eq!(
-            parameter_findings("type: integer, items: {type: string}"),
-            ["warning stray-keyword items"]
-        );
-        assert_eq!(
-            parameter_findings("type: [string, integer], minimum: 5, minLength: 1"),
-            [""; 0]
-        );
-        assert_eq!(parameter_findings("minimum: 5, enum: [7]"), [""; 0]);
-    }
-
-    #[test]
-    fn misfit_defaults_and_examples_are_warnings() {
-        assert_eq!(
-            parameter_findings("type: integer, examples: [5, many]"),
-            ["warning unfit-value examples"]
-        );
-        assert_eq!(
-            parameter_findings("type: integer, const: many"),
-            ["warning unfit-value const"]
-        );
-        let nested = "type: object, additionalProperties: false, properties: {m: {type: integer, default: x, description: \
-                      Rows at most}}";
-        assert_eq!(
-            parameter_findings(nested),
-            ["warning unfit-value properties.m.default"]
-        );
-        // For a parameter itself this is an error, which is reported only once.
-        assert_eq!(
-            parameter_findings("type: integer, default: x"),
-            ["error invalid default"]
-        );
-    }
-
-    #[test]
     fn required_names_must_be_properties() {
         let closed = r#"{"type": "object", "additionalProperties": false, "properties": {"city": {"type": "string", "description": "City, country"}}, "required": ["citty"]}"#;
         assert_eq!(
             schema_findings(closed),
             ["warning contradiction required.0"]
         );
-        assert_eq!(
-            schema_findings(&closed.replace("false", "true")),
-            ["warning unknown-required required.0"]
-        );
+        assert_eq!(schema_findings(&closed.replace("false", "true")), [""; 0]);
         assert_eq!(schema_findings(&closed.replace("citty", "city")), [""; 0]);
         let branch = r#"{"type": "object", "additionalProperties": true, "required": ["a"], "then": {"properties": {"a": {"type": "string", "description": "Name of a row"}}}}"#;
         assert_eq!(schema_findings(branch), [""; 0]);
     }
 
     #[test]
-    fn references_to_definitions_are_followed() {
+    fn parts_with_references_are_not_judged() {
         let schema = r##"{"type": "object", "additionalProperties": false, "$defs": {"unit": {"type": "string", "description": "Unit of weight"}},
             "properties": {"u": {"$ref": "#/$defs/unit", "enum": ["kg", 5]}}}"##;
-        assert_eq!(
-            schema_findings(schema),
-            ["warning unreachable-enum properties.u.enum.1"]
-        );
-        // In a separate part, `#` would be another schema. So nothing is reported.
-        let looped = r##"{"type": "object", "additionalProperties": false, "properties": {"u": {"$ref": "#", "enum": [5], "description": "Unit of weight"}}}"##;
-        assert_eq!(schema_findings(looped), [""; 0]);
+        assert_eq!(schema_findings(schema), [""; 0]);
     }
 }

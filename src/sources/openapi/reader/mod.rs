@@ -1,7 +1,7 @@
 //! Reads OpenAPI documents: each operation becomes the definition and the request of an `http`
 //! tool.
 //!
-//! - `document`: the document and its references, `yaml`: YAML as JSON;
+//! - `document`: the document and its references, `yaml`: YAML, also that of manifests;
 //! - `select`: which operations are wanted;
 //! - `names`: names of tools and arguments;
 //! - `parameters`, `body`: what of an argument goes where in the request, `style`: how it becomes
@@ -24,7 +24,7 @@ mod servers;
 mod style;
 #[cfg(test)]
 mod tests;
-mod yaml;
+pub(crate) mod yaml;
 
 pub(crate) use self::yaml::parse as parse_yaml;
 

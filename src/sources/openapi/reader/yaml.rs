@@ -1,9 +1,11 @@
-//! Reads YAML as JSON values, with a bound on what aliases expand to.
+//! Reads YAML as a tree of values with their places. Depth is bounded, and so is what aliases copy.
+//! Manifests and OpenAPI documents are read with it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use saphyr::Scalar;
-use saphyr_parser::{Event, Parser, ScalarStyle};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Number, Value};
 
 /// The most values that the text itself may have. GitHub's description has about 900,000.
@@ -17,126 +19,192 @@ const VALUE_WEIGHT: usize = size_of::<Value>();
 /// deeper one could overflow the stack. serde_json has the same bound.
 const DEEPEST: usize = 128;
 
+/// A position in the text, from 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// A value and its position.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    pub(crate) place: Place,
+    pub(crate) data: Data,
+    /// What JSON does not have: the value is only a replacement for it.
+    pub(crate) fault: Option<&'static str>,
+}
+
+/// The content of a value.
+#[derive(Debug, Clone)]
+pub(crate) enum Data {
+    Scalar(Value),
+    List(Vec<Tree>),
+    Map(Vec<(Tree, Tree)>),
+}
+
+/// Why a text cannot be read.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) place: Place,
+    pub(crate) message: String,
+    /// The text is not YAML, and the message has the words of the parser.
+    pub(crate) is_syntax: bool,
+}
+
 /// A list or map that is not closed yet.
 struct Open {
     anchor: usize,
+    place: Place,
+    is_tagged: bool,
     /// The weight of the document before it.
     before: usize,
     /// The height of the highest value in it.
     below: usize,
-    container: Container,
+    /// The items, or the keys and values in turn.
+    parts: Vec<Tree>,
 }
 
 /// The value of an anchor.
 struct Anchored {
-    value: Value,
+    value: Tree,
     /// About how many bytes a copy takes.
     weight: usize,
     /// The number of lists and maps within each other.
     height: usize,
 }
 
-enum Container {
-    List(Vec<Value>),
-    Map(Map<String, Value>, Option<String>),
+#[derive(Default)]
+struct Reader {
+    place: Place,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Anchored>,
+    document: Option<Tree>,
+    count: usize,
+    weight: usize,
+    copied: usize,
 }
 
-/// Parses one YAML document.
+/// Reads one YAML document. `None` if the text has none.
+///
+/// # Errors
+/// The first fault.
+pub(crate) fn read(text: &str) -> Result<Option<Tree>, Fault> {
+    let mut reader = Reader::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| Fault {
+            place: Place::at(error.marker()),
+            message: error.info().to_owned(),
+            is_syntax: true,
+        })?;
+        reader.place = Place::at(&span.start);
+        reader.follow(event)?;
+    }
+    Ok(reader.document)
+}
+
+/// Reads one YAML document as JSON.
 ///
 /// # Errors
 /// A sentence that says what is wrong, and where.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
-    let mut open: Vec<Open> = Vec::new();
-    let mut anchors: HashMap<usize, Anchored> = HashMap::new();
-    let mut document = None;
-    let (mut count, mut weight, mut copied) = (0, 0, 0);
-    for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| {
-            let marker = error.marker();
-            format!("line {}: not YAML: {}", marker.line().max(1), error.info())
-        })?;
-        let at = |message: &str| format!("line {}: {message}", span.start.line().max(1));
-        let too_deep = || at("the values are nested too deeply");
-        let mut opened = |anchor, container| {
-            open.push(Open {
-                anchor,
-                before: weight,
-                below: 0,
-                container,
-            });
-            match open.len() > DEEPEST {
-                true => Err(too_deep()),
-                false => Ok(()),
-            }
-        };
-        // The anchor is zero if the value has none. `before` is the weight before the value.
-        let (value, anchor, before, height) = match event {
-            Event::Scalar(text, style, anchor, _) => {
-                let before = weight;
-                weight += VALUE_WEIGHT + text.len();
-                let value = match style {
-                    ScalarStyle::Plain => plain(text.as_ref()),
-                    _ => Value::String(text.into_owned()),
-                };
-                (value, anchor, before, 0)
+    let tree = read(text).and_then(|tree| tree.map(Tree::into_json).transpose());
+    let value = tree.map_err(|fault| {
+        let not_yaml = if fault.is_syntax { "not YAML: " } else { "" };
+        format!("line {}: {not_yaml}{}", fault.place.line, fault.message)
+    })?;
+    value.ok_or_else(|| "the document is empty".into())
+}
+
+impl Reader {
+    fn follow(&mut self, event: Event<'_>) -> Result<(), Fault> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let weight = VALUE_WEIGHT + text.len();
+                self.weight += weight;
+                let value = scalar(text, style, tag.as_ref(), self.place);
+                self.add(value, anchor, weight, 0)
             }
             Event::Alias(anchor) => {
-                let anchored = anchors
-                    .get(&anchor)
-                    .ok_or_else(|| at("an alias within its own anchor"))?;
-                if open.len() + anchored.height > DEEPEST {
-                    return Err(too_deep());
+                let Some(anchored) = self.anchors.get(&anchor) else {
+                    return Err(self.fault("an alias within its own anchor"));
+                };
+                let (weight, height) = (anchored.weight, anchored.height);
+                if self.open.len() + height > DEEPEST {
+                    return Err(self.too_deep());
                 }
-                copied += anchored.weight;
-                if copied > MOST_COPIED {
-                    return Err(at("too many values by aliases"));
+                self.copied += weight;
+                if self.copied > MOST_COPIED {
+                    return Err(self.fault("too many values by aliases"));
                 }
-                let before = weight;
-                weight += anchored.weight;
-                (anchored.value.clone(), 0, before, anchored.height)
+                let mut value = anchored.value.clone();
+                value.place = self.place;
+                self.weight += weight;
+                self.add(value, 0, weight, height)
             }
-            Event::SequenceStart(anchor, _) => {
-                opened(anchor, Container::List(Vec::new()))?;
-                continue;
-            }
-            Event::MappingStart(anchor, _) => {
-                opened(anchor, Container::Map(Map::new(), None))?;
-                continue;
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open {
+            Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) => {
+                self.open.push(Open {
                     anchor,
-                    before,
-                    below,
-                    container,
-                }) = open.pop()
-                else {
-                    continue;
-                };
-                weight += VALUE_WEIGHT;
-                let value = match container {
-                    Container::List(items) => Value::Array(items),
-                    Container::Map(entries, _) => Value::Object(merged(entries)),
-                };
-                (value, anchor, before, below + 1)
+                    place: self.place,
+                    is_tagged: is_own_tag(tag.as_ref()),
+                    before: self.weight,
+                    below: 0,
+                    parts: Vec::new(),
+                });
+                match self.open.len() > DEEPEST {
+                    true => Err(self.too_deep()),
+                    false => Ok(()),
+                }
             }
-            Event::DocumentStart(_) if document.is_some() => {
-                return Err(at("a second YAML document"));
-            }
-            _ => continue,
+            Event::SequenceEnd => self.close(Data::List),
+            Event::MappingEnd => self.close(|parts| {
+                let (mut parts, mut entries) = (parts.into_iter(), Vec::new());
+                while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+                    entries.push((key, value));
+                }
+                Data::Map(entries)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, data: impl FnOnce(Vec<Tree>) -> Data) -> Result<(), Fault> {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
         };
-        count += 1;
-        if count > MOST_VALUES {
-            return Err(at("too many values"));
+        self.weight += VALUE_WEIGHT;
+        let value = Tree {
+            place: open.place,
+            data: data(open.parts),
+            fault: open.is_tagged.then_some(TAGGED),
+        };
+        self.add(
+            value,
+            open.anchor,
+            self.weight - open.before,
+            open.below + 1,
+        )
+    }
+
+    /// Adds a value where it belongs. The anchor is zero if it has none.
+    fn add(
+        &mut self,
+        value: Tree,
+        anchor: usize,
+        weight: usize,
+        height: usize,
+    ) -> Result<(), Fault> {
+        self.count += 1;
+        if self.count > MOST_VALUES {
+            return Err(self.fault("too many values"));
         }
         if anchor > 0 {
-            let weight = weight - before;
-            copied += weight;
-            if copied > MOST_COPIED {
-                return Err(at("too many values in anchors"));
+            self.copied += weight;
+            if self.copied > MOST_COPIED {
+                return Err(self.fault("too many values in anchors"));
             }
             let value = value.clone();
-            anchors.insert(
+            self.anchors.insert(
                 anchor,
                 Anchored {
                     value,
@@ -145,25 +213,78 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
                 },
             );
         }
-        if let Some(parent) = open.last_mut() {
+        if let Some(parent) = self.open.last_mut() {
             parent.below = parent.below.max(height);
+            parent.parts.push(value);
+        } else if self.document.is_some() {
+            self.place = value.place;
+            return Err(
+                self.fault("a second YAML document begins here: leave out the line `---` above")
+            );
+        } else {
+            self.document = Some(value);
         }
-        match open.last_mut().map(|open| &mut open.container) {
-            None => document = Some(value),
-            Some(Container::List(items)) => items.push(value),
-            Some(Container::Map(entries, key)) => match key.take() {
-                Some(name) => drop(entries.insert(name, value)),
-                None => {
-                    *key = Some(match value {
-                        Value::String(name) => name,
-                        Value::Array(_) | Value::Object(_) => return Err(at("a key is a text")),
-                        other => other.to_string(),
-                    });
-                }
+        Ok(())
+    }
+
+    /// A fault in this line.
+    fn fault(&self, message: impl Into<String>) -> Fault {
+        Fault {
+            place: Place {
+                column: 1,
+                ..self.place
             },
+            message: message.into(),
+            is_syntax: false,
         }
     }
-    document.ok_or_else(|| "the document is empty".into())
+
+    fn too_deep(&self) -> Fault {
+        self.fault(format!(
+            "the values are nested more than {DEEPEST} levels deep"
+        ))
+    }
+}
+
+impl Place {
+    fn at(marker: &Marker) -> Self {
+        Self {
+            line: marker.line().max(1),
+            column: marker.col() + 1,
+        }
+    }
+}
+
+impl Tree {
+    /// The value as JSON. Faults of single values are ignored.
+    fn into_json(self) -> Result<Value, Fault> {
+        Ok(match self.data {
+            Data::Scalar(value) => value,
+            Data::List(items) => {
+                let items: Result<Vec<Value>, Fault> =
+                    items.into_iter().map(Tree::into_json).collect();
+                Value::Array(items?)
+            }
+            Data::Map(entries) => {
+                let mut object = Map::new();
+                for (key, value) in entries {
+                    let name = match key.data {
+                        Data::Scalar(Value::String(name)) => name,
+                        Data::Scalar(other) => other.to_string(),
+                        Data::List(_) | Data::Map(_) => {
+                            return Err(Fault {
+                                place: key.place,
+                                message: "a key is a text".into(),
+                                is_syntax: false,
+                            });
+                        }
+                    };
+                    object.insert(name, value.into_json()?);
+                }
+                Value::Object(merged(object))
+            }
+        })
+    }
 }
 
 /// The map with the entries of `<<`, which YAML 1.1 merges. Own entries take precedence.
@@ -173,8 +294,7 @@ fn merged(mut entries: Map<String, Value>) -> Map<String, Value> {
     }
     let others = match entries.shift_remove("<<") {
         Some(Value::Array(others)) => others,
-        Some(other) => vec![other],
-        None => Vec::new(),
+        other => other.into_iter().collect(),
     };
     for other in others {
         if let Value::Object(other) = other {
@@ -186,16 +306,43 @@ fn merged(mut entries: Map<String, Value>) -> Map<String, Value> {
     entries
 }
 
-/// A scalar without quotes, by YAML's core schema.
-fn plain(text: &str) -> Value {
-    match Scalar::parse_from_cow(text.into()) {
-        Scalar::Null => Value::Null,
-        Scalar::Boolean(value) => Value::Bool(value),
-        Scalar::Integer(value) => value.into(),
-        Scalar::FloatingPoint(value) => {
-            Number::from_f64(value.into_inner()).map_or_else(|| text.into(), Value::Number)
+const TAGGED: &str =
+    "YAML tags have no meaning here: write a plain value; a variable is `${env:NAME}`";
+
+/// Whether a tag is not one of YAML's own, such as `!!str`.
+fn is_own_tag(tag: Option<&Cow<'_, Tag>>) -> bool {
+    tag.is_some_and(|tag| !tag.is_yaml_core_schema())
+}
+
+/// A value without parts, by YAML's core schema.
+fn scalar(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<&Cow<'_, Tag>>,
+    place: Place,
+) -> Tree {
+    let mut fault = is_own_tag(tag).then_some(TAGGED);
+    let value = match Scalar::parse_from_cow_and_metadata(text.clone(), style, tag) {
+        Some(Scalar::Null) => Value::Null,
+        Some(Scalar::Boolean(value)) => Value::Bool(value),
+        Some(Scalar::Integer(value)) => value.into(),
+        Some(Scalar::FloatingPoint(value)) => match Number::from_f64(value.into_inner()) {
+            Some(number) => Value::Number(number),
+            None => {
+                fault = Some("a finite number is expected here");
+                Value::String(text.into_owned())
+            }
+        },
+        Some(Scalar::String(text)) => Value::String(text.into_owned()),
+        None => {
+            fault = Some(TAGGED);
+            Value::String(text.into_owned())
         }
-        Scalar::String(text) => Value::String(text.into_owned()),
+    };
+    Tree {
+        place,
+        data: Data::Scalar(value),
+        fault,
     }
 }
 
@@ -241,7 +388,11 @@ mod tests {
                 .map(|n| format!("a{n}: &a{n} {open}*a{}{close}\n", n - 1))
                 .fold("a0: &a0 [1]\n".into(), |text, line| text + &line)
         };
-        let too_deep = |line: usize| Err(format!("line {line}: the values are nested too deeply"));
+        let too_deep = |line: usize| {
+            Err(format!(
+                "line {line}: the values are nested more than 128 levels deep"
+            ))
+        };
         assert_eq!(parse(&chain(50, 120)), too_deep(3));
         assert_eq!(parse(&chain(2_000, 1)), too_deep(128));
         assert!(parse(&chain(127, 1)).is_ok());

@@ -1,0 +1,49 @@
+//! Lint: arguments of a command that are meant for a shell. There is none, so the program gets them.
+
+use super::Lints;
+use crate::manifest::node::Node;
+use crate::manifest::parsed::ParsedTool;
+use crate::manifest::rule::Rule;
+
+/// What joins commands in a shell.
+const SHELL_WORDS: [&str; 9] = ["|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"];
+
+/// Checks the arguments of a command.
+pub(super) fn check_shell_syntax(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+    let command = parsed
+        .entry
+        .get("command")
+        .map(Node::items)
+        .unwrap_or_default();
+    for (at, item) in command.iter().enumerate().skip(1) {
+        if let Some(word) = item.as_str().filter(|word| SHELL_WORDS.contains(word)) {
+            let message = format!(
+                "no shell reads this, so the program gets `{word}` as an argument; for a pipeline, write \
+                 [sh, -c, \"… {word} …\"] without placeholders in the script"
+            );
+            let path = format!("{entry_path}.command.{at}");
+            lints.hint(Rule::ShellSyntax, &item.location, path, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::finding_lines;
+
+    #[test]
+    fn words_for_a_shell_are_hints() {
+        let findings = |command: &str| {
+            let text = format!(
+                "tools:\n  t:\n    kind: command\n    description: Counts the lines of all orders of a day.\n    command: {command}\n"
+            );
+            finding_lines(&text, &[])
+        };
+        assert_eq!(
+            findings("[cat, a.txt, '|', wc, -l]"),
+            ["hint shell-syntax tools.t.command.2 5"]
+        );
+        assert_eq!(findings("[sh, -c, 'cat a.txt | wc -l']"), [""; 0]);
+        assert_eq!(findings("[awk, '-F|', a.txt]"), [""; 0]);
+    }
+}
