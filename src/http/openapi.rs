@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::examples::{self, ExampleCall};
 use crate::call::{Definition, Effect};
+use crate::manifest::registered::registered_schemas;
 use crate::schema;
 
 /// The route that all tools share.
@@ -28,7 +29,10 @@ pub(super) struct FixedRoutes {
 
 impl FixedRoutes {
     pub(super) fn new(document: &utoipa::openapi::OpenApi) -> Self {
-        let document = json!(document);
+        let mut document = json!(document);
+        if let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") {
+            schemas.extend(registered_schemas());
+        }
         let mut names = UsedNames::default();
         let operations = document["paths"]
             .as_object()

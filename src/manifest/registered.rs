@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decode::Findings;
 use super::finding::{Finding, Severity};
 use super::inputs::Inputs;
 use super::node::Node;
 use super::references::{ManifestInput, Secrets};
+use super::schema::json_schema;
 use super::sections::PolicyEntry;
 use super::tool::read_tool;
 use crate::call::Origin;
@@ -66,28 +67,83 @@ pub fn read_registered_tool(
     }
 }
 
-/// The keys of a registered tool, or of one of its sections. A test compares the OpenAPI document
-/// with them.
-#[cfg(test)]
-pub(crate) fn registered_keys(section: &str) -> Vec<&'static str> {
-    use super::decode::field_names;
-    use super::sections::{CacheEntry, ConcurrencyEntry, DefinitionEntry, Retry};
-    use crate::call::Kind;
-    use crate::kinds;
-    use crate::kinds::http::{RequestConfig, ResponseConfig};
+/// What only the operator's file may have: types of the manifest's schema, and their keys.
+const PRIVILEGED: [(&str, &str); 3] = [
+    ("HttpTool", "env"),
+    ("HttpTool", "auth"),
+    ("RequestConfig", "allow_private"),
+];
 
-    match section {
-        "retry" => field_names::<Retry>().to_vec(),
-        "cache" => field_names::<CacheEntry>().to_vec(),
-        "concurrency" => field_names::<ConcurrencyEntry>().to_vec(),
-        "request" => field_names::<RequestConfig>().to_vec(),
-        "response" => field_names::<ResponseConfig>().to_vec(),
-        _ => [
-            field_names::<DefinitionEntry>(),
-            field_names::<PolicyEntry>(),
-            kinds::manifest_keys(Kind::Http),
-        ]
-        .concat(),
+/// Numbers that must not be zero: types of the manifest's schema, and their keys.
+const POSITIVE: [(&str, &str); 3] = [
+    ("Retry", "attempts"),
+    ("ConcurrencyEntry", "max"),
+    ("ConcurrencyEntry", "per_caller"),
+];
+/// Types that the OpenAPI document has for other routes as well.
+const SHARED: &str = "CacheScope Capture Duration Effect Idempotency Limit LimitScope OnDisconnect OutputCheckMode \
+    Paging Per";
+
+/// The JSON Schema of a registered tool, and those to which it refers, by their names in the
+/// OpenAPI document.
+pub(crate) fn registered_schemas() -> Map<String, Value> {
+    let mut definitions = json_schema()["$defs"].take();
+    for (name, key) in PRIVILEGED {
+        if let Some(Value::Object(keys)) = definitions[name].get_mut("properties") {
+            keys.shift_remove(key);
+        }
+    }
+    for (name, key) in POSITIVE {
+        definitions[name]["properties"][key]["minimum"] = 1.into();
+    }
+    let (mut schemas, mut open) = (Map::new(), vec!["HttpTool".to_owned()]);
+    while let Some(name) = open.pop() {
+        let mut schema = definitions[&name].take();
+        if !schema.is_null() {
+            refer_to_components(&mut schema, &mut open);
+            schemas.insert(component_name(&name), schema);
+        }
+    }
+    schemas
+}
+
+fn is_shared(name: &str) -> bool {
+    SHARED.split(' ').any(|shared| shared == name)
+}
+
+fn component_name(name: &str) -> String {
+    match name {
+        "HttpTool" => "RegisteredTool".to_owned(),
+        _ if is_shared(name) => name.to_owned(),
+        _ => {
+            let name = name.trim_end_matches("Entry").trim_end_matches("Config");
+            format!("Registered{name}")
+        }
+    }
+}
+
+/// Changes the targets of references, and adds their names to `found`. Examples are left out: they
+/// have references to variables, which a registered tool cannot have.
+fn refer_to_components(schema: &mut Value, found: &mut Vec<String>) {
+    if let Value::Object(keywords) = schema {
+        keywords.retain(|keyword, value| keyword != "examples" || !value.is_array());
+        if let Some(Value::String(reference)) = keywords.get_mut("$ref")
+            && let Some(name) = reference.strip_prefix("#/$defs/").map(str::to_owned)
+        {
+            *reference = format!("#/components/schemas/{}", component_name(&name));
+            found.extend(Some(name).filter(|name| !is_shared(name)));
+        }
+    }
+    match schema {
+        Value::Object(keywords) => {
+            keywords
+                .values_mut()
+                .for_each(|value| refer_to_components(value, found));
+        }
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| refer_to_components(item, found)),
+        _ => {}
     }
 }
 
