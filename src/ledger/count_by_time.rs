@@ -8,10 +8,11 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
+use super::buckets::{Calls, ID_DELAY};
 use super::counted_hour::{CountedHour, HOUR_MS};
+use super::sql::Fetch;
 use super::tally::Tally;
 use super::{BucketQuery, BucketRow, UsageBy};
 use crate::call::InvocationId;
@@ -22,39 +23,18 @@ const COUNT_DELAY: SignedDuration = SignedDuration::from_hours(1);
 const HOURS_OF_A_PAGE: u32 = 200;
 /// The longest time that an answer may be about, in hours: 1500 days.
 const MAX_HOURS: i64 = 1500 * 24;
-/// By how much the time of an id and the start of its call differ at most, unless the call waited for a
-/// person. The id is made a moment after the start.
-const ID_DELAY: SignedDuration = SignedDuration::from_secs(60);
-/// A call that waited for a person starts long after its id was made: before its approval expires, or when
-/// a service is back after at most this time.
-const LATE_START: SignedDuration = SignedDuration::from_hours(30 * 24);
-
-/// A consistent view of a ledger.
-#[async_trait]
-pub(super) trait CallSource: Send {
-    type Error;
-
-    /// Counts the calls that started in a time range, in Unix milliseconds.
-    async fn scan(&mut self, times: Range<i64>, tally: &mut Tally<'_>) -> Result<(), Self::Error>;
-
-    /// The first of the counted hours in a range, in their order.
-    async fn counted_hours(
-        &mut self,
-        hours: Range<i64>,
-        at_most: u32,
-    ) -> Result<Vec<(i64, String)>, Self::Error>;
-}
 
 /// Counts the calls of a query.
-pub(super) async fn count_by_time<S: CallSource>(
-    source: &mut S,
+pub(super) async fn count_by_time(
+    connection: &mut dyn Fetch,
     query: &BucketQuery,
-) -> Result<Vec<BucketRow>, S::Error> {
+) -> sqlx::Result<Vec<BucketRow>> {
+    let mut calls = Calls { connection, query };
     let mut tally = Tally::new(query);
     let (mut next, until) = (query.since.as_millisecond(), query.until.as_millisecond());
     let mut hours = whole_hours(query);
     while !hours.is_empty() && !tally.is_full(next) {
-        let page = source.counted_hours(hours.clone(), HOURS_OF_A_PAGE).await?;
+        let page = calls.counted_hours(hours.clone(), HOURS_OF_A_PAGE).await?;
         let Some((last, _)) = page.last() else { break };
         hours.start = last + 1;
         for (hour, text) in &page {
@@ -63,7 +43,7 @@ pub(super) async fn count_by_time<S: CallSource>(
                 continue;
             };
             if next < start {
-                source.scan(next..start, &mut tally).await?;
+                calls.scan(next..start, &mut tally).await?;
             }
             if tally.is_full(start) {
                 return Ok(tally.into_rows());
@@ -73,7 +53,7 @@ pub(super) async fn count_by_time<S: CallSource>(
         }
     }
     if next < until && !tally.is_full(next) {
-        source.scan(next..until, &mut tally).await?;
+        calls.scan(next..until, &mut tally).await?;
     }
     Ok(tally.into_rows())
 }
@@ -85,38 +65,6 @@ fn whole_hours(query: &BucketQuery) -> Range<i64> {
     }
     let first = (query.since.as_millisecond() - 1).div_euclid(HOUR_MS) + 1;
     first..query.until.as_millisecond().div_euclid(HOUR_MS)
-}
-
-/// How the calls of a time range are found: by their ids, and those that waited for a person by their
-/// approvals.
-pub(super) struct IdRange {
-    /// The smallest id.
-    pub(super) first: InvocationId,
-    /// The first id that is too large.
-    pub(super) end: InvocationId,
-    /// Approvals of calls with smaller ids that expire at this time or later, in Unix milliseconds, may
-    /// have started in the range.
-    pub(super) expires_from: i64,
-}
-
-impl IdRange {
-    /// For calls that started in this range, in Unix milliseconds.
-    pub(super) fn of(times: &Range<i64>) -> Self {
-        let at = |ms: i64| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
-        let end = at(times.end).checked_add(ID_DELAY);
-        let first = at(times.start).checked_sub(ID_DELAY);
-        Self {
-            first: InvocationId::lower_bound(first.unwrap_or(Timestamp::MIN)),
-            end: InvocationId::lower_bound(end.unwrap_or(Timestamp::MAX)),
-            expires_from: late_expiry(times.start),
-        }
-    }
-}
-
-/// Calls that waited for a person and started at this time or later have approvals that expire at this
-/// time or later. Both are Unix milliseconds.
-pub(super) fn late_expiry(started: i64) -> i64 {
-    started - LATE_START.as_millis() as i64
 }
 
 /// The hours that may be counted. `oldest_call` has the smallest id of all.
@@ -163,7 +111,7 @@ pub(super) fn next_uncounted(
 }
 
 /// Selects what the table of hours keeps.
-pub(super) fn hours_query(hours: &Range<i64>) -> BucketQuery {
+fn hours_query(hours: &Range<i64>) -> BucketQuery {
     let at =
         |hour: i64| Timestamp::from_millisecond(hour * HOUR_MS).unwrap_or(Timestamp::UNIX_EPOCH);
     BucketQuery {
@@ -177,14 +125,15 @@ pub(super) fn hours_query(hours: &Range<i64>) -> BucketQuery {
 }
 
 /// Counts hours. Each gets a text, also one without calls.
-pub(super) async fn count_hours<S: CallSource>(
-    source: &mut S,
+pub(super) async fn count_hours(
+    connection: &mut dyn Fetch,
     hours: Range<i64>,
-    query: &BucketQuery,
-) -> Result<Vec<(i64, String)>, S::Error> {
+) -> sqlx::Result<Vec<(i64, String)>> {
+    let query = &hours_query(&hours);
+    let mut calls = Calls { connection, query };
     let mut tally = Tally::new(query);
     let times = hours.start * HOUR_MS..hours.end * HOUR_MS;
-    source.scan(times, &mut tally).await?;
+    calls.scan(times, &mut tally).await?;
     let mut counted = tally.into_hours();
     let mut text = |hour: i64| counted.remove(&hour).unwrap_or_default().to_text();
     Ok(hours.map(|hour| (hour, text(hour))).collect())

@@ -3,20 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::counts::Counts;
 use super::latency::Latencies;
 
 /// Length of an hour, in milliseconds.
 pub(super) const HOUR_MS: i64 = 3_600_000;
-
-/// Counts of calls.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) calls: u64,
-    pub(super) succeeded: u64,
-    pub(super) failed: u64,
-    pub(super) refused: u64,
-    pub(super) cache_hits: u64,
-}
 
 /// The calls that started in one hour, by tool and caller.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,17 +42,9 @@ impl CountedHour {
             place(&mut self.callers, caller),
             place(&mut self.tools, tool),
         );
-        let Counts {
-            calls,
-            succeeded,
-            failed,
-            refused,
-            cache_hits,
-        } = counts;
-        let buckets = latencies.buckets().count() as u64;
-        self.counts.extend([
-            caller, tool, calls, succeeded, failed, refused, cache_hits, buckets,
-        ]);
+        self.counts.extend([caller, tool]);
+        self.counts.extend(counts.numbers());
+        self.counts.push(latencies.buckets().count() as u64);
         for (bucket, calls) in latencies.buckets() {
             self.counts.extend([bucket.unsigned_abs(), calls]);
         }

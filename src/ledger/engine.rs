@@ -8,20 +8,22 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::broadcast;
 
+use super::sql::Store;
+use super::writer_queue::{HeldUntilCommit, OnCommit, Write, commit};
 use super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
-    BucketQuery, BucketRow, EndedQuery, Error, ExportQuery, Query, RecordedCall, RegisteredTool,
-    ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch, TokenRow,
-    UsageRow,
+    BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, Query, RecordedCall,
+    RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
+    TokenRow, UsageRow, approvals, buckets, changes, list, read,
 };
 use crate::call::{Charge, Charged, InvocationId};
-
-/// A value that the engine keeps until a row is committed, and then drops.
-pub type HeldUntilCommit = Box<dyn Send + Sync>;
 
 /// The durable record of calls, as the service uses it.
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
+    /// The connections for queries that are the same in all engines.
+    fn store(&self) -> &dyn Store;
+
     /// Commits a `reserved` row together with its charges and the claim on its idempotency key, or
     /// nothing at all. The commit is done when this returns.
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
@@ -37,11 +39,22 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Writes the whole row of a call that has ended and was not reserved. The commit is done when
     /// this returns.
-    async fn record(&self, row: Arc<Row>) -> Result<(), Error>;
+    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
+        let record = |reply| Write::Record {
+            row,
+            on_commit: OnCommit::Reply(reply),
+        };
+        commit(self.store().writer(), record).await
+    }
 
     /// Hands over the row of such a call and returns before its commit. `held` is dropped when the
     /// row is committed, or when it cannot be.
-    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit);
+    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
+        self.store().writer().send_in_background(Write::Record {
+            row,
+            on_commit: OnCommit::Drop(held),
+        });
+    }
 
     /// Writes the end of a reserved call, or the row of a call that has taken units.
     /// Only the first end counts; a later end changes nothing.
@@ -49,16 +62,25 @@ pub trait Ledger: Send + Sync + 'static {
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error>;
 
     /// Whether every answer waits for its commit.
-    fn is_strict(&self) -> bool;
+    fn is_strict(&self) -> bool {
+        self.store().modes().0 == Durability::Strict
+    }
 
     /// Returns when all operations that were handed over before are committed.
-    async fn flush(&self) -> Result<(), Error>;
+    async fn flush(&self) -> Result<(), Error> {
+        commit(self.store().writer(), Write::Flush).await
+    }
 
     /// Hands over the row of a failed attempt, and returns before its commit.
-    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error>;
+    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
+        let writer = self.store().writer();
+        writer.send_write(Write::Attempt(row)).await
+    }
 
     /// One call with its failed attempts.
-    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error>;
+    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
+        read::find_call(self.store(), id).await
+    }
 
     /// The call of this caller and tool that holds the idempotency key at `now`.
     async fn find_key_holder(
@@ -74,11 +96,15 @@ pub trait Ledger: Send + Sync + 'static {
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error>;
 
     /// Matching calls that have ended, without their results, the last started first.
-    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error>;
+    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
+        list::list_ended(self.store(), query).await
+    }
 
     /// Matching calls that have ended, with their results and failed attempts, the oldest first.
     /// Results of any length are in them, so a page should be short.
-    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error>;
+    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
+        read::export_calls(self.store(), query).await
+    }
 
     /// Adds calls that another ledger has recorded, in one commit. A call whose id is known is
     /// skipped. Totals count the others; no limit is charged, and no key is held. Returns the number
@@ -86,7 +112,9 @@ pub trait Ledger: Send + Sync + 'static {
     async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error>;
 
     /// Totals per tool and caller. With `caller`, only the totals of that caller.
-    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error>;
+    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
+        read::usage_totals(self.store(), caller).await
+    }
 
     /// Counts of recorded calls by the time of their start, the oldest first. Rows that retention
     /// has deleted are not counted. Running calls have neither outcome nor duration. A call that waited
@@ -99,7 +127,9 @@ pub trait Ledger: Send + Sync + 'static {
         &self,
         query: &BucketQuery,
         tools: &[String],
-    ) -> Result<Vec<TokenRow>, Error>;
+    ) -> Result<Vec<TokenRow>, Error> {
+        buckets::token_sums(self.store(), query, tools).await
+    }
 
     /// Counts the calls of up to `at_most` hours for [`Ledger::usage_buckets`], which then does not
     /// read them again. The hours have ended before `now`, and after `oldest`. Returns the number of
@@ -114,7 +144,9 @@ pub trait Ledger: Send + Sync + 'static {
     }
 
     /// How many units the counters of these charges have in the window of `now`.
-    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error>;
+    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
+        read::units_used(self.store(), charges, now).await
+    }
 
     /// Deletes the counters of a tool. With `caller`, it deletes only that caller's counters,
     /// including those of the caller's own limits over all tools.
@@ -125,19 +157,30 @@ pub trait Ledger: Send + Sync + 'static {
         &self,
         key: &[u8; 32],
         now: Timestamp,
-    ) -> Result<Option<StoredResult>, Error>;
+    ) -> Result<Option<StoredResult>, Error> {
+        read::find_result(self.store(), key, now).await
+    }
 
     /// Hands over a result to be stored, and returns before its commit.
-    async fn store_result(&self, result: StoredResult) -> Result<(), Error>;
+    async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
+        let writer = self.store().writer();
+        writer.send_write(Write::Store(result)).await
+    }
 
     /// Deletes the stored results of one tool, or of all. Returns their number.
-    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error>;
+    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
+        changes::purge_results(self.store(), tool).await
+    }
 
     /// The switches that admins have set.
-    async fn list_switches(&self) -> Result<Vec<Switch>, Error>;
+    async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
+        read::list_switches(self.store()).await
+    }
 
     /// Sets a switch. The commit is done when this returns.
-    async fn set_switch(&self, switch: Switch) -> Result<(), Error>;
+    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
+        changes::set_switch(self.store(), switch).await
+    }
 
     /// Deletes up to `at_most` calls with their failed attempts: those that started before
     /// `before`, have ended, and hold no idempotency key at `now`. It also deletes counters of runs
@@ -152,38 +195,58 @@ pub trait Ledger: Send + Sync + 'static {
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error>;
 
     /// The tools that were registered at run time, by name.
-    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error>;
+    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
+        read::registered_tools(self.store()).await
+    }
 
     /// Stores a tool that was registered at run time, and replaces one of the same name. The commit
     /// is done when this returns.
-    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error>;
+    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
+        changes::register_tool(self.store(), tool).await
+    }
 
     /// Deletes a registered tool. The commit is done when this returns. Returns whether there was
     /// one.
-    async fn unregister_tool(&self, name: &str) -> Result<bool, Error>;
+    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
+        changes::unregister_tool(self.store(), name).await
+    }
 
     /// Stores a call that needs an approval. The commit is done when this returns. Returns the call
     /// that holds the idempotency key already; then nothing is stored.
-    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error>;
+    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
+        approvals::request(self.store(), row).await
+    }
 
     /// Changes an approval, if it is as the change expects. The commit is done when this returns.
     /// Returns whether it has changed.
-    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error>;
+    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
+        approvals::change(self.store(), change).await
+    }
 
     /// Notes something about a call that needs an approval. The commit is done when this returns.
-    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error>;
+    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
+        approvals::mark(self.store(), id, mark).await
+    }
 
     /// The noted message of a call; see [`ApprovalMark::Message`].
-    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error>;
+    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
+        approvals::message(self.store(), id).await
+    }
 
     /// The approval of one call.
-    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error>;
+    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
+        approvals::find(self.store(), id).await
+    }
 
     /// How many calls wait for a person: those of this caller, and all.
-    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error>;
+    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
+        approvals::count_waiting(self.store(), caller).await
+    }
 
     /// Matching approvals, newest first.
-    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error>;
+    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
+        approvals::list(self.store(), query).await
+    }
 
     /// By how many units the counters of limits differ from the rows that are charged to them. Any
     /// value but 0 is a fault.
@@ -194,11 +257,16 @@ pub trait Ledger: Send + Sync + 'static {
     async fn backup(&self, to: &Path) -> Result<u64, Error>;
 
     /// Whether the ledger can write now. The error is the reason.
-    fn check_health(&self) -> Result<(), String>;
+    fn check_health(&self) -> Result<(), String> {
+        self.store().writer().health()
+    }
 
     /// Whether calls are accepted now. With `when_down: serve_reads`, a call that needs no commit is
     /// accepted even if the ledger cannot write. The error is the reason.
-    fn accepts_calls(&self) -> Result<(), String>;
+    fn accepts_calls(&self) -> Result<(), String> {
+        let (_, when_down) = self.store().modes();
+        self.store().writer().accepts_calls(when_down)
+    }
 
     /// Undoes the reservation of a call whose tool has not started: row, units and key. It may return
     /// before the commit. An engine whose leases never end does not need it.
@@ -271,7 +339,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Waits until the ledger has stopped for good, because its file can no longer be trusted.
     /// Returns the reason ([`Error::Stopped`]). The process should end then.
-    async fn wait_for_failure(&self) -> Error;
+    async fn wait_for_failure(&self) -> Error {
+        self.store().writer().wait_for_stop().await
+    }
 
     /// Writes all pending operations and closes the files. After a final failure, it leaves the
     /// files as they are.

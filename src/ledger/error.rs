@@ -1,5 +1,7 @@
 //! Why the ledger failed.
 
+use std::fmt;
+
 use crate::call::InvocationId;
 
 /// A failure of the ledger. Each is a sentence for the operator.
@@ -71,9 +73,6 @@ pub enum Error {
         /// The reason, and what would help.
         reason: String,
     },
-    /// This version of SQLite can corrupt the file.
-    #[error("SQLite {0} has the WAL-reset bug; 3.51.3 or newer is needed")]
-    OldSqlite(String),
     /// The row's content does not match its checksum, so what was written is unknown.
     #[error("the row of call {0} is damaged")]
     DamagedRow(InvocationId),
@@ -90,6 +89,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// The ledger at this place cannot be used.
+    pub(super) fn unusable(place: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        let (place, reason) = (place.to_string(), reason.to_string());
+        Self::Unusable { place, reason }
+    }
+
     /// A reservation whose call has a row already.
     pub(super) fn known_call() -> Self {
         Self::Failed("the call has a row already".into())

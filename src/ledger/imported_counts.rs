@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::counts::Counts;
 use super::latency::Latencies;
-use super::{Row, State, UsageRow};
-use crate::call::CacheStatus;
+use super::sql::Line;
+use super::{Row, State};
 
 /// Caller and tool.
 type CallerAndTool = (Arc<str>, Arc<str>);
 
-/// Caller, tool, calls, succeeded, failed, refused, cache hits.
-pub(super) type TotalLine = (Arc<str>, Arc<str>, u64, u64, u64, u64, u64);
-
 /// The counts of added rows, for each caller and tool.
 #[derive(Default)]
-pub(super) struct ImportedCounts(BTreeMap<CallerAndTool, (UsageRow, Latencies)>);
+pub(super) struct ImportedCounts(BTreeMap<CallerAndTool, (Counts, Latencies)>);
 
 impl ImportedCounts {
     /// The counts of these rows. All have ended.
@@ -29,44 +27,29 @@ impl ImportedCounts {
         let key = (row.caller.clone(), row.tool.clone());
         let (total, latencies) = self.0.entry(key).or_default();
         total.calls += row.count;
-        match row.state {
-            State::Succeeded => total.succeeded += row.count,
-            State::Refused => total.refused += row.count,
-            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
-                total.failed += row.count;
-            }
-            State::Waiting | State::Reserved | State::Running => {}
+        total.count_end(row, row.count);
+        if row.state != State::Refused {
+            row.duration_us.iter().for_each(|us| latencies.add(*us));
         }
-        if row.state == State::Refused {
-            return;
-        }
-        if matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined) {
-            total.cache_hits += row.count;
-        }
-        row.duration_us.iter().for_each(|us| latencies.add(*us));
     }
 
     /// The lines for the table `usage_total`.
-    pub(super) fn totals(&self) -> Vec<TotalLine> {
-        let line = |((caller, tool), (total, _)): (&CallerAndTool, &(UsageRow, Latencies))| {
-            (
-                caller.clone(),
-                tool.clone(),
-                total.calls,
-                total.succeeded,
-                total.failed,
-                total.refused,
-                total.cache_hits,
-            )
+    pub(super) fn totals(&self) -> Vec<Line> {
+        let line = |((caller, tool), (total, _)): (&CallerAndTool, &(Counts, Latencies))| {
+            let mut line: Line = vec![caller.into(), tool.into()];
+            line.extend(total.numbers().map(Into::into));
+            line
         };
         self.0.iter().map(line).collect()
     }
 
     /// The lines for the table `usage_latency`: caller, tool, bucket, calls.
-    pub(super) fn latencies(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
+    pub(super) fn latencies(&self) -> Vec<Line> {
         let buckets = self.0.iter().flat_map(|((caller, tool), (_, latencies))| {
-            let lines = latencies.buckets();
-            lines.map(move |(bucket, calls)| (caller.clone(), tool.clone(), bucket, calls))
+            latencies.buckets().map(move |(bucket, calls)| {
+                let (caller, tool) = (caller.clone(), tool.clone());
+                vec![caller.into(), tool.into(), bucket.into(), calls.into()]
+            })
         });
         buckets.collect()
     }
@@ -75,7 +58,9 @@ impl ImportedCounts {
 #[cfg(test)]
 mod tests {
     use super::super::contract::{ended_row, now, row};
+    use super::super::sql::SqlRow;
     use super::*;
+    use crate::call::CacheStatus;
 
     #[test]
     fn shared_rows_count_all_their_calls() {
@@ -89,8 +74,12 @@ mod tests {
         };
         let rows = [ended(State::Refused, 7), ended(State::Unknown, 1), hit];
         let counts = ImportedCounts::of(&rows);
-        assert_eq!(counts.totals(), [("a".into(), "t".into(), 9, 1, 1, 7, 1)]);
-        let timed: u64 = counts.latencies().iter().map(|line| line.3).sum();
+        let totals: Vec<Line> = counts.totals();
+        let numbers = totals[0][2..].iter().map(|number| format!("{number:?}"));
+        let expected = [9, 1, 1, 7, 1].map(|number| format!("Integer({number})"));
+        assert_eq!(numbers.collect::<Vec<_>>(), expected);
+        let calls = |line| SqlRow(line).get::<u64>(3).unwrap();
+        let timed: u64 = counts.latencies().into_iter().map(calls).sum();
         assert_eq!(timed, 2, "refused calls have no part in the durations");
     }
 }

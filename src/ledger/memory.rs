@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::latency::Latencies;
-use super::refusals::{RefusalRow, Refusals};
+use super::refusals::Refusals;
+use super::sql::Store;
 use super::*;
 use crate::call::{CacheStatus, Charge, Charged, InvocationId};
 
@@ -33,7 +34,7 @@ struct Tables {
     unit_holders: HashSet<InvocationId>,
     /// `trim` keeps these calls.
     committed_before_run: HashSet<InvocationId>,
-    refusals: Refusals<()>,
+    refusals: Refusals,
     approvals: BTreeMap<InvocationId, ApprovalRow>,
     approval_messages: BTreeMap<InvocationId, Arc<str>>,
     drift: u64,
@@ -68,16 +69,12 @@ impl Tables {
 
     fn record(&mut self, row: &Row) {
         if !self.rows.contains_key(&row.id) {
-            if row.state == State::Refused
-                && let RefusalRow::Shared {
-                    row: shared, count, ..
-                } = self.refusals.assign_row(row, |_| ())
-            {
+            if let Some(shared) = self.refusals.find_shared_row(row) {
                 self.count_start(row);
                 self.count_end(row);
                 self.rows
-                    .entry(shared)
-                    .and_modify(|shared| shared.count = count);
+                    .entry(shared.row)
+                    .and_modify(|row| row.count = shared.count);
                 return;
             }
             self.count_start(row);
@@ -224,6 +221,11 @@ fn quota_key(charge: &Charge) -> QuotaKey {
 
 #[async_trait]
 impl Ledger for MemoryLedger {
+    #[expect(clippy::unimplemented, reason = "a test that needs it fails")]
+    fn store(&self) -> &dyn Store {
+        unimplemented!("a ledger in memory has no SQL")
+    }
+
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
         let mut tables = self.open_tables()?;
         if tables.fault == ReservationFault::Refused {

@@ -2,35 +2,45 @@
 //!
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
 //! compares engines with a model. `transfer/` moves a whole ledger to another engine.
+//! `sql.rs` has statements and rows that no engine owns. With them, both engines run the same queries
+//! (`read.rs`, `list.rs`, `buckets.rs`, `approvals.rs`), changes (`changes.rs`) and imports (`import.rs`).
 //! `count_by_time.rs` puts counts together from calls and from counted hours.
 
 mod approval;
-mod columns;
+mod approvals;
+mod buckets;
+mod changes;
+mod checksum;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod contract_hours;
 mod count_by_time;
 mod counted_hour;
+mod counts;
 mod end;
 mod engine;
 mod error;
-mod exported_page;
 mod fleet;
+mod import;
 mod imported_counts;
 mod latency;
+mod list;
 mod maintenance;
 #[cfg(test)]
 pub(crate) mod memory;
+mod migrations;
 #[cfg(test)]
 mod model_test;
 mod observer;
 mod open;
 mod pending_durations;
 mod postgres;
+mod read;
 mod record;
 mod refusals;
 mod settings;
+mod sql;
 mod sqlite;
 #[cfg(test)]
 mod states_tests;
@@ -42,7 +52,7 @@ pub use approval::{
     ApprovalChange, ApprovalDecision, ApprovalMark, ApprovalQuery, ApprovalRow, ApprovalState,
 };
 pub use end::{End, UnreadableRow};
-pub use engine::{HeldUntilCommit, Ledger};
+pub use engine::Ledger;
 pub use error::Error;
 pub use fleet::{AnsweredCall, ReplicaRow, SharedChange};
 pub use maintenance::{count_ended_hours, run_retention, verify_counters, watch_clock};
@@ -54,7 +64,6 @@ pub use open::{
 pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;
-use record::group_columns;
 pub use record::{
     AttemptRow, BucketQuery, BucketRow, EndedQuery, ExportQuery, LISTED_ARGUMENTS, Query,
     RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch,
@@ -62,3 +71,4 @@ pub use record::{
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};
 pub use transfer::{Moved, TableSums, migrate};
+pub use writer_queue::HeldUntilCommit;

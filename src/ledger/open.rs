@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::transfer::{Source, Target};
+use super::transfer::End;
 use super::{Error, Ledger, LedgerObserver, Settings, postgres, sqlite};
 
 /// What a URL looks like.
@@ -48,10 +48,7 @@ pub async fn open_temporary(
     now: Timestamp,
     observer: Arc<dyn LedgerObserver>,
 ) -> Result<Arc<dyn Ledger>, Error> {
-    let explain = |error: std::io::Error| Error::Unusable {
-        place: "in a temporary folder".into(),
-        reason: error.to_string(),
-    };
+    let explain = |error: std::io::Error| Error::unusable("in a temporary folder", error);
     // The folder's mode excludes all other users.
     let folder = tempfile::Builder::new()
         .prefix("toolcrib-")
@@ -83,10 +80,10 @@ pub async fn open_read_only(settings: &Settings) -> Result<Arc<dyn Ledger>, Erro
 fn existing_path(settings: &Settings, advice: &str) -> Result<PathBuf, Error> {
     let path = sqlite_path(settings)?;
     if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Err(Error::Unusable {
-            place: path.display().to_string(),
-            reason: format!("there is no such file{advice}"),
-        });
+        return Err(Error::unusable(
+            path.display(),
+            format!("there is no such file{advice}"),
+        ));
     }
     Ok(path)
 }
@@ -95,27 +92,20 @@ fn existing_path(settings: &Settings, advice: &str) -> Result<PathBuf, Error> {
 pub(super) async fn open_source(
     settings: &Settings,
     now: Timestamp,
-) -> Result<Box<dyn Source>, Error> {
-    if is_shared_url(&settings.url) {
-        let source = postgres::PostgresSource::open(settings, now).await?;
-        return Ok(Box::new(source));
+) -> Result<Box<dyn End>, Error> {
+    if !is_shared_url(&settings.url) {
+        existing_path(settings, "")?;
     }
-    let path = existing_path(settings, "")?;
-    let source = sqlite::SqliteSource::open(&path, settings, now).await?;
-    Ok(Box::new(source))
+    open_end(settings, now).await
 }
 
-/// Opens an empty ledger as the target of a move.
-pub(super) async fn open_target(
-    settings: &Settings,
-    now: Timestamp,
-) -> Result<Box<dyn Target>, Error> {
+/// Opens a ledger as one side of a move. Calls that a crash has interrupted become `unknown`.
+pub(super) async fn open_end(settings: &Settings, now: Timestamp) -> Result<Box<dyn End>, Error> {
     if is_shared_url(&settings.url) {
-        let target = postgres::PostgresTarget::open(settings, now).await?;
-        return Ok(Box::new(target));
+        return Ok(Box::new(postgres::Exclusive::open(settings, now).await?));
     }
-    let target = sqlite::SqliteTarget::open(&sqlite_path(settings)?, settings, now).await?;
-    Ok(Box::new(target))
+    let path = sqlite_path(settings)?;
+    Ok(Box::new(sqlite::open_alone(&path, now, settings).await?))
 }
 
 /// Checks the form of a URL, and opens nothing.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use jiff::fmt::serde::timestamp;
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::Error;
 use crate::call::{
@@ -96,7 +97,7 @@ impl State {
 }
 
 /// The row of one call in the ledger.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The call's id and the row's key.
     pub id: InvocationId,
@@ -119,6 +120,7 @@ pub struct Row {
     /// Number of attempts; 0 if the tool did not run.
     pub attempts: u32,
     /// When the call was accepted.
+    #[serde(with = "timestamp::millisecond::required")]
     pub started_at: Timestamp,
     /// Microseconds from acceptance to end; `None` while the call runs.
     pub duration_us: Option<i64>,
@@ -138,11 +140,13 @@ pub struct Row {
     pub parent: Option<InvocationId>,
     /// Until when the call holds its key, so that no other call can claim it. `None`: it holds no
     /// key.
+    #[serde(with = "timestamp::millisecond::optional")]
     pub key_until: Option<Timestamp>,
     /// One sentence of the service on why the call failed; `None` if it did not, and for rows of
     /// older versions.
     pub detail: Option<Arc<str>>,
     /// The replica that ran the call; `None` if the engine has no replicas.
+    #[serde(skip)]
     pub replica: Option<Arc<str>>,
     /// Number of calls that the row counts. It is above one for refused calls that share a row.
     pub count: u64,
@@ -212,7 +216,7 @@ impl Row {
 pub const LISTED_ARGUMENTS: usize = 16 << 10;
 
 /// The row of a failed attempt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct AttemptRow {
     /// The call of the attempt.
     pub invocation: InvocationId,
@@ -296,9 +300,10 @@ pub enum ReserveError {
 }
 
 /// A result in the cache of the ledger.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredResult {
     /// Cache key.
+    #[serde(serialize_with = "serialize_hex")]
     pub key: [u8; 32],
     /// Name of the tool.
     pub tool: String,
@@ -307,9 +312,15 @@ pub struct StoredResult {
     /// The result as JSON.
     pub result: String,
     /// When the result was stored.
+    #[serde(with = "timestamp::millisecond::required")]
     pub stored_at: Timestamp,
     /// From when on the result must not be served.
+    #[serde(with = "timestamp::millisecond::required")]
     pub expires_at: Timestamp,
+}
+
+fn serialize_hex<S: Serializer>(key: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&hex::encode(key))
 }
 
 /// An admin's switch of a tool.
@@ -458,17 +469,6 @@ pub enum UsageBy {
     Caller,
     /// Each caller and run, over all tools.
     Run,
-}
-
-/// The columns for tool, caller and run by which calls are grouped; `None` for one that is not.
-pub(super) fn group_columns(by: Option<UsageBy>) -> [Option<&'static str>; 3] {
-    let (tool, caller, run) = (Some("tool"), Some("caller"), Some("run_id"));
-    match by {
-        None => [tool, caller, None],
-        Some(UsageBy::Tool) => [tool, None, None],
-        Some(UsageBy::Caller) => [None, caller, None],
-        Some(UsageBy::Run) => [None, caller, run],
-    }
 }
 
 /// Selects the calls of [`Ledger::usage_buckets`](super::Ledger::usage_buckets).

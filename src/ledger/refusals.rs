@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Row;
+use serde::Serialize;
+
+use super::{Row, State, checksum};
 use crate::call::{ErrorKind, InvocationId};
 
 /// How many refused calls of one caller get rows of their own in each second.
@@ -14,56 +16,58 @@ pub(super) const ROWS_PER_SECOND: u32 = 100;
 /// clock was set back.
 const MAX_DISORDER_SECONDS: i64 = 2;
 
-/// Where a refused call is recorded. `S` is the data that the engine needs to update a shared row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RefusalRow<S> {
-    /// In a row of its own.
-    Own,
-    /// In this existing row, which then counts `count` calls.
-    Shared {
-        row: InvocationId,
-        count: u64,
-        update_data: S,
-    },
+/// Refused calls that are counted in an existing row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct SharedRefusal {
+    #[serde(rename = "id")]
+    pub(super) row: InvocationId,
+    pub(super) caller: Arc<str>,
+    pub(super) tool: Arc<str>,
+    /// Number of calls that the row counts, including these.
+    pub(super) count: u64,
+    /// Number of calls that this entry adds.
+    pub(super) added: u64,
+    /// The row's checksum with a count of one.
+    #[serde(skip)]
+    pub(super) checksum: u32,
+}
+
+impl SharedRefusal {
+    /// Adds this entry to those of a batch. All calls of the batch for one row become one update.
+    pub(super) fn add_to(self, others: &mut Vec<Self>) {
+        let same_row = |other: &&mut Self| other.row == self.row;
+        match others.iter_mut().rev().find(same_row) {
+            Some(other) => {
+                other.added += self.added;
+                other.count = other.count.max(self.count);
+            }
+            None => others.push(self),
+        }
+    }
 }
 
 /// Counts the refused calls of the current second. The first hundred of a caller get rows of their
 /// own. Later calls with the same tool and the same kind of refusal share the row of the first of
 /// them. The time comes from the rows, so it is the service's clock. Memory is bounded by the calls
 /// of one second.
-pub(super) struct Refusals<S> {
+#[derive(Default)]
+pub(super) struct Refusals {
     second: i64,
-    callers: HashMap<Arc<str>, CallerRefusals<S>>,
+    callers: HashMap<Arc<str>, CallerRefusals>,
 }
 
-struct CallerRefusals<S> {
+#[derive(Default)]
+struct CallerRefusals {
     rows: u32,
-    shared: HashMap<(Arc<str>, Option<ErrorKind>), SharedRow<S>>,
+    shared: HashMap<(Arc<str>, Option<ErrorKind>), SharedRefusal>,
 }
 
-struct SharedRow<S> {
-    row: InvocationId,
-    count: u64,
-    kept: S,
-}
-
-impl<S> Default for Refusals<S> {
-    fn default() -> Self {
-        Self {
-            second: 0,
-            callers: HashMap::new(),
+impl Refusals {
+    /// The existing row in which a call is counted. `None`: it gets a row of its own.
+    pub(super) fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
+        if row.state != State::Refused {
+            return None;
         }
-    }
-}
-
-impl<S: Copy> Refusals<S> {
-    /// Where this refused call is recorded. `make_update_data` makes the data for a row that later
-    /// calls may share.
-    pub(super) fn assign_row(
-        &mut self,
-        row: &Row,
-        make_update_data: impl FnOnce(&Row) -> S,
-    ) -> RefusalRow<S> {
         let ended_at = row.started_at.as_millisecond() + row.duration_us.unwrap_or_default() / 1000;
         let second = ended_at.div_euclid(1000);
         if second > self.second || second < self.second - MAX_DISORDER_SECONDS {
@@ -71,44 +75,40 @@ impl<S: Copy> Refusals<S> {
             // A new map instead of `clear`, so that the memory of a busy second is released.
             self.callers = HashMap::new();
         }
-        let empty = || CallerRefusals {
-            rows: 0,
-            shared: HashMap::new(),
-        };
-        let of_caller = self.callers.entry(row.caller.clone()).or_insert_with(empty);
+        let of_caller = self.callers.entry(row.caller.clone()).or_default();
         if of_caller.rows < ROWS_PER_SECOND {
             of_caller.rows += 1;
-            return RefusalRow::Own;
+            return None;
         }
-        match of_caller.shared.get_mut(&(row.tool.clone(), row.kind)) {
-            Some(shared) => {
-                shared.count += 1;
-                RefusalRow::Shared {
-                    row: shared.row,
-                    count: shared.count,
-                    update_data: shared.kept,
-                }
-            }
-            None => {
-                let shared = SharedRow {
-                    row: row.id,
-                    count: 1,
-                    kept: make_update_data(row),
-                };
-                of_caller
-                    .shared
-                    .insert((row.tool.clone(), row.kind), shared);
-                RefusalRow::Own
-            }
+        let kind = (row.tool.clone(), row.kind);
+        if let Some(shared) = of_caller.shared.get_mut(&kind) {
+            shared.count += 1;
+            return Some(shared.clone());
         }
+        let shared = SharedRefusal {
+            row: row.id,
+            caller: row.caller.clone(),
+            tool: row.tool.clone(),
+            count: 1,
+            added: 1,
+            checksum: checksum::row_checksum(row),
+        };
+        of_caller.shared.insert(kind, shared);
+        None
     }
+}
+
+/// Moves the first elements, at most `at_most`, which becomes less.
+pub(super) fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
+    let count = from.len().min(*at_most);
+    to.extend(from.drain(..count));
+    *at_most -= count;
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::State;
     use super::super::contract::{now, row};
     use super::*;
 
@@ -120,9 +120,9 @@ mod tests {
         }
     }
 
-    fn count_own_rows(refusals: &mut Refusals<u32>, row: impl Fn() -> Row, calls: u32) -> u32 {
+    fn count_own_rows(refusals: &mut Refusals, row: impl Fn() -> Row, calls: u32) -> u32 {
         (0..calls)
-            .map(|_| u32::from(refusals.assign_row(&row(), |_| 7) == RefusalRow::Own))
+            .map(|_| u32::from(refusals.find_shared_row(&row()).is_none()))
             .sum()
     }
 
@@ -160,14 +160,18 @@ mod tests {
             ("t", ErrorKind::ToolDisabled),
         ] {
             let first = other(tool, kind);
-            assert_eq!(refusals.assign_row(&first, |_| 7), RefusalRow::Own);
+            assert_eq!(refusals.find_shared_row(&first), None);
             for count in 2..5 {
-                let shared = RefusalRow::Shared {
+                let shared = SharedRefusal {
                     row: first.id,
+                    caller: "a".into(),
+                    tool: tool.into(),
                     count,
-                    update_data: 7,
+                    added: 1,
+                    checksum: checksum::row_checksum(&first),
                 };
-                assert_eq!(refusals.assign_row(&other(tool, kind), |_| 8), shared);
+                let found = refusals.find_shared_row(&other(tool, kind));
+                assert_eq!(found, Some(shared));
             }
         }
     }

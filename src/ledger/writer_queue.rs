@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, HeldUntilCommit, Row, WhenDown};
+use super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, WhenDown};
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE_CAPACITY: usize = 1024;
@@ -21,27 +22,90 @@ pub(super) const MAX_BATCH: usize = 256;
 /// left, so only a crash shows the difference.
 pub(super) const COLLECT_TIME: Duration = Duration::from_millis(5);
 
+/// A value that the engine keeps until a row is committed, and then drops.
+pub type HeldUntilCommit = Box<dyn Send + Sync>;
+
 /// Answers the caller of an operation.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// Answers a call that asks for units.
+pub(super) type ReserveReply = oneshot::Sender<Result<Reservation, ReserveError>>;
+
+/// What the writers of both engines write.
+pub enum Write {
+    /// The row of a call that has ended and was not reserved.
+    Record { row: Arc<Row>, on_commit: OnCommit },
+    /// A failed attempt.
+    Attempt(AttemptRow),
+    /// A result for the cache.
+    Store(StoredResult),
+    /// All that was sent before.
+    Flush(Reply<()>),
+    /// Everything. Then the writer ends.
+    Close(Reply<()>),
+}
+
+impl Write {
+    /// Whether a caller waits for the commit.
+    pub(super) fn is_awaited(&self) -> bool {
+        let is_dropped = matches!(
+            self,
+            Self::Record {
+                on_commit: OnCommit::Drop(_),
+                ..
+            }
+        );
+        !is_dropped && !matches!(self, Self::Attempt(_) | Self::Store(_))
+    }
+}
+
 /// An operation of a writer.
-pub(super) trait WriterOperation: Send + 'static {
+pub(super) trait WriterOperation: From<Write> + Send + 'static {
     /// Whether a caller waits for the commit.
     fn is_awaited(&self) -> bool;
 
-    /// The row that is lost if the writer does not take the operation.
-    fn recorded_row(&self) -> Option<&Row>;
-
-    /// The operation that writes everything and ends the writer.
-    fn close(reply: Reply<()>) -> Self;
+    /// The operation, if both engines have it.
+    fn as_write(&self) -> Option<&Write>;
 }
 
 /// What follows the commit of a row.
-pub(super) enum OnCommit {
+pub enum OnCommit {
     /// A reply to the waiting caller.
     Reply(Reply<()>),
     /// No caller waits; the commit drops this value.
     Drop(HeldUntilCommit),
+}
+
+/// The queue of any engine.
+#[async_trait]
+pub trait WriterHandle: Send + Sync {
+    /// Sends an operation.
+    async fn send_write(&self, write: Write) -> Result<(), Error>;
+
+    /// Sends without waiting for a free slot. The memory of such rows is bounded by `in_flight.rs`.
+    fn send_in_background(&self, write: Write);
+
+    /// Why nothing can be written now.
+    fn health(&self) -> Result<(), String>;
+
+    /// Whether calls are accepted; see the trait.
+    fn accepts_calls(&self, when_down: WhenDown) -> Result<(), String>;
+
+    /// Why the writer accepts no operation any more.
+    fn closed_error(&self) -> Error;
+
+    /// Waits until the writer has stopped for good. Returns the reason.
+    async fn wait_for_stop(&self) -> Error;
+}
+
+/// Sends an operation and waits for its commit.
+pub(super) async fn commit(
+    writer: &dyn WriterHandle,
+    write: impl FnOnce(Reply<()>) -> Write + Send,
+) -> Result<(), Error> {
+    let (reply, answer) = oneshot::channel();
+    writer.send_write(write(reply)).await?;
+    answer.await.map_err(|_| writer.closed_error())?
 }
 
 /// The handle of a writer's task.
@@ -162,18 +226,32 @@ impl<Op: WriterOperation> WriterQueue<Op> {
     }
 
     /// Sends an operation and waits for its commit.
-    pub(super) async fn send_and_wait<T>(
+    pub(super) async fn send_and_wait<T, E: From<Error>>(
         &self,
-        op: impl FnOnce(Reply<T>) -> Op,
-    ) -> Result<T, Error> {
+        op: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Op,
+    ) -> Result<T, E> {
         let (reply, answer) = oneshot::channel();
         self.send(op(reply)).await?;
         answer.await.map_err(|_| self.closed_error())?
     }
 
-    /// Sends without waiting for a free slot. The memory of such rows is bounded by `in_flight.rs`.
-    pub(super) fn send_without_waiting(&self, op: Op) {
-        match self.queue.try_send(op) {
+    /// Stops the writer for good.
+    pub(super) fn stop(&self, reason: String) {
+        if !self.health.stopped.is_cancelled() {
+            tracing::error!(%reason, "the ledger stops, and the service must stop too: its file cannot be read");
+            self.health.stop(reason);
+        }
+    }
+}
+
+#[async_trait]
+impl<Op: WriterOperation> WriterHandle for WriterQueue<Op> {
+    async fn send_write(&self, write: Write) -> Result<(), Error> {
+        self.send(write.into()).await
+    }
+
+    fn send_in_background(&self, write: Write) {
+        match self.queue.try_send(write.into()) {
             Ok(()) => {}
             Err(TrySendError::Full(op)) => {
                 let queue = self.queue.clone();
@@ -188,47 +266,32 @@ impl<Op: WriterOperation> WriterQueue<Op> {
         }
     }
 
-    pub(super) fn health(&self) -> Result<(), String> {
+    fn health(&self) -> Result<(), String> {
         self.health.check().map_err(|error| match error {
             Error::Failed(reason) => reason,
             stopped => stopped.to_string(),
         })
     }
 
-    /// Whether calls are accepted; see the trait.
-    pub(super) fn accepts_calls(&self, when_down: WhenDown) -> Result<(), String> {
+    fn accepts_calls(&self, when_down: WhenDown) -> Result<(), String> {
         match self.health.check() {
             Err(Error::Failed(_)) if when_down == WhenDown::ServeReads => Ok(()),
             _ => self.health(),
         }
     }
 
-    /// Why the writer accepts no operation any more.
-    pub(super) fn closed_error(&self) -> Error {
+    fn closed_error(&self) -> Error {
         self.health.check().err().unwrap_or(Error::Closed)
     }
 
-    /// Stops the writer for good.
-    pub(super) fn stop(&self, reason: String) {
-        if !self.health.stopped.is_cancelled() {
-            tracing::error!(%reason, "the ledger stops, and the service must stop too: its file cannot be read");
-            self.health.stop(reason);
-        }
-    }
-
-    /// Waits until the writer has stopped for good. Returns the reason.
-    pub(super) async fn wait_for_stop(&self) -> Error {
+    async fn wait_for_stop(&self) -> Error {
         self.health.stopped.cancelled().await;
         self.closed_error()
-    }
-
-    pub(super) async fn close(&self) {
-        let _ = self.send_and_wait(Op::close).await;
     }
 }
 
 pub(super) fn log_lost_row(op: &impl WriterOperation) {
-    if let Some(row) = op.recorded_row() {
+    if let Some(Write::Record { row, .. }) = op.as_write() {
         tracing::error!(id = %row.id, tool = %row.tool, "a call ended after the ledger was closed or stopped: the call is not recorded");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::{Timestamp, ToSpan};
 
-use super::super::refusals::{RefusalRow, Refusals};
+use super::super::refusals::Refusals;
 use super::super::{Row, State};
 use super::harness::Rules;
 use crate::call::{Charge, Charged, Effect, InvocationId, Per};
@@ -46,7 +46,7 @@ pub(super) struct Model {
     pub(super) counters: HashMap<CounterKey, CounterValue>,
     pub(super) instances: u64,
     /// The refused calls of each replica.
-    pub(super) refusals: Vec<Refusals<()>>,
+    pub(super) refusals: Vec<Refusals>,
     /// Number of calls by tool and caller: all, succeeded, failed, refused.
     pub(super) totals: HashMap<(String, String), [u64; 4]>,
 }
@@ -83,14 +83,14 @@ impl Model {
         self.totals_mut(row)[0] += 1;
         self.count_end(row);
         self.ids.push(row.id);
-        match self.refusals[replica].assign_row(row, |_| ()) {
-            RefusalRow::Shared { row: shared, .. } => {
+        match self.refusals[replica].find_shared_row(row) {
+            Some(shared) => {
                 // The shared row may have been deleted meanwhile.
                 self.calls
-                    .entry(shared)
+                    .entry(shared.row)
                     .and_modify(|call| call.row.count += 1);
             }
-            RefusalRow::Own => {
+            None => {
                 let (charged, counted) = (Vec::new(), Vec::new());
                 self.calls.insert(
                     row.id,

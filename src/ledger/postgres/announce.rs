@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgListener;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, Result};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::{AnsweredCall, SharedChange};
+use super::fault::QUERY_TIMEOUT;
 use super::open::open_listener_pool;
 use super::queue::UnitSignal;
-use super::read::{QUERY_TIMEOUT, Result};
 use super::servers::Servers;
 use super::{answered, fault};
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
-use sqlx::PgPool;
+use sqlx::{PgPool, Result};
 use uuid::Uuid;
 
 use super::super::AnsweredCall;
-use super::read::Result;
 use crate::call::InvocationId;
 
 /// The channel of the notifications.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::super::refusals::{SharedRefusal, move_first};
 use super::super::{AttemptRow, Row, StoredResult};
 use super::blocks::HeldUnit;
 use crate::call::{Charge, InvocationId};
@@ -52,18 +53,6 @@ pub(super) struct End {
     pub(super) held: Vec<HeldUnit>,
 }
 
-/// Refused calls that are counted in an existing row.
-#[derive(Clone)]
-pub(super) struct SharedRefusal {
-    pub(super) row: InvocationId,
-    pub(super) caller: Arc<str>,
-    pub(super) tool: Arc<str>,
-    /// Number of calls that the row counts, including these.
-    pub(super) count: u64,
-    /// Number of calls that this entry adds.
-    pub(super) added: u64,
-}
-
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
@@ -84,19 +73,6 @@ impl Batch {
         self.ends.len() + self.shared_refusals.len()
     }
 
-    /// Counts a refused call in an existing row. All calls of the batch for one row become one
-    /// update.
-    pub(super) fn add_shared_refusal(&mut self, refusal: SharedRefusal) {
-        let same_row = |other: &&mut SharedRefusal| other.row == refusal.row;
-        match self.shared_refusals.iter_mut().rev().find(same_row) {
-            Some(other) => {
-                other.added += refusal.added;
-                other.count = other.count.max(refusal.count);
-            }
-            None => self.shared_refusals.push(refusal),
-        }
-    }
-
     /// Removes entries that one statement cannot write twice: the first end of a call counts, and
     /// the last result of a key.
     pub(super) fn remove_duplicates(&mut self) {
@@ -114,7 +90,7 @@ impl Batch {
         self.voids.extend(failed.voids);
         self.attempts.extend(failed.attempts);
         let refusals = failed.shared_refusals.into_iter();
-        refusals.for_each(|refusal| self.add_shared_refusal(refusal));
+        refusals.for_each(|refusal| refusal.add_to(&mut self.shared_refusals));
     }
 
     /// The calls of the batch that got a row or units.
@@ -177,12 +153,6 @@ impl Batch {
         first.attempts.append(&mut self.attempts);
         *self = first;
     }
-}
-
-fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
-    let count = from.len().min(*at_most);
-    to.extend(from.drain(..count));
-    *at_most -= count;
 }
 
 #[cfg(test)]

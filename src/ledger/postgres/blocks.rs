@@ -2,10 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::call::{Charge, Per};
-
-/// Tool, caller, run and window of a counter.
-pub(super) type CounterKey = (String, String, String, Per);
+use super::super::counts::CounterKey;
 
 /// The unit of a call.
 #[derive(Debug, Clone)]
@@ -55,14 +52,4 @@ impl BlockChanges {
             });
         }
     }
-}
-
-/// The counter of a charge.
-pub(super) fn counter_key(charge: &Charge) -> CounterKey {
-    (
-        charge.tool.clone(),
-        charge.caller.clone(),
-        charge.run.clone(),
-        charge.per,
-    )
 }

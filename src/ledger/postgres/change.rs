@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
-use sqlx::{PgPool, Postgres};
+use sqlx::{PgPool, Result};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::super::{RegisteredTool, SharedChange, Switch};
+use super::super::SharedChange;
+use super::super::sql::{Fetch as _, Sql};
 use super::announce::announce;
 use super::commit::storable;
 use super::lease::RECALL_TIME;
-use super::read::Result;
 use crate::call::InvocationId;
 
 /// How often a reset looks whether the free units of its counters are back.
@@ -45,40 +43,6 @@ impl Changes {
         Ok(deleted.unsigned_abs())
     }
 
-    pub(super) async fn purge_results(&self, tool: Option<&str>) -> Result<u64> {
-        let delete = sqlx::query("delete from stored_result where $1::text is null or tool = $1")
-            .bind(tool.map(storable));
-        let change = SharedChange::Purged(tool.map(str::to_owned));
-        self.make(delete, &change).await
-    }
-
-    pub(super) async fn set_switch(&self, switch: &Switch) -> Result<()> {
-        let sql = "insert into tool_switch (tool, enabled) values ($1, $2) \
-            on conflict (tool) do update set enabled = excluded.enabled";
-        let set = sqlx::query(sql)
-            .bind(storable(&switch.tool))
-            .bind(switch.enabled);
-        self.make(set, &SharedChange::Tools).await.map(drop)
-    }
-
-    pub(super) async fn register_tool(&self, tool: &RegisteredTool) -> Result<()> {
-        let sql = "insert into registered_tool (name, definition, registered_by, registered_at) values ($1, $2, $3, $4) \
-            on conflict (name) do update set definition = excluded.definition, registered_by = excluded.registered_by, \
-            registered_at = excluded.registered_at";
-        let register = sqlx::query(sql)
-            .bind(storable(&tool.name))
-            .bind(storable(&tool.definition))
-            .bind(storable(&tool.registered_by))
-            .bind(tool.registered_at.as_millisecond());
-        self.make(register, &SharedChange::Tools).await.map(drop)
-    }
-
-    pub(super) async fn unregister_tool(&self, name: &str) -> Result<bool> {
-        let delete =
-            sqlx::query("delete from registered_tool where name = $1").bind(storable(name));
-        Ok(self.make(delete, &SharedChange::Tools).await? > 0)
-    }
-
     /// Asks the other replicas to cancel a call.
     pub(super) async fn request_cancel(
         &self,
@@ -92,13 +56,12 @@ impl Changes {
     }
 
     /// Runs the statement and announces the change. Returns the number of affected rows.
-    async fn make(
-        &self,
-        statement: Query<'_, Postgres, PgArguments>,
-        change: &SharedChange,
-    ) -> Result<u64> {
+    pub(super) async fn make(&self, sql: Sql, change: Option<&SharedChange>) -> Result<u64> {
+        let Some(change) = change else {
+            return self.pool.acquire().await?.execute(sql).await;
+        };
         let mut transaction = self.pool.begin().await?;
-        let rows = statement.execute(&mut *transaction).await?.rows_affected();
+        let rows = transaction.execute(sql).await?;
         announce(&mut transaction, self.process, change).await?;
         transaction.commit().await?;
         Ok(rows)

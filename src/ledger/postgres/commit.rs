@@ -2,16 +2,19 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer as _};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::super::counts::{CounterKey, counter_key};
 use super::super::pending_durations::PendingDurations;
-use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
+use super::super::{Reservation, ReserveError, Row};
 use super::batch::{Batch, End};
-use super::blocks::{BlockChanges, CounterKey, counter_key};
+use super::blocks::BlockChanges;
 use super::lease::RECALL_TIME;
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -71,7 +74,7 @@ pub(super) async fn commit(
 ) -> Result<Decisions, sqlx::Error> {
     let counters = Counters::of(batch, blocks);
     let reservations = batch.reservations.iter().map(|call| StartedRow {
-        row: RowColumns::of(&call.row),
+        row: &call.row,
         charges: counters.positions(&call.charges, call.row.started_at),
         is_final: has_waited(call.waits_since),
     });
@@ -82,7 +85,7 @@ pub(super) async fn commit(
         is_final: has_waited(request.waits_since),
     });
     let ends = batch.ends.iter().map(|end: &End| EndedRow {
-        row: RowColumns::of(&end.row),
+        row: &end.row,
         settles: end.settles,
         refunds: end.refunds,
         held: match end.refunds {
@@ -94,21 +97,12 @@ pub(super) async fn commit(
                 .collect(),
         },
     });
-    let attempts = batch.attempts.iter().map(AttemptColumns::of);
-    let results = batch.results.iter().map(ResultColumns::of);
-    let refusals = batch.shared_refusals.iter().map(|refusal| RefusalColumns {
-        id: refusal.row,
-        caller: Text(&refusal.caller),
-        tool: Text(&refusal.tool),
-        count: refusal.count,
-        added: refusal.added,
-    });
     let latencies = durations.map(PendingDurations::to_rows).unwrap_or_default();
     let latencies = latencies
         .iter()
         .map(|(caller, tool, bucket, calls)| LatencyColumns {
-            caller: Text(caller),
-            tool: Text(tool),
+            caller,
+            tool,
             bucket: *bucket,
             calls: *calls,
         });
@@ -123,9 +117,9 @@ pub(super) async fn commit(
         .bind(to_json(unit_requests))
         .bind(to_json(ends))
         .bind((!voids.is_empty()).then_some(voids))
-        .bind(to_json(attempts))
-        .bind(to_json(results))
-        .bind(to_json(refusals))
+        .bind(to_json(batch.attempts.iter()))
+        .bind(to_json(batch.results.iter()))
+        .bind(to_json(batch.shared_refusals.iter()))
         .bind(to_json(latencies))
         .bind(to_json(blocks.kept.iter()))
         .bind(blocks.is_complete)
@@ -167,13 +161,33 @@ pub(super) fn to_uuid(id: &InvocationId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
+pub(super) fn from_uuid(id: Uuid) -> InvocationId {
+    InvocationId::from_bytes(id.into_bytes())
+}
+
+/// Writes JSON whose texts PostgreSQL can store, as [`storable`] does.
+struct Storable;
+
+impl Formatter for Storable {
+    fn write_char_escape<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        match escape {
+            CharEscape::AsciiControl(0) => writer.write_all(br"\ufffd"),
+            other => CompactFormatter.write_char_escape(writer, other),
+        }
+    }
+}
+
 /// A JSON array; `None` if there are no elements.
-pub(super) fn to_json(rows: impl ExactSizeIterator<Item = impl Serialize>) -> Option<String> {
+fn to_json(rows: impl ExactSizeIterator<Item = impl Serialize>) -> Option<String> {
     if rows.len() == 0 {
         return None;
     }
     let mut json = Vec::with_capacity(1024 * rows.len());
-    let mut serializer = serde_json::Serializer::new(&mut json);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut json, Storable);
     serializer.collect_seq(rows).ok()?;
     String::from_utf8(json).ok()
 }
@@ -186,10 +200,10 @@ struct Counters<'a> {
 }
 
 /// Tool, caller, run and window.
-type CounterName<'a> = (Text<'a>, Text<'a>, Text<'a>, &'static str);
+type CounterName<'a> = (&'a str, &'a str, &'a str, &'static str);
 
 /// Name, newest start of a window, wanted free units, limit.
-type CounterColumns<'a> = (Text<'a>, Text<'a>, Text<'a>, &'static str, i64, u64, u64);
+type CounterColumns<'a> = (&'a str, &'a str, &'a str, &'static str, i64, u64, u64);
 
 /// What a commit needs of a counter.
 struct CounterCalls {
@@ -224,7 +238,7 @@ impl<'a> Counters<'a> {
         }
         for wanted in &blocks.wanted {
             let (tool, caller, run, per) = &wanted.key;
-            let name = (Text(tool), Text(caller), Text(run), per.as_str());
+            let name = (&**tool, &**caller, &**run, per.as_str());
             let calls = counters
                 .entry(name)
                 .or_insert_with(|| CounterCalls::new(wanted.key.clone()));
@@ -296,18 +310,14 @@ fn storable_limit(limit: u64) -> u64 {
 
 fn counter_name(charge: &Charge) -> CounterName<'_> {
     (
-        Text(&charge.tool),
-        Text(&charge.caller),
-        Text(&charge.run),
+        &charge.tool,
+        &charge.caller,
+        &charge.run,
         charge.per.as_str(),
     )
 }
 
-/// A text of a column. PostgreSQL has no U+0000; U+FFFD stands for it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Text<'a>(pub(super) &'a str);
-
-/// The text as PostgreSQL can store it.
+/// The text as PostgreSQL can store it: without U+0000, for which U+FFFD stands.
 pub(super) fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         text.replace('\0', "\u{fffd}").into()
@@ -316,71 +326,10 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     }
 }
 
-impl Serialize for Text<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&storable(self.0))
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct RowColumns<'a> {
-    id: InvocationId,
-    tool: Text<'a>,
-    caller: Text<'a>,
-    run_id: Option<Text<'a>>,
-    tool_use_id: Option<Text<'a>>,
-    state: &'static str,
-    kind: Option<&'static str>,
-    effect: &'static str,
-    cache: &'static str,
-    attempts: u32,
-    started_at: i64,
-    duration_us: Option<i64>,
-    arguments: Text<'a>,
-    result: Option<Text<'a>>,
-    origin: Option<InvocationId>,
-    meta: Option<Text<'a>>,
-    idempotency_key: Option<Text<'a>>,
-    fingerprint: Option<Text<'a>>,
-    key_until: Option<i64>,
-    parent: Option<InvocationId>,
-    count: u64,
-    detail: Option<Text<'a>>,
-}
-
-impl<'a> RowColumns<'a> {
-    pub(super) fn of(row: &'a Row) -> Self {
-        Self {
-            id: row.id,
-            tool: Text(&row.tool),
-            caller: Text(&row.caller),
-            run_id: row.run_id.as_deref().map(Text),
-            tool_use_id: row.tool_use_id.as_deref().map(Text),
-            state: row.state.as_str(),
-            kind: row.kind.map(|kind| kind.as_str()),
-            effect: row.effect.as_str(),
-            cache: row.cache.as_str(),
-            attempts: row.attempts,
-            started_at: row.started_at.as_millisecond(),
-            duration_us: row.duration_us,
-            arguments: Text(&row.arguments),
-            result: row.result.as_deref().map(Text),
-            origin: row.origin,
-            meta: row.meta.as_deref().map(Text),
-            idempotency_key: row.idempotency_key.as_deref().map(Text),
-            fingerprint: row.fingerprint.as_deref().map(Text),
-            key_until: row.key_until.map(|until| until.as_millisecond()),
-            parent: row.parent,
-            count: row.count,
-            detail: row.detail.as_deref().map(Text),
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct StartedRow<'a> {
     #[serde(flatten)]
-    row: RowColumns<'a>,
+    row: &'a Row,
     charges: Vec<(usize, i64, u64)>,
     #[serde(rename = "final")]
     is_final: bool,
@@ -389,7 +338,7 @@ struct StartedRow<'a> {
 #[derive(Serialize)]
 struct EndedRow<'a> {
     #[serde(flatten)]
-    row: RowColumns<'a>,
+    row: &'a Row,
     settles: bool,
     refunds: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -406,62 +355,9 @@ struct UnitColumns {
 }
 
 #[derive(Serialize)]
-pub(super) struct AttemptColumns<'a> {
-    invocation: InvocationId,
-    attempt: u32,
-    kind: &'static str,
-    message: Text<'a>,
-    duration_us: i64,
-}
-
-impl<'a> AttemptColumns<'a> {
-    pub(super) fn of(attempt: &'a AttemptRow) -> Self {
-        Self {
-            invocation: attempt.invocation,
-            attempt: attempt.attempt,
-            kind: attempt.kind.as_str(),
-            message: Text(&attempt.message),
-            duration_us: attempt.duration_us,
-        }
-    }
-}
-
-#[derive(Serialize)]
-pub(super) struct ResultColumns<'a> {
-    key: String,
-    tool: Text<'a>,
-    origin: InvocationId,
-    result: Text<'a>,
-    stored_at: i64,
-    expires_at: i64,
-}
-
-impl<'a> ResultColumns<'a> {
-    pub(super) fn of(result: &'a StoredResult) -> Self {
-        Self {
-            key: hex::encode(result.key),
-            tool: Text(&result.tool),
-            origin: result.origin,
-            result: Text(&result.result),
-            stored_at: result.stored_at.as_millisecond(),
-            expires_at: result.expires_at.as_millisecond(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct RefusalColumns<'a> {
-    id: InvocationId,
-    caller: Text<'a>,
-    tool: Text<'a>,
-    count: u64,
-    added: u64,
-}
-
-#[derive(Serialize)]
 struct LatencyColumns<'a> {
-    caller: Text<'a>,
-    tool: Text<'a>,
+    caller: &'a str,
+    tool: &'a str,
     bucket: i64,
     calls: u64,
 }

@@ -7,32 +7,30 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::super::writer_queue::OnCommit;
+use super::super::count_by_time::count_by_time;
+use super::super::sql::{Dialect, Fetch as _, Sql, SqlRow, Store};
+use super::super::writer_queue::{Write, WriterHandle, commit};
 use super::super::{
-    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
-    BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger,
-    LedgerObserver, Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError,
-    Row, Settings, SharedChange, State, StoredResult, Switch, TokenRow, UsageRow, WhenDown,
+    AnsweredCall, BucketQuery, BucketRow, Durability, Error, Ledger, LedgerObserver, Query,
+    RecordedCall, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
+    StoredResult, WhenDown, import, read,
 };
 use super::address::Address;
 use super::batch::{End, StartingCall, UnitRequest};
 use super::change::Changes;
+use super::fault::QUERY_TIMEOUT;
 use super::key_lookups::{KeyLookups, LookupError};
 use super::lease::Lease;
 use super::queue::{Operation, Writer};
-use super::read::QUERY_TIMEOUT;
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::servers::Servers;
 use super::units::SetAside;
-use super::{
-    announce, answered, approvals, buckets, export, fault, hours, import, list, open, read,
-    retention, running, settle, writer,
-};
+use super::{announce, answered, fault, hours, list, open, retention, running, settle, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How often partitions are added. They are added for several days.
@@ -40,6 +38,12 @@ const PARTITION_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Messages about units that may wait for the writer.
 const UNIT_SIGNALS: usize = 256;
+
+/// Begins a transaction of which all reads see the ledger at one moment.
+const SAME_MOMENT: &str = "set transaction isolation level repeatable read read only";
+/// The replicas that have not ended, the oldest first.
+const SELECT_REPLICAS: &str = "select boot::text, version, started_at, (extract(epoch from seen_at) * 1000)::bigint, running \
+    from replica where ended_at is null order by started_at, boot";
 
 /// A ledger that several replicas share.
 pub(in crate::ledger) struct PostgresLedger {
@@ -68,10 +72,7 @@ impl PostgresLedger {
         let address = Address::parse(&settings.url, &settings.base)?;
         let servers = Arc::new(Servers::new(address));
         let pool = open::open_database(&servers).await?;
-        let explain = |error: sqlx::Error| Error::Unusable {
-            place: servers.place().into(),
-            reason: fault::reason(&error),
-        };
+        let explain = |error: sqlx::Error| Error::unusable(servers.place(), fault::reason(&error));
         let lease = Arc::new(Lease::new());
         let process = Uuid::now_v7();
         let mut replica = Replica::new(servers.clone(), pool.clone(), process, lease.clone());
@@ -122,10 +123,7 @@ impl PostgresLedger {
     pub(in crate::ledger) async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         let address = Address::parse(&settings.url, &settings.base)?;
         let servers = Arc::new(Servers::new(address));
-        let unusable = |error: sqlx::Error| Error::Unusable {
-            place: servers.place().into(),
-            reason: fault::reason(&error),
-        };
+        let unusable = |error: sqlx::Error| Error::unusable(servers.place(), fault::reason(&error));
         let mut connection = servers.connect().await.map_err(unusable)?;
         open::check_version(&mut connection, &servers).await?;
         let pool = open::open_pool(&servers);
@@ -150,15 +148,6 @@ impl PostgresLedger {
             _tasks: vec![AbortOnDropHandle::new(tokio::spawn(looking))],
         })
     }
-
-    async fn reserve_with(
-        &self,
-        op: impl FnOnce(super::queue::ReserveReply) -> Operation,
-    ) -> Result<Reservation, ReserveError> {
-        let (reply, answer) = oneshot::channel();
-        self.writer.send(op(reply)).await?;
-        answer.await.map_err(|_| self.writer.closed_error())?
-    }
 }
 
 /// Waits for a query, no longer than [`QUERY_TIMEOUT`].
@@ -178,17 +167,62 @@ async fn maintain_partitions(pool: PgPool) {
 }
 
 #[async_trait]
+impl Store for PostgresLedger {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn fetch(&self, sql: Sql) -> Result<Vec<SqlRow>, Error> {
+        bounded(async { self.pool.acquire().await?.fetch(sql).await }).await
+    }
+
+    async fn change(&self, sql: Sql, news: Option<SharedChange>) -> Result<u64, Error> {
+        if let Some(SharedChange::Purged(_)) = &news {
+            // Results that are on their way are purged too.
+            self.flush().await?;
+        }
+        bounded(self.changes.make(sql, news.as_ref())).await
+    }
+
+    fn writer(&self) -> &dyn WriterHandle {
+        &self.writer
+    }
+
+    fn modes(&self) -> (Durability, WhenDown) {
+        (self.durability, self.when_down)
+    }
+
+    fn free_units(&self, charged: &Charged) -> u64 {
+        self.units.free_units(charged)
+    }
+}
+
+#[async_trait]
 impl Ledger for PostgresLedger {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    async fn find_result(
+        &self,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<StoredResult>, Error> {
+        // A call that can do without the stored result does not wait for a database that is away.
+        self.writer.health().map_err(Error::Failed)?;
+        read::find_result(self, key, now).await
+    }
+
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
-        self.reserve_with(|reply| Operation::Reserve {
+        let reserve = |reply| Operation::Reserve {
             call: StartingCall {
                 row,
                 charges,
                 waits_since: None,
             },
             reply,
-        })
-        .await
+        };
+        self.writer.send_and_wait(reserve).await
     }
 
     async fn take_units(
@@ -209,24 +243,8 @@ impl Ledger for PostgresLedger {
         {
             return Ok(reservation);
         }
-        self.reserve_with(|reply| Operation::TakeUnits { request, reply })
-            .await
-    }
-
-    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.writer
-            .send_and_wait(|reply| Operation::Record {
-                row,
-                on_commit: OnCommit::Reply(reply),
-            })
-            .await
-    }
-
-    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
-        self.writer.send_without_waiting(Operation::Record {
-            row,
-            on_commit: OnCommit::Drop(held),
-        });
+        let take = |reply| Operation::TakeUnits { request, reply };
+        self.writer.send_and_wait(take).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
@@ -243,20 +261,6 @@ impl Ledger for PostgresLedger {
             .await
     }
 
-    fn is_strict(&self) -> bool {
-        self.durability == Durability::Strict
-    }
-
-    async fn flush(&self) -> Result<(), Error> {
-        self.writer
-            .send_and_wait(|reply| Operation::Flush { reply })
-            .await
-    }
-
-    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
-        self.writer.send(Operation::Attempt(row)).await
-    }
-
     async fn show_running(&self, running: &[InvocationId], new: &[Arc<Row>]) -> Result<(), Error> {
         let replica = *self.boot.borrow();
         bounded(running::show(&self.pool, replica, running, new)).await
@@ -264,15 +268,11 @@ impl Ledger for PostgresLedger {
 
     async fn list_running_elsewhere(&self, query: &Query) -> Result<Vec<Row>, Error> {
         let own = *self.boot.borrow();
-        bounded(running::list(&self.pool, own, query)).await
+        running::list(self, own, query).await
     }
 
     async fn find_running_elsewhere(&self, id: InvocationId) -> Result<Option<Row>, Error> {
-        bounded(running::find(&self.pool, id)).await
-    }
-
-    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
-        bounded(read::find_call(&self.pool, id)).await
+        running::find(self, id).await
     }
 
     async fn find_key_holder(
@@ -293,35 +293,26 @@ impl Ledger for PostgresLedger {
     }
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        bounded(list::list_calls(&self.pool, query)).await
-    }
-
-    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
-        bounded(list::list_ended(&self.pool, query)).await
-    }
-
-    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
-        bounded(export::export_calls(&self.pool, query)).await
+        list::list_calls(self, query).await
     }
 
     async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error> {
-        bounded(import::import_calls(&self.pool, &calls)).await
-    }
-
-    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        bounded(read::usage_totals(&self.pool, caller)).await
+        bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            let added = import::import_calls(&mut *transaction, &calls).await?;
+            transaction.commit().await?;
+            Ok(added)
+        })
+        .await
     }
 
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
-        bounded(buckets::usage_buckets(&self.pool, query)).await
-    }
-
-    async fn token_sums(
-        &self,
-        query: &BucketQuery,
-        tools: &[String],
-    ) -> Result<Vec<TokenRow>, Error> {
-        bounded(buckets::token_sums(&self.pool, query, tools)).await
+        bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            transaction.execute(Sql::new(SAME_MOMENT)).await?;
+            count_by_time(&mut *transaction, query).await
+        })
+        .await
     }
 
     async fn count_hours(
@@ -333,46 +324,10 @@ impl Ledger for PostgresLedger {
         bounded(hours::count(&self.pool, now, oldest, at_most)).await
     }
 
-    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        let mut used = bounded(read::units_used(&self.pool, charges, now)).await?;
-        for charged in &mut used {
-            charged.used = charged.used.saturating_sub(self.units.free_units(charged));
-        }
-        Ok(used)
-    }
-
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         bounded(self.changes.reset_counters(tool, caller))
             .await
             .map(drop)
-    }
-
-    async fn find_result(
-        &self,
-        key: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<Option<StoredResult>, Error> {
-        // A call that can do without the stored result does not wait for a database that is away.
-        self.writer.health().map_err(Error::Failed)?;
-        bounded(read::find_result(&self.pool, key, now)).await
-    }
-
-    async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
-        self.writer.send(Operation::Store(result)).await
-    }
-
-    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
-        // Results that are on their way are purged too.
-        self.flush().await?;
-        bounded(self.changes.purge_results(tool)).await
-    }
-
-    async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
-        bounded(read::list_switches(&self.pool)).await
-    }
-
-    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        bounded(self.changes.set_switch(&switch)).await
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
@@ -384,56 +339,11 @@ impl Ledger for PostgresLedger {
         bounded(retention::trim(&self.pool, now, at_most)).await
     }
 
-    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
-        bounded(read::registered_tools(&self.pool)).await
-    }
-
-    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        bounded(self.changes.register_tool(&tool)).await
-    }
-
-    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        bounded(self.changes.unregister_tool(name)).await
-    }
-
     async fn counter_drift(&self) -> Result<u64, Error> {
-        bounded(read::counter_drift(&self.pool)).await
-    }
-
-    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
-        let taken = row.key_query();
-        let stored = bounded(approvals::insert(row).execute(&self.pool)).await?;
-        if stored.rows_affected() > 0 {
-            return Ok(None);
-        }
-        let holder = self.list_approvals(&taken).await?;
-        Ok(holder.first().map(|row| row.invocation))
-    }
-
-    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
-        let changed = bounded(approvals::update(change).execute(&self.pool)).await?;
-        Ok(changed.rows_affected() > 0)
-    }
-
-    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
-        bounded(approvals::mark(id, mark).execute(&self.pool)).await?;
-        Ok(())
-    }
-
-    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
-        bounded(approvals::message(&self.pool, id)).await
-    }
-
-    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
-        bounded(approvals::find(&self.pool, id)).await
-    }
-
-    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
-        bounded(approvals::count_waiting(&self.pool, caller)).await
-    }
-
-    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
-        bounded(approvals::list(&self.pool, query)).await
+        let units = sqlx::query_scalar::<_, Option<i64>>("select verify_counters_1()");
+        // Without a number, another replica reports the difference.
+        let units = bounded(units.fetch_one(&self.pool)).await?;
+        Ok(units.unwrap_or_default().unsigned_abs())
     }
 
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
@@ -443,10 +353,6 @@ impl Ledger for PostgresLedger {
                 "the ledger is in PostgreSQL; back it up with pg_dump or the tools of its operator"
                     .into(),
         })
-    }
-
-    fn check_health(&self) -> Result<(), String> {
-        self.writer.health()
     }
 
     async fn undo_reservation(&self, id: InvocationId) {
@@ -466,7 +372,17 @@ impl Ledger for PostgresLedger {
     }
 
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
-        bounded(read::replicas(&self.pool)).await
+        let rows = self.store().fetch(Sql::new(SELECT_REPLICAS)).await?;
+        let replica = |row: &SqlRow| {
+            Ok(ReplicaRow {
+                replica: row.get(0)?,
+                version: row.get(1)?,
+                started_at: row.get(2)?,
+                seen_at: row.get(3)?,
+                running: row.get(4)?,
+            })
+        };
+        rows.iter().map(replica).collect()
     }
 
     fn watch_shared_changes(&self) -> Option<broadcast::Receiver<SharedChange>> {
@@ -485,17 +401,9 @@ impl Ledger for PostgresLedger {
         Some(self.answered.subscribe())
     }
 
-    fn accepts_calls(&self) -> Result<(), String> {
-        self.writer.accepts_calls(self.when_down)
-    }
-
-    async fn wait_for_failure(&self) -> Error {
-        self.writer.wait_for_stop().await
-    }
-
     async fn close(&self) {
         // A network that is silent must not hold up the end of the process.
-        let _ = timeout(CLOSE_TIMEOUT * 3, self.writer.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT * 3, commit(&self.writer, Write::Close)).await;
         let _ = timeout(CLOSE_TIMEOUT, self.pool.close()).await;
     }
 

@@ -8,6 +8,8 @@ use tokio::time::timeout;
 use super::super::Error;
 use super::session::CONNECTIONS;
 
+/// How long a query may take: longer than the server's own limit, which gives the better message.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// `commit_batch_1`: another replica has settled this one.
 const REPLICA_ENDED: &str = "TC001";
 /// `commit_batch_1`: an earlier connection of this replica has committed meanwhile.

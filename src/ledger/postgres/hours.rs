@@ -5,12 +5,13 @@
 //! call that it does not see has a note that stays, and the hour counts as not counted.
 
 use jiff::Timestamp;
-use sqlx::{PgPool, query, query_scalar};
+use sqlx::{PgPool, Result, query, query_scalar};
 use uuid::Uuid;
 
-use super::super::count_by_time::{count_hours, countable_hours, hours_query, next_uncounted};
-use super::buckets::{COUNTED, Calls};
-use super::read::{Result, from_uuid};
+use super::super::buckets::select_counted;
+use super::super::count_by_time::{count_hours, countable_hours, next_uncounted};
+use super::super::sql::{Dialect, Fetch as _};
+use super::commit::from_uuid;
 
 const OLDEST_CALL: &str = "select id from invocation order by id limit 1";
 const SERVER_TIME: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
@@ -48,9 +49,9 @@ pub(super) async fn count(
         let forget = query(forget).bind(hours.start);
         forget.execute(&mut *transaction).await?;
     }
-    let counted = query_scalar::<_, i64>(COUNTED);
-    let counted = counted.bind(hours.start).bind(hours.end);
-    let counted = counted.fetch_all(&mut *transaction).await?;
+    let counted = select_counted("hour", hours.clone(), Dialect::Postgres);
+    let counted = transaction.fetch(counted).await?;
+    let counted = counted.iter().filter_map(|row| row.get(0).ok());
     let Some(hours) = next_uncounted(hours, counted, at_most) else {
         transaction.commit().await?;
         return Ok(0);
@@ -58,12 +59,7 @@ pub(super) async fn count(
     let forget = query(FORGET_NOTES).bind(hours.start).bind(hours.end);
     forget.execute(&mut *transaction).await?;
     // Each statement sees what was committed before it, so this one sees the calls of those notes.
-    let query_of_hours = hours_query(&hours);
-    let mut calls = Calls {
-        connection: &mut transaction,
-        query: &query_of_hours,
-    };
-    let counted = count_hours(&mut calls, hours, &query_of_hours).await?;
+    let counted = count_hours(&mut *transaction, hours).await?;
     let count = u32::try_from(counted.len()).unwrap_or(u32::MAX);
     let (hours, texts): (Vec<i64>, Vec<String>) = counted.into_iter().unzip();
     let store = query(STORE).bind(hours).bind(texts);

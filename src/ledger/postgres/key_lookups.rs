@@ -3,26 +3,27 @@
 
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row as _};
+use sqlx::{AssertSqlSafe, PgPool, Result, Row as _};
 use tokio::sync::{mpsc, oneshot};
 
+use super::super::read::{decode_row, whole_columns};
+use super::super::sql::Dialect;
 use super::super::{Error, Row};
 use super::commit::storable;
-use super::fault;
-use super::read::{QUERY_TIMEOUT, Result, decode_row, first_columns};
+use super::fault::{self, QUERY_TIMEOUT};
+use super::fetch::to_row;
 
 /// Lookups in one query.
 const MAX_LOOKUPS: usize = 128;
-/// Each row is found by its index, however many keys and calls there are.
-const FIND: &str = concat!(
-    "select wanted.n, found.* from unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) \
+/// Each row is found by its index, however many keys and calls there are. Between the two parts are the
+/// columns of the call.
+const FIND: [&str; 2] = [
+    "select found.*, wanted.n from unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) \
      with ordinality as wanted (key, caller, tool, at, n) \
      cross join lateral (select invocation from key_holder where idempotency_key = wanted.key and caller = wanted.caller \
-     and tool = wanted.tool and held_until > wanted.at limit 1) as holder \
-     cross join lateral (",
-    first_columns!(),
-    "arguments, result, meta from invocation where id = holder.invocation limit 1) as found"
-);
+     and tool = wanted.tool and held_until > wanted.at limit 1) as holder cross join lateral (select ",
+    " from invocation where id = holder.invocation limit 1) as found",
+];
 
 /// Sends lookups to the task that runs them.
 pub(super) struct KeyLookups(mpsc::Sender<Lookup>);
@@ -97,7 +98,8 @@ async fn run(pool: PgPool, mut waiting: mpsc::Receiver<Lookup>) {
 async fn find_all(pool: &PgPool, lookups: &[Lookup]) -> Result<Vec<PgRow>> {
     let column = |part: fn(&Lookup) -> &str| lookups.iter().map(part).collect::<Vec<&str>>();
     let times: Vec<i64> = lookups.iter().map(|lookup| lookup.at).collect();
-    sqlx::query(FIND)
+    let sql = FIND.join(&whole_columns(Dialect::Postgres));
+    sqlx::query(AssertSqlSafe(sql))
         .bind(column(|lookup| &lookup.key))
         .bind(column(|lookup| &lookup.caller))
         .bind(column(|lookup| &lookup.tool))
@@ -114,7 +116,8 @@ fn answer(lookups: impl Iterator<Item = Lookup>, found: &[PgRow]) {
         let place = number.and_then(|number| usize::try_from(number - 1).ok());
         let reply = place.and_then(|place| replies.get_mut(place)?.take());
         if let Some(reply) = reply {
-            let _ = reply.send(decode_row(row).map(Some).map_err(|error| explain(&error)));
+            let row = decode_row(&to_row(row)).map(Some);
+            let _ = reply.send(row.map_err(|error| LookupError::Failed(error.into())));
         }
     }
     for reply in replies.into_iter().flatten() {

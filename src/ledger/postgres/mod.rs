@@ -8,12 +8,11 @@
 //! - `units.rs` has the units of limits that this replica has set aside.
 //! - `replica.rs` registers this process. `lease.rs` tells how long it may run calls, and `settle.rs`
 //!   settles the calls of processes that have ended.
-//! - `read.rs`, `list.rs` and `export.rs` run queries, `change.rs` makes rare changes, and
-//!   `retention.rs` deletes.
-//! - `import.rs` adds calls of other ledgers, and `transfer/` moves whole ledgers.
+//! - `fetch.rs` runs the queries of both engines, `list.rs` lists calls, `change.rs` makes rare changes,
+//!   and `retention.rs` deletes.
+//! - `exclusive.rs` keeps replicas out while a whole ledger is moved.
 //! - `key_lookups.rs` finds the holders of idempotency keys, many with one query.
-//! - `approvals.rs` keeps the calls that wait for a person.
-//! - `buckets.rs` counts calls by time, and `hours.rs` keeps the counts of hours.
+//! - `hours.rs` keeps the counts of hours.
 //! - `running.rs` shows running calls to other replicas.
 //! - `announce.rs` tells other replicas of changes, and follows theirs.
 //! - `answered.rs` tells other replicas the last answered calls of runs.
@@ -24,24 +23,21 @@
 mod address;
 mod announce;
 mod answered;
-mod approvals;
 mod backlog;
 mod batch;
 mod blocks;
-mod buckets;
 mod change;
 mod commit;
 mod engine;
-mod export;
+mod exclusive;
 mod fault;
+mod fetch;
 mod hours;
-mod import;
 mod key_lookups;
 mod lease;
 mod list;
 mod open;
 mod queue;
-mod read;
 mod replica;
 mod retention;
 mod running;
@@ -54,7 +50,6 @@ mod settle;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
-mod transfer;
 mod units;
 mod waiting;
 mod writer;
@@ -62,4 +57,4 @@ mod writer;
 pub(super) use address::check_url;
 pub(crate) use address::split_hosts;
 pub(super) use engine::PostgresLedger;
-pub(super) use transfer::{PostgresSource, PostgresTarget};
+pub(super) use exclusive::Exclusive;

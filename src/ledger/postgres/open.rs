@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{Connection, Executor, PgConnection, PgPool, Row as _, SqlStr};
+use sqlx::{Connection, Executor, PgConnection, PgPool, Row as _};
 use tokio::time::timeout;
 
-use super::super::Error;
+use super::super::{Error, migrations};
 use super::servers::Servers;
 use super::session::{CONNECT_TIMEOUT, POOL_CONNECTIONS, SESSION, connect};
 use super::{fault, retention};
@@ -22,52 +22,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to connect at the start.
 const START_PAUSE: Duration = Duration::from_millis(250);
 
-/// The migrations of the shared ledger.
-fn migrations() -> Vec<Migration> {
-    let embed = |version, name: &'static str, sql: &'static str| {
-        let sql = SqlStr::from_static(sql);
-        Migration::new(version, name.into(), MigrationType::Simple, sql, false)
-    };
-    vec![
-        embed(
-            1,
-            "ledger",
-            include_str!("../../../migrations/postgres/0001_ledger.sql"),
-        ),
-        embed(
-            2,
-            "running_call",
-            include_str!("../../../migrations/postgres/0002_running_call.sql"),
-        ),
-        embed(
-            3,
-            "approval_message",
-            include_str!("../../../migrations/postgres/0003_approval_message.sql"),
-        ),
-        embed(
-            4,
-            "list_indexes",
-            include_str!("../../../migrations/postgres/0004_list_indexes.sql"),
-        ),
-        embed(
-            5,
-            "usage_hour",
-            include_str!("../../../migrations/postgres/0005_usage_hour.sql"),
-        ),
-        embed(
-            6,
-            "counter_checks",
-            include_str!("../../../migrations/postgres/0006_counter_checks.sql"),
-        ),
-    ]
-}
-
 /// Prepares the schema, and opens the connections for queries.
 pub(super) async fn open_database(servers: &Arc<Servers>) -> Result<PgPool, Error> {
-    let unusable = |reason: String| Error::Unusable {
-        place: servers.place().into(),
-        reason,
-    };
+    let unusable = |reason: String| Error::unusable(servers.place(), reason);
     let explain = |error: sqlx::Error| unusable(fault::reason(&error));
     let mut connection = connect_at_start(servers).await.map_err(explain)?;
     check_session(servers, &mut connection).await?;
@@ -145,10 +102,7 @@ async fn connect_at_start(servers: &Servers) -> Result<PgConnection, sqlx::Error
 /// would be lost. While a second connection holds a transaction, the first one must keep its own
 /// backend process.
 async fn check_session(servers: &Servers, first: &mut PgConnection) -> Result<(), Error> {
-    let explain = |error: sqlx::Error| Error::Unusable {
-        place: servers.place().into(),
-        reason: fault::reason(&error),
-    };
+    let explain = |error: sqlx::Error| Error::unusable(servers.place(), fault::reason(&error));
     let before = bounded(backend(first)).await.map_err(explain)?;
     let options = servers.primary_options();
     let mut second = timeout(CONNECT_TIMEOUT, connect(&options))
@@ -192,20 +146,16 @@ fn bounded<T>(
 }
 
 fn pooler_error(servers: &Servers) -> Error {
-    Error::Unusable {
-        place: servers.place().into(),
-        reason: "a connection pooler in transaction or statement mode stands before the database; \
-            set its pool_mode to session, or connect to the database itself"
-            .into(),
-    }
+    Error::unusable(
+        servers.place(),
+        "a connection pooler in transaction or statement mode stands before the database; \
+            set its pool_mode to session, or connect to the database itself",
+    )
 }
 
 /// Refuses an encoding that cannot store each text, or that counts bytes instead of characters.
 async fn check_encoding(servers: &Servers, connection: &mut PgConnection) -> Result<(), Error> {
-    let unusable = |reason| Error::Unusable {
-        place: servers.place().into(),
-        reason,
-    };
+    let unusable = |reason| Error::unusable(servers.place(), reason);
     let encoding: String = bounded(
         sqlx::query_scalar("select current_setting('server_encoding')").fetch_one(connection),
     )
@@ -239,16 +189,13 @@ async fn migrate(connection: &mut PgConnection, servers: &Servers) -> Result<(),
     check_version(connection, servers).await?;
     let unlimited = "set statement_timeout to 0; set idle_in_transaction_session_timeout to 0";
     let _ = connection.execute(unlimited).await;
-    let migrator = Migrator::with_migrations(migrations());
+    let migrator = Migrator::with_migrations(migrations::postgres());
     match migrator.run_direct(None, connection, false).await {
         Ok(()) => Ok(()),
         Err(error) => {
             // A newer replica may have migrated meanwhile.
             check_version(connection, servers).await?;
-            Err(Error::Unusable {
-                place: servers.place().into(),
-                reason: migration_failure(&error),
-            })
+            Err(Error::unusable(servers.place(), migration_failure(&error)))
         }
     }
 }
@@ -274,10 +221,7 @@ pub(super) async fn check_version(
 ) -> Result<(), Error> {
     let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
     let is_new = "select to_regclass('_sqlx_migrations') is null";
-    let explain = |error: sqlx::Error| Error::Unusable {
-        place: servers.place().into(),
-        reason: fault::reason(&error),
-    };
+    let explain = |error: sqlx::Error| Error::unusable(servers.place(), fault::reason(&error));
     if sqlx::query_scalar(is_new)
         .fetch_one(&mut *connection)
         .await
@@ -289,11 +233,7 @@ pub(super) async fn check_version(
         .fetch_one(connection)
         .await
         .map_err(explain)?;
-    let known = migrations()
-        .iter()
-        .map(|one| one.version)
-        .max()
-        .unwrap_or(0);
+    let known = migrations::newest_version(&migrations::postgres());
     if found > known {
         return Err(Error::NewerSchema {
             place: servers.place().into(),

@@ -1,19 +1,11 @@
 //! The operations of the writer.
 
-use std::sync::Arc;
-
-use tokio::sync::oneshot;
-
-use super::super::writer_queue::{OnCommit, Reply, WriterOperation, WriterQueue};
-use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
+use super::super::writer_queue::{Reply, ReserveReply, Write, WriterOperation, WriterQueue};
 use super::batch::{End, StartingCall, UnitRequest};
 use crate::call::InvocationId;
 
 /// The handle of the writer's task.
 pub(super) type Writer = WriterQueue<Operation>;
-
-/// The reply to a call that asks for units.
-pub(super) type ReserveReply = oneshot::Sender<Result<Reservation, ReserveError>>;
 
 /// What other replicas tell the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,46 +38,28 @@ pub(super) enum Operation {
         reply: ReserveReply,
     },
     Undo(InvocationId),
-    Record {
-        row: Arc<Row>,
-        on_commit: OnCommit,
-    },
     Settle {
         end: End,
         reply: Reply<()>,
     },
-    Attempt(AttemptRow),
-    Store(StoredResult),
-    Flush {
-        reply: Reply<()>,
-    },
-    Close {
-        reply: Reply<()>,
-    },
+    Write(Write),
+}
+
+impl From<Write> for Operation {
+    fn from(write: Write) -> Self {
+        Self::Write(write)
+    }
 }
 
 impl WriterOperation for Operation {
     fn is_awaited(&self) -> bool {
-        !matches!(
-            self,
-            Self::Undo(_)
-                | Self::Attempt(_)
-                | Self::Store(_)
-                | Self::Record {
-                    on_commit: OnCommit::Drop(_),
-                    ..
-                }
-        )
+        !matches!(self, Self::Undo(_)) && self.as_write().is_none_or(Write::is_awaited)
     }
 
-    fn recorded_row(&self) -> Option<&Row> {
+    fn as_write(&self) -> Option<&Write> {
         match self {
-            Self::Record { row, .. } => Some(row),
+            Self::Write(write) => Some(write),
             _ => None,
         }
-    }
-
-    fn close(reply: Reply<()>) -> Self {
-        Self::Close { reply }
     }
 }

@@ -10,10 +10,9 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use super::blocks::BlockChanges;
-use super::commit::{self, CommitNumber, Decisions};
+use super::commit::{self, CommitNumber, Decisions, from_uuid};
 use super::fault;
 use super::lease::{BootTime, Lease};
-use super::read::from_uuid;
 use super::servers::Servers;
 use crate::call::{InvocationId, KEY_RETENTION};
 use crate::ledger::pending_durations::PendingDurations;

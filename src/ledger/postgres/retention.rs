@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::{AssertSqlSafe, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, PgPool, Result, Row as _};
 use uuid::Uuid;
 
 use super::commit::to_uuid;
 use super::fault;
-use super::read::Result;
 use crate::call::InvocationId;
 
 /// Rows outside of old partitions are deleted one by one only if the retention is about this short,

@@ -2,27 +2,26 @@
 
 use std::sync::Arc;
 
-use sqlx::{PgPool, Postgres, QueryBuilder};
+use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::super::{LISTED_ARGUMENTS, Query, Row, State};
-use super::commit::{storable, to_uuid};
-use super::list::push_filters;
-use super::read::{Result, decode_row};
+use super::super::list::{fetch_listed, push_filters};
+use super::super::sql::{Dialect, Fetch as _, Sql, SqlValue, Store};
+use super::super::{Error, LISTED_ARGUMENTS, Query, Row, State};
+use super::commit::{from_uuid, to_uuid};
 use crate::call::InvocationId;
 
 /// Deletes the calls that the replica runs no longer, and those of replicas that have ended.
 const DELETE_ENDED: &str = "delete from running_call where (replica = $1 and id <> all ($2)) \
     or replica in (select boot from replica where ended_at is not null)";
 const INSERT: &str = "insert into running_call (id, replica, tool, caller, run_id, tool_use_id, effect, cache, attempts, \
-    started_at, arguments, idempotency_key, parent) ";
+    started_at, arguments, idempotency_key, parent) values ";
 /// Another replica may have settled this one, which goes on under a new id.
 const UPDATE_REPLICA: &str = " on conflict (id) do update set replica = excluded.replica";
 /// The columns of `decode_row`. A call with a row is in that table only.
-const LIST: &str = "select id, tool, caller, run_id, tool_use_id, 'running' as state, null::text as kind, effect, cache, attempts, \
-    started_at, null::bigint as duration_us, null::uuid as origin, idempotency_key, null::text as fingerprint, \
-    null::bigint as key_until, parent, 1::bigint as count, null::text as detail, replica, null::text as result, \
-    null::text as meta, arguments from running_call where replica in (select boot from replica where ended_at is null) \
+const LIST: &str = "select id, tool, caller, run_id, tool_use_id, 'running', null, effect, cache, attempts, started_at, null, null, \
+    idempotency_key, null, null, parent, 1::bigint, null, replica, null, arguments, null, null from running_call \
+    where replica in (select boot from replica where ended_at is null) \
     and not exists (select 1 from invocation where invocation.id = running_call.id)";
 
 /// Shows these calls of a replica, `running`, of which `new` were not shown before.
@@ -31,7 +30,7 @@ pub(super) async fn show(
     replica: Uuid,
     running: &[InvocationId],
     new: &[Arc<Row>],
-) -> Result<()> {
+) -> sqlx::Result<()> {
     let running: Vec<Uuid> = running.iter().map(to_uuid).collect();
     let mut transaction = pool.begin().await?;
     sqlx::query(DELETE_ENDED)
@@ -40,67 +39,63 @@ pub(super) async fn show(
         .execute(&mut *transaction)
         .await?;
     if !new.is_empty() {
-        insert(replica, new)
-            .build()
-            // The statement differs with the number of calls.
-            .persistent(false)
-            .execute(&mut *transaction)
-            .await?;
+        transaction.execute(insert(replica, new)).await?;
     }
     transaction.commit().await
 }
 
-fn insert(replica: Uuid, calls: &[Arc<Row>]) -> QueryBuilder<Postgres> {
-    let mut query = QueryBuilder::new(INSERT);
-    let text = |text: &str| storable(text).into_owned();
-    query.push_values(calls, |mut columns, row| {
+fn insert(replica: Uuid, calls: &[Arc<Row>]) -> Sql {
+    let mut sql = Sql::new(INSERT);
+    let line = |row: &Arc<Row>| {
         let arguments = match row.arguments.len() {
-            0..=LISTED_ARGUMENTS => text(&row.arguments),
-            _ => "null".to_owned(),
+            0..=LISTED_ARGUMENTS => row.arguments.clone(),
+            _ => "null".into(),
         };
-        columns
-            .push_bind(to_uuid(&row.id))
-            .push_bind(replica)
-            .push_bind(text(&row.tool))
-            .push_bind(text(&row.caller))
-            .push_bind(row.run_id.as_deref().map(text))
-            .push_bind(row.tool_use_id.as_deref().map(text))
-            .push_bind(row.effect.as_str())
-            .push_bind(row.cache.as_str())
-            .push_bind(i32::try_from(row.attempts).unwrap_or(i32::MAX))
-            .push_bind(row.started_at.as_millisecond())
-            .push_bind(arguments)
-            .push_bind(row.idempotency_key.as_deref().map(text))
-            .push_bind(row.parent.as_ref().map(to_uuid));
-    });
-    query.push(UPDATE_REPLICA);
-    query
+        [
+            row.id.into(),
+            SqlValue::Id(from_uuid(replica)),
+            row.tool.clone().into(),
+            row.caller.clone().into(),
+            row.run_id.clone().into(),
+            row.tool_use_id.clone().into(),
+            SqlValue::Word(row.effect.as_str()),
+            SqlValue::Word(row.cache.as_str()),
+            row.attempts.into(),
+            row.started_at.into(),
+            arguments.into(),
+            row.idempotency_key.clone().into(),
+            row.parent.into(),
+        ]
+    };
+    sql.bind_rows(calls.iter().map(line)).push(UPDATE_REPLICA);
+    // The statement differs with the number of calls.
+    sql.is_planned_anew = true;
+    sql
 }
 
 /// The shown calls of other replicas that match, newest first.
-pub(super) async fn list(pool: &PgPool, own: Uuid, filter: &Query) -> Result<Vec<Row>> {
+pub(super) async fn list(store: &dyn Store, own: Uuid, filter: &Query) -> Result<Vec<Row>, Error> {
     if !filter.may_have(State::Running) || filter.kind.is_some() {
         return Ok(Vec::new());
     }
-    let mut query = QueryBuilder::<Postgres>::new(LIST);
-    query.push(" and replica <> ").push_bind(own);
+    let mut sql = Sql::new(LIST);
+    sql.and("replica <>", Some(from_uuid(own)));
     // The table has no state and no texts.
     let stored = Query {
         states: Vec::new(),
         text: None,
         ..filter.clone()
     };
-    push_filters(&mut query, &stored);
-    let rows = query.build().fetch_all(pool).await?;
-    let rows = rows.iter().map(decode_row);
-    rows.filter(|row| row.as_ref().map_or(true, |row| filter.matches(row)))
-        .collect()
+    push_filters(&mut sql, &stored, Dialect::Postgres);
+    sql.newest(filter.limit);
+    let mut rows = fetch_listed(store, sql).await?;
+    rows.retain(|row| filter.matches(row));
+    Ok(rows)
 }
 
 /// A shown call of another replica.
-pub(super) async fn find(pool: &PgPool, id: InvocationId) -> Result<Option<Row>> {
-    let mut query = QueryBuilder::<Postgres>::new(LIST);
-    query.push(" and id = ").push_bind(to_uuid(&id));
-    let found = query.build().fetch_optional(pool).await?;
-    found.as_ref().map(decode_row).transpose()
+pub(super) async fn find(store: &dyn Store, id: InvocationId) -> Result<Option<Row>, Error> {
+    let mut sql = Sql::new(LIST);
+    sql.and("id =", Some(id));
+    Ok(fetch_listed(store, sql).await?.pop())
 }

@@ -7,13 +7,11 @@ use sqlx::{PgExecutor, PgPool};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::fault;
+use super::fault::{self, QUERY_TIMEOUT};
 use super::lease::{GRACE, LEASE};
 use crate::call::{Clock, KEY_RETENTION};
 
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a query may take.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(12);
 /// Replicas that may have ended.
 const SUSPECTS: &str = "select boot from replica where ended_at is null \
     and seen_at < clock_timestamp() - make_interval(secs => $1)";

@@ -11,13 +11,15 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::PostgresLedger;
-use super::list::list_calls;
 use super::open::START_TIMEOUT;
 use super::settle::settle_replica;
 use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
 use crate::ledger::contract::{charge, ended_row, limited_read, now, record_call_at, row};
+use crate::ledger::list::push_filters;
+use crate::ledger::read::select_listed;
+use crate::ledger::sql::{Dialect, Fetch};
 use crate::ledger::{
     AnsweredCall, Error, Ledger, Query, ReserveError, Row, Settings, SharedChange, State, Switch,
     WhenDown,
@@ -586,7 +588,11 @@ async fn lists_are_not_prepared_for_any_value() {
         limit: 10,
         ..Query::default()
     };
-    list_calls(&pool, &query).await.unwrap();
+    let mut sql = select_listed(Dialect::Postgres, 9);
+    push_filters(&mut sql, &query, Dialect::Postgres);
+    let mut connection = pool.acquire().await.unwrap();
+    Fetch::fetch(&mut *connection, sql).await.unwrap();
+    drop(connection);
     let kept = sqlx::query_scalar::<_, String>("select statement from pg_prepared_statements");
     let kept = kept.fetch_all(&pool).await.unwrap();
     let lists = kept.iter().filter(|one| one.contains("from invocation"));

@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::super::Reservation;
+use super::super::counts::{CounterKey, counter_key};
 use super::batch::{Batch, UnitRequest};
-use super::blocks::{BlockChanges, CounterKey, HeldUnit, counter_key};
+use super::blocks::{BlockChanges, HeldUnit};
 use super::commit::CommittedCounter;
 use crate::call::{Charge, Charged, InvocationId, Per};
 

@@ -2,10 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::super::writer_queue::Reply;
+use super::super::writer_queue::{Reply, ReserveReply};
 use super::super::{Error, HeldUntilCommit};
 use super::batch::Batch;
-use super::queue::ReserveReply;
 use super::units::SetAside;
 use crate::call::InvocationId;
 

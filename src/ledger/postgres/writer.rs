@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::super::pending_durations::PendingDurations;
-use super::super::refusals::{RefusalRow, Refusals};
+use super::super::refusals::Refusals;
 use super::super::writer_queue::{
-    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row,
+    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, Write, WriterHealth, WriterOperation, log_lost_row,
 };
-use super::super::{Error, LedgerObserver, Row, State};
-use super::batch::{Batch, SharedRefusal};
+use super::super::{Error, LedgerObserver, State};
+use super::batch::Batch;
 use super::blocks::BlockChanges;
 use super::commit::Decisions;
 use super::fault;
@@ -52,7 +52,7 @@ pub(super) struct WriterTask {
     /// Starting calls that wait for free units of other replicas.
     postponed: Postponed,
     pub(super) durations: PendingDurations,
-    refusals: Refusals<()>,
+    refusals: Refusals,
     pub(super) observer: Arc<dyn LedgerObserver>,
 }
 
@@ -151,14 +151,14 @@ impl WriterTask {
         }
         for op in operations.drain(..) {
             match op {
-                Operation::Flush { reply } => {
+                Operation::Write(Write::Flush(reply)) => {
                     self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
                         .await;
                     self.units.recall_idle(true);
                     self.beat().await;
                     let _ = reply.send(self.health.check());
                 }
-                Operation::Close { reply } => close = Some(reply),
+                Operation::Write(Write::Close(reply)) => close = Some(reply),
                 other => self.collect(other, &mut batch, &mut waiting),
             }
             if waiting.bytes > MAX_BATCH_BYTES {
@@ -182,15 +182,15 @@ impl WriterTask {
                 waiting.unit_requests.push(reply);
             }
             Operation::Undo(id) => batch.voids.push(id),
-            Operation::Record { row, on_commit } => {
+            Operation::Write(Write::Record { row, on_commit }) => {
                 waiting.bytes += row.memory_bytes();
                 let id = row.id;
                 if row.state == State::Refused {
                     // Its caller may not know that it has units.
                     self.units.cancel(id);
                 }
-                match self.find_shared_row(&row) {
-                    Some(share) => batch.add_shared_refusal(share),
+                match self.refusals.find_shared_row(&row) {
+                    Some(share) => share.add_to(&mut batch.shared_refusals),
                     None => batch.ends.push(super::batch::End {
                         row,
                         settles: false,
@@ -208,31 +208,12 @@ impl WriterTask {
                 waiting.ended.push((end.row.id, reply));
                 batch.ends.push(end);
             }
-            Operation::Attempt(row) => batch.attempts.push(row),
-            Operation::Store(result) => {
+            Operation::Write(Write::Attempt(row)) => batch.attempts.push(row),
+            Operation::Write(Write::Store(result)) => {
                 waiting.bytes += result.result.len();
                 batch.results.push(result);
             }
-            Operation::Flush { .. } | Operation::Close { .. } => {}
-        }
-    }
-
-    /// The existing row in which a refused call is counted, if it gets no row of its own.
-    fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
-        if row.state != State::Refused {
-            return None;
-        }
-        match self.refusals.assign_row(row, |_| ()) {
-            RefusalRow::Own => None,
-            RefusalRow::Shared {
-                row: shared, count, ..
-            } => Some(SharedRefusal {
-                row: shared,
-                caller: row.caller.clone(),
-                tool: row.tool.clone(),
-                count,
-                added: 1,
-            }),
+            Operation::Write(Write::Flush(_) | Write::Close(_)) => {}
         }
     }
 

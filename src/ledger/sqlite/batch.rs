@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::super::{AttemptRow, Row, StoredResult};
+use super::super::counts::{CounterKey, counter_key};
+use super::super::refusals::{SharedRefusal, move_first};
+use super::super::{AttemptRow, Row, StoredResult, checksum};
 use super::batch_connection::{BatchConnection, Start};
 use super::batch_counters::BatchCounters;
-use super::checksum;
 use super::commit_marker;
-use super::counter::{CounterKey, counter_key};
 use super::hours;
 use super::keys::{self, KeyClaims};
 use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
 use super::set_aside::{SetAside, UnitRequest};
 use super::totals::Totals;
-use crate::call::{Charge, InvocationId};
+use crate::call::Charge;
 
-pub(super) const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
+const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
-pub(super) const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
+const WRITE_RESULTS: &str = "insert into stored_result (key, tool, origin, result, stored_at, expires_at, sum) \
     select unhex(value->>0), value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6 from json_each(?) \
     where true on conflict (key) do update set tool = excluded.tool, origin = excluded.origin, \
     result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at, \
@@ -29,14 +29,14 @@ pub(super) const WRITE_RESULTS: &str = "insert into stored_result (key, tool, or
 /// Each batch with new results also deletes some expired ones, so that they do not accumulate.
 const DELETE_EXPIRED: &str = "delete from stored_result where key in (select key from stored_result \
     where expires_at <= (select max(value->>4) from json_each(?)) limit 64)";
-pub(super) const WRITE_TOTALS: [&str; 2] = [
+const WRITE_TOTALS: [&str; 2] = [
     "insert into usage_total (caller, tool, calls, succeeded, failed, refused, cache_hits) select * from (values ",
     ") where column1 is not null \
      on conflict do update set calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
      failed = failed + excluded.failed, refused = refused + excluded.refused, \
      cache_hits = cache_hits + excluded.cache_hits",
 ];
-pub(super) const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
+const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
     select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
@@ -57,19 +57,6 @@ pub(super) struct Batch {
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) results: Vec<StoredResult>,
     pub(super) shared_refusals: Vec<SharedRefusal>,
-}
-
-/// Refused calls that are counted in an existing row.
-pub(super) struct SharedRefusal {
-    pub(super) row: InvocationId,
-    pub(super) caller: Arc<str>,
-    pub(super) tool: Arc<str>,
-    /// Number of calls that the row counts, including these.
-    pub(super) count: u64,
-    /// Number of calls that this entry adds.
-    pub(super) added: u64,
-    /// The row's checksum with a count of one.
-    pub(super) checksum: u32,
 }
 
 /// What a commit decided, in the order of the batch.
@@ -103,23 +90,6 @@ impl Batch {
     /// Number of rows of ended calls.
     pub(super) fn ended_count(&self) -> usize {
         self.records.len() + self.settlements.len() + self.shared_refusals.len()
-    }
-
-    /// Counts a refused call in an existing row. All calls of the batch for one row become one
-    /// update.
-    pub(super) fn add_shared_refusal(&mut self, refusal: SharedRefusal) {
-        match self
-            .shared_refusals
-            .iter_mut()
-            .rev()
-            .find(|other| other.row == refusal.row)
-        {
-            Some(other) => {
-                other.added += refusal.added;
-                other.count = other.count.max(refusal.count);
-            }
-            None => self.shared_refusals.push(refusal),
-        }
     }
 
     /// Takes out the oldest ends and attempts, at most `at_most`.
@@ -380,12 +350,6 @@ impl Batch {
     }
 }
 
-fn move_first<T>(from: &mut Vec<T>, to: &mut Vec<T>, at_most: &mut usize) {
-    let count = from.len().min(*at_most);
-    *at_most -= count;
-    to.extend(from.drain(..count));
-}
-
 fn shared_refusal_values(refusal: &SharedRefusal) -> impl Serialize + use<> {
     (
         hex::encode(refusal.row.as_bytes()),
@@ -394,7 +358,7 @@ fn shared_refusal_values(refusal: &SharedRefusal) -> impl Serialize + use<> {
     )
 }
 
-pub(super) fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
+fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
     (
         hex::encode(row.invocation.as_bytes()),
         row.attempt,
@@ -404,7 +368,7 @@ pub(super) fn attempt_values(row: &AttemptRow) -> impl Serialize + '_ {
     )
 }
 
-pub(super) fn result_values(row: &StoredResult) -> impl Serialize + '_ {
+fn result_values(row: &StoredResult) -> impl Serialize + '_ {
     (
         hex::encode(row.key),
         &row.tool,
@@ -421,7 +385,7 @@ mod tests {
     use super::super::super::State;
     use super::super::super::contract::{ended_row, now, row};
     use super::*;
-    use crate::call::ErrorKind;
+    use crate::call::{ErrorKind, InvocationId};
 
     fn shared_refusal(row: InvocationId, count: u64) -> SharedRefusal {
         SharedRefusal {
@@ -450,7 +414,9 @@ mod tests {
                 held: None,
             });
         });
-        (0..4).for_each(|n| batch.add_shared_refusal(shared_refusal(InvocationId::new(), n)));
+        (0..4).for_each(|n| {
+            shared_refusal(InvocationId::new(), n).add_to(&mut batch.shared_refusals);
+        });
         (0..5).for_each(|attempt| {
             let (kind, message) = (ErrorKind::UpstreamFailed, "no".into());
             batch.attempts.push(AttemptRow {
@@ -503,7 +469,7 @@ mod tests {
         let mut batch = Batch::default();
         let (one, other) = (InvocationId::new(), InvocationId::new());
         for (row, count) in [(one, 2), (other, 2), (one, 4), (one, 3)] {
-            batch.add_shared_refusal(shared_refusal(row, count));
+            shared_refusal(row, count).add_to(&mut batch.shared_refusals);
         }
         let shares: Vec<_> = batch
             .shared_refusals

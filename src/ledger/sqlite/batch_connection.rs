@@ -11,12 +11,13 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
-use rusqlite::types::{FromSql, ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, Row, ToSql, params_from_iter};
 use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::oneshot;
 
-use super::script::{Script, SqlValue, Statement};
+use super::super::sql::{SqlRow, SqlValue};
+use super::script::{Script, Statement};
 use super::writer_settings::{BUSY_TIMEOUT, bound_size, writer_pragmas};
 
 /// Maximum number of prepared statements. Each of the four statements with bound rows has one for
@@ -48,17 +49,7 @@ pub(super) fn is_changed_file(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::AnyDriverError(error) if error.is::<ChangedFile>())
 }
 
-/// A row that a script returned.
-pub(super) struct ScriptRow(Vec<Value>);
-
-impl ScriptRow {
-    pub(super) fn get<T: FromSql>(&self, column: usize) -> Result<T, sqlx::Error> {
-        let value = self.0.get(column).map_or(ValueRef::Null, ValueRef::from);
-        T::column_result(value).map_err(|error| sqlx::Error::Decode(error.into()))
-    }
-}
-
-type Reply = oneshot::Sender<Result<Vec<ScriptRow>, sqlx::Error>>;
+type Reply = oneshot::Sender<Result<Vec<SqlRow>, sqlx::Error>>;
 type Work = (Start, Script, Reply);
 
 /// The handle of the connection. The connection closes when it is dropped.
@@ -120,7 +111,7 @@ impl BatchConnection {
         &self,
         start: Start,
         script: Script,
-    ) -> Result<Vec<ScriptRow>, sqlx::Error> {
+    ) -> Result<Vec<SqlRow>, sqlx::Error> {
         let (reply, answer) = oneshot::channel();
         self.work
             .send((start, script, reply))
@@ -175,32 +166,45 @@ fn begin(connection: &Connection, start: Start, version: &mut i64) -> Result<(),
     }
 }
 
-fn run(
-    connection: &Connection,
-    statements: &[Statement],
-) -> Result<Vec<ScriptRow>, rusqlite::Error> {
+fn run(connection: &Connection, statements: &[Statement]) -> Result<Vec<SqlRow>, rusqlite::Error> {
     let mut rows = Vec::new();
     for statement in statements {
         let mut prepared = connection.prepare_cached(&statement.sql)?;
         let columns = prepared.column_count();
         let mut found = prepared.query(params_from_iter(&statement.values))?;
         while let Some(row) = found.next()? {
-            let values = (0..columns).map(|column| row.get(column));
-            rows.push(ScriptRow(values.collect::<Result<_, _>>()?));
+            rows.push(to_row(row, columns));
         }
     }
     Ok(rows)
 }
 
+/// The row in the form of no engine.
+fn to_row(row: &Row<'_>, columns: usize) -> SqlRow {
+    let value = |at| match row.get_ref(at) {
+        Ok(ValueRef::Null) => SqlValue::Null,
+        Ok(ValueRef::Integer(number)) => SqlValue::Integer(number),
+        Ok(ValueRef::Text(text)) => match str::from_utf8(text) {
+            Ok(text) => SqlValue::Text(text.into()),
+            Err(_) => SqlValue::Unreadable,
+        },
+        Ok(ValueRef::Blob(bytes)) => SqlValue::from_bytes(bytes),
+        Ok(ValueRef::Real(_)) | Err(_) => SqlValue::Unreadable,
+    };
+    SqlRow((0..columns).map(value).collect())
+}
+
 impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
-            Self::Null => ValueRef::Null,
+            Self::Null | Self::Unreadable => ValueRef::Null,
+            Self::Bool(flag) => ValueRef::Integer((*flag).into()),
             Self::Integer(number) => ValueRef::Integer(*number),
             Self::Text(text) => ValueRef::Text(text.as_bytes()),
             Self::Owned(text) => ValueRef::Text(text.as_bytes()),
             Self::Word(word) => ValueRef::Text(word.as_bytes()),
             Self::Id(id) => ValueRef::Blob(id.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -300,5 +304,12 @@ mod tests {
         let failed = batches.run(Start::Begin, script).await;
         assert!(failed.is_err_and(|error| !is_changed_file(&error)));
         assert!(!is_changed_file(&sqlx::Error::RowNotFound));
+    }
+
+    /// 3.51.3 is the first SQLite without the WAL-reset corruption bug (sqlite.org, release 3.51.3). The
+    /// program contains its SQLite, so this needs no check at the start.
+    #[test]
+    fn sqlite_has_no_wal_reset_bug() {
+        assert!(rusqlite::version_number() >= 3_051_003);
     }
 }

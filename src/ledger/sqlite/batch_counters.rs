@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
+use super::super::counts::{CounterKey, counter_key};
+use super::super::sql::SqlValue;
 use super::super::{Reservation, ReserveError};
-use super::counter::{Counter, CounterKey, Window, counter_key};
-use super::script::{Script, SqlValue};
+use super::counter::{Counter, Window};
+use super::script::Script;
 use super::set_aside::{CommittedCounter, HeldUnit, SetAside, UnitRequest};
 use crate::call::{Charge, Charged, InvocationId, Per};
 

@@ -3,13 +3,11 @@
 use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
-use super::super::{
-    ApprovalChange, ApprovalMark, ApprovalRow, RecordedCall, RegisteredTool, Switch,
-};
+use super::super::sql::{Fetch as _, Sql};
+use super::super::{RecordedCall, import};
 use super::hours::{self, Claim};
 use super::set_aside::SetAside;
-use super::{approvals, commit_marker, import, prune, settle};
-use crate::call::InvocationId;
+use super::{commit_marker, prune, settle};
 
 /// The changes of the ledger's trait.
 pub(super) enum Change {
@@ -17,21 +15,11 @@ pub(super) enum Change {
         tool: String,
         caller: Option<String>,
     },
-    Purge {
-        tool: Option<String>,
-    },
-    Switch(Switch),
+    Write(Sql),
     Prune {
         before: Timestamp,
         now: Timestamp,
         at_most: u32,
-    },
-    RequestApproval(Box<ApprovalRow>),
-    Approval(Box<ApprovalChange>),
-    MarkApproval(InvocationId, ApprovalMark),
-    Register(RegisteredTool),
-    Unregister {
-        name: String,
     },
     Import(Vec<RecordedCall>),
     SettleProcess {
@@ -83,44 +71,29 @@ impl Change {
     }
 
     async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
-        let query = match self {
-            Self::Prune { before, now, at_most } => {
-                return prune::delete_old_rows(connection, before, now, at_most).await;
-            }
-            Self::Import(calls) => return import::import_calls(connection, calls).await,
+        match self {
+            Self::Write(sql) => connection.execute(sql).await,
+            Self::Prune {
+                before,
+                now,
+                at_most,
+            } => prune::delete_old_rows(connection, before, now, at_most).await,
+            Self::Import(calls) => import::import_calls(connection, &calls).await,
             Self::SettleProcess { process, now } => {
-                return settle::settle_calls(connection, Some(process), now).await;
+                settle::settle_calls(connection, Some(process), now).await
             }
-            Self::ClaimHours(claim) => return hours::claim(connection, claim).await,
-            Self::StoreHours { claim, hours } => {
-                return hours::store(connection, claim, hours).await;
+            Self::ClaimHours(claim) => hours::claim(connection, claim).await,
+            Self::StoreHours { claim, hours } => hours::store(connection, claim, hours).await,
+            Self::Reset { tool, caller } => {
+                let mut sql = Sql::new("delete from quota where (tool = ");
+                sql.bind(tool).and("caller =", caller.clone()).push(")");
+                if let Some(caller) = caller {
+                    sql.push(" or (tool = '' and caller = ")
+                        .bind(caller)
+                        .push(")");
+                }
+                connection.execute(sql).await
             }
-            Self::Reset { tool, caller } => query(
-                "delete from quota where (tool = ?1 and (?2 is null or caller = ?2)) or (tool = '' and caller = ?2)",
-            )
-            .bind(tool)
-            .bind(caller),
-            Self::Purge { tool } => query("delete from stored_result where ?1 is null or tool = ?1").bind(tool),
-            Self::Switch(switch) => query(
-                "insert into tool_switch (tool, enabled) values (?, ?) \
-                 on conflict (tool) do update set enabled = excluded.enabled",
-            )
-            .bind(switch.tool)
-            .bind(switch.enabled),
-            Self::RequestApproval(row) => approvals::insert(*row),
-            Self::Approval(change) => approvals::update(*change),
-            Self::MarkApproval(id, mark) => approvals::mark(id, mark),
-            Self::Register(tool) => query(
-                "insert into registered_tool (name, definition, registered_by, registered_at) values (?, ?, ?, ?) \
-                 on conflict (name) do update set definition = excluded.definition, \
-                 registered_by = excluded.registered_by, registered_at = excluded.registered_at",
-            )
-            .bind(tool.name)
-            .bind(tool.definition)
-            .bind(tool.registered_by)
-            .bind(tool.registered_at.as_millisecond()),
-            Self::Unregister { name } => query("delete from registered_tool where name = ?").bind(name),
-        };
-        Ok(query.execute(connection).await?.rows_affected())
+        }
     }
 }

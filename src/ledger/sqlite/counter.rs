@@ -1,9 +1,4 @@
-//! The counters of usage limits, and their names.
-
-use crate::call::{Charge, Per};
-
-/// Tool, caller, run and window of a counter.
-pub(super) type CounterKey = (String, String, String, Per);
+//! The counters of usage limits.
 
 /// One window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +30,4 @@ impl Counter {
             start: self.window_start,
         }
     }
-}
-
-/// The counter of a charge.
-pub(super) fn counter_key(charge: &Charge) -> CounterKey {
-    (
-        charge.tool.clone(),
-        charge.caller.clone(),
-        charge.run.clone(),
-        charge.per,
-    )
 }

@@ -9,25 +9,24 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::super::writer_queue::OnCommit;
+use super::super::count_by_time::count_by_time;
+use super::super::sql::{Dialect, Fetch as _, Sql, SqlRow, Store};
+use super::super::writer_queue::{Write, WriterHandle, commit};
 use super::super::{
-    ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, BucketQuery, BucketRow,
-    Durability, EndedQuery, Error, ExportQuery, HeldUntilCommit, Ledger, LedgerObserver, Query,
-    RecordedCall, RegisteredTool, Reservation, ReserveError, Row, Settings, StoredResult, Switch,
-    TokenRow, UsageRow, WhenDown,
+    BucketQuery, BucketRow, Durability, Error, Ledger, LedgerObserver, Query, RecordedCall,
+    Reservation, ReserveError, Row, Settings, SharedChange, WhenDown, read,
 };
 use super::change::Change;
 use super::fault::{self, Fault};
 use super::hours::{self, Claim};
 use super::processes::ProcessLock;
 use super::queue::{Operation, Writer};
-use super::quota::Settlement;
+use super::quota::{SUM_DRIFT, Settlement};
 use super::set_aside::{SetAside, UnitRequest};
-use super::{approvals, backup, buckets, export, list, open, processes, read, writer};
+use super::{backup, list, open, processes, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.
@@ -150,17 +149,46 @@ impl SqliteLedger {
 }
 
 #[async_trait]
+impl Store for SqliteLedger {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn fetch(&self, sql: Sql) -> Result<Vec<SqlRow>, Error> {
+        let found = async { self.readers.acquire().await?.fetch(sql).await };
+        found.await.map_err(|error| self.handle_read_error(&error))
+    }
+
+    async fn change(&self, sql: Sql, _: Option<SharedChange>) -> Result<u64, Error> {
+        self.commit_change(Change::Write(sql)).await
+    }
+
+    fn writer(&self) -> &dyn WriterHandle {
+        &self.writer
+    }
+
+    fn modes(&self) -> (Durability, WhenDown) {
+        (self.durability, self.when_down)
+    }
+
+    fn free_units(&self, charged: &Charged) -> u64 {
+        self.set_aside.free_units(charged)
+    }
+}
+
+#[async_trait]
 impl Ledger for SqliteLedger {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
     async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
-        let (reply, answer) = oneshot::channel();
-        self.writer
-            .send(Operation::Reserve {
-                row,
-                charges,
-                reply,
-            })
-            .await?;
-        answer.await.map_err(|_| self.writer.closed_error())?
+        let reserve = |reply| Operation::Reserve {
+            row,
+            charges,
+            reply,
+        };
+        self.writer.send_and_wait(reserve).await
     }
 
     async fn take_units(
@@ -180,27 +208,8 @@ impl Ledger for SqliteLedger {
         {
             return Ok(reservation);
         }
-        let (reply, answer) = oneshot::channel();
-        self.writer
-            .send(Operation::TakeUnits { request, reply })
-            .await?;
-        answer.await.map_err(|_| self.writer.closed_error())?
-    }
-
-    async fn record(&self, row: Arc<Row>) -> Result<(), Error> {
-        self.writer
-            .send_and_wait(|reply| Operation::Record {
-                row,
-                on_commit: OnCommit::Reply(reply),
-            })
-            .await
-    }
-
-    fn record_in_background(&self, row: Arc<Row>, held: HeldUntilCommit) {
-        self.writer.send_without_waiting(Operation::Record {
-            row,
-            on_commit: OnCommit::Drop(held),
-        });
+        let take = |reply| Operation::TakeUnits { request, reply };
+        self.writer.send_and_wait(take).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
@@ -215,26 +224,6 @@ impl Ledger for SqliteLedger {
             .await
     }
 
-    fn is_strict(&self) -> bool {
-        self.durability == Durability::Strict
-    }
-
-    async fn flush(&self) -> Result<(), Error> {
-        self.writer
-            .send_and_wait(|reply| Operation::Flush { reply })
-            .await
-    }
-
-    async fn record_attempt(&self, row: AttemptRow) -> Result<(), Error> {
-        self.writer.send(Operation::Attempt(row)).await
-    }
-
-    async fn get(&self, id: InvocationId) -> Result<Option<RecordedCall>, Error> {
-        read::find_call(&self.readers, id)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
     async fn find_key_holder(
         &self,
         caller: &str,
@@ -242,51 +231,29 @@ impl Ledger for SqliteLedger {
         key: &str,
         now: Timestamp,
     ) -> Result<Option<Row>, Error> {
-        read::find_key_holder(&self.readers, caller, tool, key, now)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
+        let mut sql = read::select_calls(Dialect::Sqlite);
+        sql.and("idempotency_key =", Some(key))
+            .and("caller =", Some(caller))
+            .and("tool =", Some(tool))
+            .and("key_until >", Some(now));
+        Ok(read::fetch_rows(self, sql).await?.pop())
     }
 
     async fn list_calls(&self, query: &Query) -> Result<Vec<Row>, Error> {
-        list::list_calls(&self.readers, query)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn list_ended(&self, query: &EndedQuery) -> Result<Vec<Row>, Error> {
-        list::list_ended(&self.readers, query)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn export_calls(&self, query: &ExportQuery) -> Result<Vec<RecordedCall>, Error> {
-        export::export_calls(&self.readers, query)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
+        list::list_calls(self, query).await
     }
 
     async fn import_calls(&self, calls: Vec<RecordedCall>) -> Result<u64, Error> {
         self.commit_change(Change::Import(calls)).await
     }
 
-    async fn usage_totals(&self, caller: Option<&str>) -> Result<Vec<UsageRow>, Error> {
-        read::usage_totals(&self.readers, caller)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
     async fn usage_buckets(&self, query: &BucketQuery) -> Result<Vec<BucketRow>, Error> {
-        buckets::usage_buckets(&self.readers, query)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn token_sums(
-        &self,
-        query: &BucketQuery,
-        tools: &[String],
-    ) -> Result<Vec<TokenRow>, Error> {
-        buckets::token_sums(&self.readers, query, tools)
+        let counted = async {
+            // All reads see the ledger at one moment.
+            let mut transaction = self.readers.begin().await?;
+            count_by_time(&mut *transaction, query).await
+        };
+        counted
             .await
             .map_err(|error| self.handle_read_error(&error))
     }
@@ -325,51 +292,11 @@ impl Ledger for SqliteLedger {
         Ok(count)
     }
 
-    async fn units_used(&self, charges: &[Charge], now: Timestamp) -> Result<Vec<Charged>, Error> {
-        let mut counted = read::units_used(&self.readers, charges, now)
-            .await
-            .map_err(|error| self.handle_read_error(&error))?;
-        for charged in &mut counted {
-            let free = self.set_aside.free_units(charged);
-            charged.used = charged.used.saturating_sub(free);
-        }
-        Ok(counted)
-    }
-
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
         let (tool, caller) = (tool.to_owned(), caller.map(str::to_owned));
         self.commit_change(Change::Reset { tool, caller })
             .await
             .map(drop)
-    }
-
-    async fn find_result(
-        &self,
-        key: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<Option<StoredResult>, Error> {
-        read::find_result(&self.readers, key, now)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn store_result(&self, result: StoredResult) -> Result<(), Error> {
-        self.writer.send(Operation::Store(result)).await
-    }
-
-    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
-        let tool = tool.map(str::to_owned);
-        self.commit_change(Change::Purge { tool }).await
-    }
-
-    async fn list_switches(&self) -> Result<Vec<Switch>, Error> {
-        read::list_switches(&self.readers)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        self.commit_change(Change::Switch(switch)).await.map(drop)
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
@@ -392,44 +319,11 @@ impl Ledger for SqliteLedger {
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {
-        read::counter_drift(&self.readers)
-            .await
+        let drift = sqlx::query_scalar::<_, i64>(SUM_DRIFT);
+        let units = drift.fetch_one(&self.readers).await;
+        units
+            .map(i64::unsigned_abs)
             .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn registered_tools(&self) -> Result<Vec<RegisteredTool>, Error> {
-        read::registered_tools(&self.readers)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        self.commit_change(Change::Register(tool)).await.map(drop)
-    }
-
-    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        let name = name.to_owned();
-        Ok(self.commit_change(Change::Unregister { name }).await? > 0)
-    }
-
-    async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
-        let taken = row.key_query();
-        if self
-            .commit_change(Change::RequestApproval(Box::new(row)))
-            .await?
-            > 0
-        {
-            return Ok(None);
-        }
-        let holder = self.list_approvals(&taken).await?;
-        Ok(holder.first().map(|row| row.invocation))
-    }
-
-    async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
-        let changed = self
-            .commit_change(Change::Approval(Box::new(change)))
-            .await?;
-        Ok(changed > 0)
     }
 
     fn process(&self) -> Option<Arc<str>> {
@@ -440,52 +334,11 @@ impl Ledger for SqliteLedger {
         Ok(processes::find_living(&self.path))
     }
 
-    async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
-        self.commit_change(Change::MarkApproval(id, mark)).await?;
-        Ok(())
-    }
-
-    async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
-        approvals::message(&self.readers, id)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
-        approvals::find(&self.readers, id)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
-        approvals::count_waiting(&self.readers, caller)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
-    async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
-        approvals::list(&self.readers, query)
-            .await
-            .map_err(|error| self.handle_read_error(&error))
-    }
-
     async fn backup(&self, to: &Path) -> Result<u64, Error> {
         // The copy must contain all calls that were answered before. In a ledger opened for
         // reading, `flush` fails and changes nothing.
         let _ = self.flush().await;
         backup::backup(&self.path, to).await
-    }
-
-    fn check_health(&self) -> Result<(), String> {
-        self.writer.health()
-    }
-
-    fn accepts_calls(&self) -> Result<(), String> {
-        self.writer.accepts_calls(self.when_down)
-    }
-
-    async fn wait_for_failure(&self) -> Error {
-        self.writer.wait_for_stop().await
     }
 
     async fn close(&self) {
@@ -495,7 +348,7 @@ impl Ledger for SqliteLedger {
         self.settling.iter().for_each(AbortOnDropHandle::abort);
         self.remove_process().await;
         let _ = tokio::time::timeout(READERS_CLOSE_TIMEOUT, self.readers.close()).await;
-        self.writer.close().await;
+        let _ = commit(&self.writer, Write::Close).await;
     }
 
     fn describe(&self) -> String {

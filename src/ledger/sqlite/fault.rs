@@ -6,7 +6,6 @@ use std::path::Path;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::super::Error;
-use super::checksum::DamagedRow;
 
 // Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
 const BUSY: u32 = 5;
@@ -98,11 +97,6 @@ fn is_read_only(file: &Path) -> bool {
 
 /// The error for a failed statement.
 pub(super) fn statement_error(error: &sqlx::Error) -> Error {
-    if let sqlx::Error::Decode(source) = error
-        && let Some(DamagedRow(id)) = source.downcast_ref()
-    {
-        return Error::DamagedRow(*id);
-    }
     Error::Failed(error_reason(error))
 }
 

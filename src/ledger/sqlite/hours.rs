@@ -7,19 +7,16 @@
 use std::ops::Range;
 
 use jiff::Timestamp;
-use sqlx::{SqliteConnection, SqlitePool, query, query_scalar};
+use sqlx::{Result, SqliteConnection, SqlitePool, query};
 
 use super::super::Row;
-use super::super::count_by_time::{count_hours, countable_hours, hours_query, next_uncounted};
+use super::super::buckets::select_counted;
+use super::super::count_by_time::{count_hours, countable_hours, next_uncounted};
 use super::super::counted_hour::HOUR_MS;
-use super::batch_connection::ScriptRow;
-use super::buckets::Calls;
-use super::read::{Result, parse_id};
+use super::super::sql::{Dialect, Fetch as _, Sql, SqlRow};
 use super::script::Script;
 
 const OLDEST_CALL: &str = "select id from invocation order by id limit 1";
-const COUNTED: &str =
-    "select hour from usage_hour where hour >= ? and hour < ? and counts is not null";
 const FORGET_OLD: &str = "delete from usage_hour where hour < ?";
 const CLAIM: &str = "with recursive one (hour) as (select ?1 union all select hour + 1 from one where hour + 1 < ?2) \
     insert into usage_hour (hour, claim) select hour, ?3 from one where true \
@@ -48,14 +45,15 @@ pub(super) async fn find_uncounted(
     oldest: Timestamp,
     at_most: u32,
 ) -> Result<Option<(Range<i64>, i64)>> {
-    let call = query_scalar::<_, Vec<u8>>(OLDEST_CALL);
-    let Some(call) = call.fetch_optional(pool).await? else {
+    let mut connection = pool.acquire().await?;
+    let call = connection.fetch(Sql::new(OLDEST_CALL)).await?;
+    let Some(call) = call.first() else {
         return Ok(None);
     };
-    let hours = countable_hours(parse_id(call)?, oldest, now);
-    let counted = query_scalar::<_, i64>(COUNTED);
-    let counted = counted.bind(hours.start).bind(hours.end);
-    let counted = counted.fetch_all(pool).await?;
+    let hours = countable_hours(call.get(0)?, oldest, now);
+    let counted = select_counted("hour", hours.clone(), Dialect::Sqlite);
+    let counted = connection.fetch(counted).await?;
+    let counted = counted.iter().filter_map(|row| row.get(0).ok());
     let first = hours.start;
     Ok(next_uncounted(hours, counted, at_most).map(|next| (next, first)))
 }
@@ -75,13 +73,8 @@ pub(super) async fn claim(connection: &mut SqliteConnection, claim: Claim) -> Re
 
 /// Counts the calls of hours, as they are after the claim.
 pub(super) async fn count(pool: &SqlitePool, hours: Range<i64>) -> Result<Vec<(i64, String)>> {
-    let query = hours_query(&hours);
     let mut transaction = pool.begin().await?;
-    let mut calls = Calls {
-        connection: &mut transaction,
-        query: &query,
-    };
-    count_hours(&mut calls, hours, &query).await
+    count_hours(&mut *transaction, hours).await
 }
 
 /// Stores counts of hours that are still claimed, inside the transaction of the caller. Returns the
@@ -117,8 +110,8 @@ pub(super) fn forget_hours<'a>(
 }
 
 /// The answer to [`READ_COUNTED_UNTIL`].
-pub(super) fn read_counted_until(rows: &[ScriptRow]) -> Result<i64> {
-    rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)
+pub(super) fn read_counted_until(rows: &[SqlRow]) -> Result<i64> {
+    Ok(rows.last().ok_or(sqlx::Error::RowNotFound)?.get(0)?)
 }
 
 #[cfg(test)]
@@ -127,7 +120,7 @@ mod tests {
     use std::time::Duration;
 
     use sqlx::sqlite::SqliteConnectOptions;
-    use sqlx::{ConnectOptions as _, Connection as _};
+    use sqlx::{ConnectOptions as _, Connection as _, query_scalar};
 
     use super::super::super::contract::ended_row;
     use super::super::super::contract::sqlite::{open, settings};

@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
+use super::super::sql::SqlRow;
 use super::super::{ReserveError, Row};
-use super::batch_connection::ScriptRow;
 use super::quota::ReserveResult;
-use super::read;
 use super::script::Script;
 use crate::call::{Charge, InvocationId};
 
@@ -41,10 +40,10 @@ pub(super) fn add_holder_query(reservations: &[(Row, Vec<Charge>)], script: &mut
 
 impl KeyClaims {
     /// Reads the result of [`add_holder_query`].
-    pub(super) fn from_rows(rows: &[ScriptRow]) -> Result<Self, sqlx::Error> {
-        let read = |row: &ScriptRow| {
+    pub(super) fn from_rows(rows: &[SqlRow]) -> Result<Self, sqlx::Error> {
+        let read = |row: &SqlRow| {
             let key = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok((key, (read::parse_id(row.get(3)?)?, row.get(4)?)))
+            Ok((key, (row.get(3)?, row.get(4)?)))
         };
         let holders = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
         Ok(Self {

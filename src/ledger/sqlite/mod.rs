@@ -1,6 +1,6 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
-//! - `engine.rs` implements the trait. `open.rs` prepares the file, and `migrations.rs` its schema.
+//! - `engine.rs` implements the trait. `open.rs` prepares the file and its schema.
 //!   `writer_settings.rs` has the settings of the connections that write.
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
@@ -9,44 +9,35 @@
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
-//! - `transfer/` moves whole ledgers.
-//! - `buckets.rs` counts calls by time, and `hours.rs` keeps the counts of hours.
-//! - `approvals.rs` keeps the calls that wait for a person.
-//! - `read.rs`, `list.rs` and `export.rs` run queries, and `backup.rs` makes a copy. `import.rs` adds
-//!   calls of other ledgers.
+//! - `hours.rs` keeps the counts of hours.
+//! - `fetch.rs` runs the queries of both engines, `list.rs` lists calls, and `backup.rs` makes a copy.
 //! - `processes.rs` notices processes that have ended, and `settle.rs` settles their calls.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
-//! - `commit_marker.rs` detects missing commits, and `checksum.rs` detects damaged rows.
+//! - `commit_marker.rs` detects missing commits.
 
-mod approvals;
 mod backup;
 mod batch;
 mod batch_connection;
 mod batch_counters;
-mod buckets;
 mod change;
 mod checkpoints;
-mod checksum;
 mod commit_marker;
 mod counter;
 mod engine;
-mod export;
 mod fault;
 #[cfg(test)]
 mod fault_tests;
+mod fetch;
 mod file_space;
 mod hours;
-mod import;
 mod keys;
 mod list;
-mod migrations;
 mod open;
 mod pending_replies;
 mod processes;
 mod prune;
 mod queue;
 mod quota;
-mod read;
 mod reclaim;
 mod recovery;
 mod script;
@@ -55,11 +46,10 @@ mod settle;
 #[cfg(test)]
 mod tests;
 mod totals;
-mod transfer;
 mod trim;
 mod wal;
 mod writer;
 mod writer_settings;
 
 pub(super) use engine::SqliteLedger;
-pub(super) use transfer::{SqliteSource, SqliteTarget};
+pub(super) use open::open_alone;

@@ -4,20 +4,25 @@
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind as IoErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
 use jiff::Timestamp;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePool};
 
-use super::super::{Error, Settings};
+use super::super::sql::{Fetch, Sql};
+use super::super::transfer::End;
+use super::super::{Error, Settings, migrations};
 use super::batch_connection::BatchConnection;
-use super::commit_marker::{CommitMarker, HeadFile, StoredMarker};
+use super::commit_marker::{self, CommitMarker, HeadFile, StoredMarker};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
-use super::quota::{FIND_LOST_UNITS, LOSE_UNITS};
+use super::quota::{FIND_LOST_UNITS, LOSE_UNITS, SUM_DRIFT};
 use super::writer_settings::{self, BUSY_TIMEOUT, writer_options};
-use super::{migrations, settle, wal};
+use super::{settle, wal};
+use crate::call::InvocationId;
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
 /// handles.
@@ -29,9 +34,6 @@ const QUICK_CHECK_BYTES: u64 = 64 << 20;
 const FULL_CHECK_BYTES: u64 = 16 << 20;
 /// "TCRB", as the first migration writes it.
 const APPLICATION_ID: i64 = 0x5443_5242;
-/// First SQLite without the WAL-reset corruption bug (sqlite.org, release 3.51.3).
-const OLDEST_SQLITE: (u32, u32, u32) = (3, 51, 3);
-
 pub(super) struct OpenedLedger {
     pub(super) connection: SqliteConnection,
     pub(super) batches: BatchConnection,
@@ -53,10 +55,8 @@ pub(super) async fn open_file(
     }
     let prepared = prepare_file(path, now, settings, is_alone).await?;
     let mut connection = prepared.connection;
-    let process = ProcessLock::create(path).map_err(|error| Error::Unusable {
-        place: path.display().to_string(),
-        reason: error.to_string(),
-    })?;
+    let process =
+        ProcessLock::create(path).map_err(|error| Error::unusable(path.display(), error))?;
     let head = open_head(&mut connection, path, prepared.is_marked).await?;
     let batches = BatchConnection::open(path, process.number(), settings.max_bytes)
         .await
@@ -73,16 +73,58 @@ pub(super) async fn open_file(
     })
 }
 
-/// A file that no other process can use before `lock` is dropped.
-pub(super) struct FileOfOne {
-    pub(super) connection: SqliteConnection,
-    pub(super) head: HeadFile,
-    pub(super) lock: File,
+/// A file that no other process can use before the lock is dropped.
+pub(in crate::ledger) struct FileOfOne {
+    path: PathBuf,
+    connection: SqliteConnection,
+    head: HeadFile,
+    _lock: File,
+}
+
+#[async_trait]
+impl End for FileOfOne {
+    fn connection(&mut self) -> &mut dyn Fetch {
+        &mut self.connection
+    }
+
+    fn explain(&self) -> fn(&sqlx::Error) -> Error {
+        statement_error
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn describe(&self) -> String {
+        format!("sqlite {}", self.place())
+    }
+
+    async fn begin(&mut self, _: Option<InvocationId>, _: Timestamp) -> sqlx::Result<()> {
+        // Hours that were counted without calls.
+        for sql in ["begin immediate", "delete from usage_hour"] {
+            self.connection.execute(Sql::new(sql)).await?;
+        }
+        Ok(())
+    }
+
+    fn drift(&self) -> &'static str {
+        SUM_DRIFT
+    }
+
+    async fn commit(&mut self) -> sqlx::Result<()> {
+        let commits = commit_marker::commit(&mut self.connection).await?;
+        self.head.record_commits(commits);
+        wal::truncate_log(&mut self.connection).await
+    }
+
+    async fn close(self: Box<Self>) {
+        let _ = self.connection.close().await;
+    }
 }
 
 /// Opens the file as [`open_file`] does, and keeps all other processes out. Refuses a file that one of
 /// them uses.
-pub(super) async fn open_alone(
+pub(in crate::ledger) async fn open_alone(
     path: &Path,
     now: Timestamp,
     settings: &Settings,
@@ -98,17 +140,15 @@ pub(super) async fn open_alone(
     let mut connection = prepared.connection;
     let head = open_head(&mut connection, path, prepared.is_marked).await?;
     Ok(FileOfOne {
+        path: path.to_owned(),
         connection,
         head,
-        lock,
+        _lock: lock,
     })
 }
 
 fn unusable(path: &Path, error: &sqlx::Error) -> Error {
-    Error::Unusable {
-        place: path.display().to_string(),
-        reason: error_reason(error),
-    }
+    Error::unusable(path.display(), error_reason(error))
 }
 
 /// Takes the lock of the file, which is created if it does not exist. Returns whether no other process
@@ -117,10 +157,7 @@ fn lock_new_or_existing(path: &Path, settings: &Settings) -> Result<(File, bool)
     if !settings.accept_loss {
         check_orphaned_log(path)?;
     }
-    create_file(path).map_err(|error| Error::Unusable {
-        place: path.display().to_string(),
-        reason: error.to_string(),
-    })?;
+    create_file(path).map_err(|error| Error::unusable(path.display(), error))?;
     lock_file(path)
 }
 
@@ -147,16 +184,13 @@ async fn prepare_file(
         inspect_file(path, settings.accept_loss)
             .await
             .map_err(|error| match error {
-                Error::Failed(reason) => Error::Unusable {
-                    place: path.display().to_string(),
-                    reason,
-                },
+                Error::Failed(reason) => Error::unusable(path.display(), reason),
                 other => other,
             })?;
     let mut connection = SqliteConnection::connect_with(&writer_options(path))
         .await
         .map_err(explain)?;
-    migrations::migrate_schema(&mut connection, path).await?;
+    migrate_schema(&mut connection, path).await?;
     set_size_bound(&mut connection, settings.max_bytes)
         .await
         .map_err(explain)?;
@@ -175,6 +209,25 @@ async fn prepare_file(
     })
 }
 
+/// Brings the schema up to date.
+async fn migrate_schema(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
+    let place = path.display().to_string();
+    let known = migrations::newest_version(&migrations::sqlite());
+    match Migrator::with_migrations(migrations::sqlite())
+        .run_direct(None, connection, false)
+        .await
+    {
+        Ok(()) => Ok(()),
+        Err(MigrateError::VersionMissing(found)) => Err(Error::NewerSchema {
+            place,
+            found,
+            known,
+        }),
+        Err(MigrateError::Execute(error)) => Err(Error::unusable(&place, error_reason(&error))),
+        Err(error) => Err(Error::unusable(&place, error)),
+    }
+}
+
 /// Opens the head file beside the database.
 async fn open_head(
     connection: &mut SqliteConnection,
@@ -188,10 +241,8 @@ async fn open_head(
         wal::truncate_log(connection).await.map_err(explain)?;
     }
     let marker = CommitMarker::read_from(connection).await.map_err(explain)?;
-    let marker = marker.ok_or_else(|| Error::Unusable {
-        place: path.display().to_string(),
-        reason: "the table ledger_head is missing".into(),
-    })?;
+    let marker = marker
+        .ok_or_else(|| Error::unusable(path.display(), "the table ledger_head is missing"))?;
     Ok(HeadFile::open(path, marker))
 }
 
@@ -208,10 +259,7 @@ fn check_orphaned_log(path: &Path) -> Result<(), Error> {
     let reason = format!(
         "the file is missing, but its write-ahead log {log} exists: put the file back, or remove the log too"
     );
-    Err(Error::Unusable {
-        place: path.display().to_string(),
-        reason,
-    })
+    Err(Error::unusable(path.display(), reason))
 }
 
 /// Checks the file before any operation can change it. A writing connection would, when it closes,
@@ -224,7 +272,6 @@ async fn inspect_file(path: &Path, accept_loss: bool) -> Result<bool, Error> {
     let mut connection = SqliteConnection::connect_with(&read_only_options(path))
         .await
         .map_err(|error| statement_error(&error))?;
-    check_version(&mut connection).await?;
     check_pages(&mut connection, path).await?;
     let is_empty = check_owner(&mut connection, path).await?;
     let marker = CommitMarker::read_from(&mut connection)
@@ -251,29 +298,23 @@ pub(super) async fn open_readers(path: &Path) -> Result<SqlitePool, Error> {
         .max_connections(READER_CONNECTIONS)
         .connect_with(read_only_options(path))
         .await;
-    pool.map_err(|error| Error::Unusable {
-        place: path.display().to_string(),
-        reason: error_reason(&error),
-    })
+    pool.map_err(|error| Error::unusable(path.display(), error_reason(&error)))
 }
 
 /// Checks that a file opened for reading is a ledger that this version understands.
 pub(super) async fn check_readable(readers: &SqlitePool, path: &Path) -> Result<(), Error> {
     let place = || path.display().to_string();
-    let mut connection = readers.acquire().await.map_err(|e| Error::Unusable {
-        place: place(),
-        reason: error_reason(&e),
-    })?;
+    let mut connection = readers
+        .acquire()
+        .await
+        .map_err(|e| Error::unusable(place(), error_reason(&e)))?;
     check_owner(&mut connection, path).await?;
     let newest = "select coalesce(max(version), 0) from _sqlx_migrations";
     let found: i64 = sqlx::query_scalar(newest)
         .fetch_one(&mut *connection)
         .await
-        .map_err(|error| Error::Unusable {
-            place: place(),
-            reason: error_reason(&error),
-        })?;
-    let known = migrations::newest_version();
+        .map_err(|error| Error::unusable(place(), error_reason(&error)))?;
+    let known = migrations::newest_version(&migrations::sqlite());
     if found > known {
         Err(Error::NewerSchema {
             place: place(),
@@ -313,40 +354,15 @@ fn lock_file(path: &Path) -> Result<(File, bool), Error> {
         .truncate(false)
         .mode(0o600)
         .open(&lock_path);
-    let fail = |error: std::io::Error| Error::Unusable {
-        place: path.display().to_string(),
-        reason: error.to_string(),
-    };
+    let fail = |error: std::io::Error| Error::unusable(path.display(), error);
     let file = open.map_err(fail)?;
     let is_alone = file.try_lock().is_ok();
     Ok((file, is_alone))
 }
 
 fn share_lock(lock: &File, path: &Path) -> Result<(), Error> {
-    lock.lock_shared().map_err(|error| Error::Unusable {
-        place: path.display().to_string(),
-        reason: error.to_string(),
-    })
-}
-
-async fn check_version(connection: &mut SqliteConnection) -> Result<(), Error> {
-    let version: String = sqlx::query_scalar("select sqlite_version()")
-        .fetch_one(connection)
-        .await
-        .map_err(|error| statement_error(&error))?;
-    if is_too_old(&version) {
-        Err(Error::OldSqlite(version))
-    } else {
-        Ok(())
-    }
-}
-
-fn is_too_old(version: &str) -> bool {
-    let mut parts = version
-        .split('.')
-        .map(|part| part.parse::<u32>().unwrap_or(0));
-    let mut next = || parts.next().unwrap_or(0);
-    (next(), next(), next()) < OLDEST_SQLITE
+    lock.lock_shared()
+        .map_err(|error| Error::unusable(path.display(), error))
 }
 
 async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(), Error> {
@@ -356,11 +372,13 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
         _ => return Ok(()),
     };
     let place = path.display().to_string();
-    let damaged = |what: String| Error::Unusable {
-        place: place.clone(),
-        reason: format!(
-            "the file is damaged ({what}); it was left as it is: restore a backup or name another file"
-        ),
+    let damaged = |what: String| {
+        Error::unusable(
+            &place,
+            format!(
+                "the file is damaged ({what}); it was left as it is: restore a backup or name another file"
+            ),
+        )
     };
     match sqlx::query_scalar::<_, String>(check)
         .fetch_one(connection)
@@ -370,10 +388,7 @@ async fn check_pages(connection: &mut SqliteConnection, path: &Path) -> Result<(
         Ok(verdict) => Err(damaged(
             verdict.lines().last().unwrap_or_default().to_owned(),
         )),
-        Err(error) => Err(Error::Unusable {
-            place: place.clone(),
-            reason: error_reason(&error),
-        }),
+        Err(error) => Err(Error::unusable(&place, error_reason(&error))),
     }
 }
 
@@ -410,12 +425,8 @@ async fn check_owner(connection: &mut SqliteConnection, path: &Path) -> Result<b
     if id == APPLICATION_ID || tables == 0 {
         return Ok(tables == 0);
     }
-    let reason =
-        "the file is another program's database; it was left as it is: name another file".into();
-    Err(Error::Unusable {
-        place: path.display().to_string(),
-        reason,
-    })
+    let reason = "the file is another program's database; it was left as it is: name another file";
+    Err(Error::unusable(path.display(), reason))
 }
 
 /// Sets the bound that SQLite itself enforces from here on. A file that is already longer keeps its
@@ -475,20 +486,6 @@ async fn settle_interrupted(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn old_sqlite_versions_are_refused() {
-        for (version, old) in [
-            ("3.51.2", true),
-            ("3.51.3", false),
-            ("3.51", true),
-            ("3.9.9", true),
-            ("3.60.0", false),
-            ("4.0.0", false),
-        ] {
-            assert_eq!(is_too_old(version), old, "{version}");
-        }
-    }
 
     #[tokio::test]
     async fn size_bound_is_set_in_pages() {

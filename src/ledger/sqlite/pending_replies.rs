@@ -1,18 +1,17 @@
 //! The replies to the callers of one batch.
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
-use super::super::writer_queue::Reply;
-use super::super::{Error, HeldUntilCommit, Reservation, ReserveError};
+use super::super::writer_queue::{Reply, ReserveReply};
+use super::super::{Error, HeldUntilCommit};
 use super::batch::Decisions;
 use super::set_aside::{SetAside, UnitRequest};
 
 /// The callers that wait for the parts of a batch, in the order of the batch.
 #[derive(Default)]
 pub(super) struct PendingReplies {
-    pub(super) reservations: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    pub(super) unit_requests: Vec<oneshot::Sender<Result<Reservation, ReserveError>>>,
+    pub(super) reservations: Vec<ReserveReply>,
+    pub(super) unit_requests: Vec<ReserveReply>,
     pub(super) ended: Vec<Reply<()>>,
     pub(super) held_until_commit: Vec<HeldUntilCommit>,
     /// Approximate length of the texts of the batch.

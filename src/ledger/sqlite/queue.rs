@@ -1,12 +1,9 @@
 //! The operations of the writer.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
-use super::super::writer_queue::{OnCommit, Reply, WriterOperation, WriterQueue};
-use super::super::{AttemptRow, Reservation, ReserveError, Row, StoredResult};
+use super::super::Row;
+use super::super::writer_queue::{Reply, ReserveReply, Write, WriterOperation, WriterQueue};
 use super::change::Change;
 use super::quota::Settlement;
 use super::set_aside::UnitRequest;
@@ -20,25 +17,16 @@ pub(super) enum Operation {
     Reserve {
         row: Row,
         charges: Vec<Charge>,
-        reply: oneshot::Sender<Result<Reservation, ReserveError>>,
+        reply: ReserveReply,
     },
     TakeUnits {
         request: UnitRequest,
-        reply: oneshot::Sender<Result<Reservation, ReserveError>>,
-    },
-    Record {
-        row: Arc<Row>,
-        on_commit: OnCommit,
+        reply: ReserveReply,
     },
     Settle {
         settlement: Settlement,
         reply: Reply<()>,
     },
-    Flush {
-        reply: Reply<()>,
-    },
-    Attempt(AttemptRow),
-    Store(StoredResult),
     Change {
         change: Change,
         reply: Reply<u64>,
@@ -48,40 +36,35 @@ pub(super) enum Operation {
         at_most: u32,
         reply: Reply<u64>,
     },
-    Close {
-        reply: Reply<()>,
-    },
+    Write(Write),
+}
+
+impl From<Write> for Operation {
+    fn from(write: Write) -> Self {
+        Self::Write(write)
+    }
 }
 
 impl WriterOperation for Operation {
     fn is_awaited(&self) -> bool {
-        !matches!(
-            self,
-            Self::Attempt(_)
-                | Self::Store(_)
-                | Self::Record {
-                    on_commit: OnCommit::Drop(_),
-                    ..
-                }
-        )
+        self.as_write().is_none_or(Write::is_awaited)
     }
 
-    fn recorded_row(&self) -> Option<&Row> {
+    fn as_write(&self) -> Option<&Write> {
         match self {
-            Self::Record { row, .. } => Some(row),
+            Self::Write(write) => Some(write),
             _ => None,
         }
-    }
-
-    fn close(reply: Reply<()>) -> Self {
-        Self::Close { reply }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::State;
+    use tokio::sync::oneshot;
+
     use super::super::super::contract::{ended_row, now, row};
+    use super::super::super::writer_queue::{OnCommit, WriterHandle as _};
     use super::*;
     use crate::log::captured_log::capture_log;
 
@@ -89,10 +72,9 @@ mod tests {
     fn unsent_row_is_logged() {
         let end = ended_row(&row("t", "a", now()), State::Succeeded);
         let log = capture_log();
-        let then = OnCommit::Reply(oneshot::channel().0);
-        Writer::new_closed().send_without_waiting(Operation::Record {
+        Writer::new_closed().send_in_background(Write::Record {
             row: end.clone(),
-            on_commit: then,
+            on_commit: OnCommit::Reply(oneshot::channel().0),
         });
         assert_eq!(
             (

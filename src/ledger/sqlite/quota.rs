@@ -9,10 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::super::counts::CounterKey;
+use super::super::sql::SqlRow;
 use super::super::{Reservation, ReserveError, Row};
-use super::batch_connection::ScriptRow;
 use super::batch_counters::BatchCounters;
-use super::counter::{Counter, CounterKey};
+use super::counter::Counter;
 use super::script::Script;
 use super::set_aside::HeldUnit;
 use crate::call::{Charge, Charged, Per};
@@ -146,22 +147,21 @@ fn parse_per(word: &str) -> Per {
 }
 
 /// Reads the counters from the result of [`add_counter_query`].
-pub(super) fn read_counters(rows: &[ScriptRow]) -> Result<BatchCounters, sqlx::Error> {
+pub(super) fn read_counters(rows: &[SqlRow]) -> Result<BatchCounters, sqlx::Error> {
     let highest_id = rows.first().map(|row| row.get(6)).transpose()?.unwrap_or(0);
-    let read = |row: &ScriptRow| {
+    let read = |row: &SqlRow| {
         let key = (
             row.get(0)?,
             row.get(1)?,
             row.get(2)?,
             parse_per(&row.get::<String>(3)?),
         );
-        let unsigned = |column| row.get::<i64>(column).map(i64::unsigned_abs);
         let counter = Counter {
             id: row.get(6)?,
             window_start: row.get(4)?,
-            used: unsigned(5)?,
-            set_aside: unsigned(7)?,
-            limit: row.get::<Option<i64>>(8)?.map(i64::unsigned_abs),
+            used: row.get(5)?,
+            set_aside: row.get(7)?,
+            limit: row.get(8)?,
             instance: row.get(9)?,
         };
         Ok((key, counter))
@@ -177,9 +177,9 @@ pub(super) fn read_counters(rows: &[ScriptRow]) -> Result<BatchCounters, sqlx::E
 #[cfg(test)]
 mod tests {
     use super::super::super::contract::{charge, ended_row, now, row};
-    use super::super::counter::counter_key;
     use super::*;
     use crate::ledger::State;
+    use crate::ledger::counts::counter_key;
 
     fn batch_counters(names: impl Iterator<Item = usize>) -> BatchCounters {
         let counter = Counter {

@@ -1,15 +1,13 @@
 //! Handles failures of the writer: keeps the rows of ended calls and retries them.
 
+use super::super::Error;
+use super::super::sql::{Fetch as _, Sql};
 use super::super::writer_queue::MAX_BATCH;
-use super::super::{Error, Row};
 use super::batch::Batch;
 use super::fault::Fault;
 use super::pending_replies::PendingReplies;
 use super::writer::{MAX_BACKLOG, WriterTask};
-
-/// Which of these calls have a row.
-const FIND_KNOWN: &str =
-    "select id from invocation where id in (select unhex(value) from json_each(?))";
+use crate::call::InvocationId;
 
 impl WriterTask {
     /// Takes the reservations whose calls have a row out of a batch that could not be committed.
@@ -20,22 +18,14 @@ impl WriterTask {
         pending: &mut PendingReplies,
     ) -> bool {
         self.roll_back().await;
-        let ids: Vec<String> = batch
-            .reservations
-            .iter()
-            .map(|(row, _)| hex::encode(row.id.as_bytes()))
-            .collect();
-        let ids = serde_json::to_string(&ids).unwrap_or_default();
-        let known: Vec<Vec<u8>> = sqlx::query_scalar(FIND_KNOWN)
-            .bind(ids)
-            .fetch_all(&mut self.connection)
-            .await
-            .unwrap_or_default();
-        let is_known = |row: &Row| known.iter().any(|id| *id == row.id.as_bytes());
+        let mut sql = Sql::new("select id from invocation where id in ");
+        sql.bind_list(batch.reservations.iter().map(|(row, _)| row.id));
+        let known = self.connection.fetch(sql).await.unwrap_or_default();
+        let known: Vec<InvocationId> = known.iter().filter_map(|row| row.get(0).ok()).collect();
         let replies = std::mem::take(&mut pending.reservations);
         let reservations = std::mem::take(&mut batch.reservations);
         for (reservation, reply) in reservations.into_iter().zip(replies) {
-            if is_known(&reservation.0) {
+            if known.contains(&reservation.0.id) {
                 let _ = reply.send(Err(Error::known_call().into()));
             } else {
                 batch.reservations.push(reservation);
@@ -117,7 +107,7 @@ impl WriterTask {
         batch
             .shared_refusals
             .into_iter()
-            .for_each(|refusal| backlog.add_shared_refusal(refusal));
+            .for_each(|refusal| refusal.add_to(&mut backlog.shared_refusals));
         let excess = backlog.records.len().saturating_sub(MAX_BACKLOG);
         if excess > 0 {
             tracing::error!(

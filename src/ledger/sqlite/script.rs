@@ -5,17 +5,13 @@
 //! per row would be 5 to 8 times slower.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::error::BoxDynError;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, AssertSqlSafe, SqliteConnection};
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
-use super::super::{Row, State};
-use super::checksum;
-use crate::call::InvocationId;
+use super::super::sql::SqlValue;
+use super::super::{Row, State, checksum};
+use super::fetch::arguments;
 
 /// Writes the rows of started and of ended calls. An existing row is updated only if it is still
 /// reserved, so a call ends once. A call that starts must have no row: the null fails the commit, and
@@ -47,22 +43,7 @@ pub(super) struct Statement {
     pub(super) values: Vec<SqlValue>,
 }
 
-/// A bound value.
-#[derive(Debug, Clone)]
-pub(super) enum SqlValue {
-    Null,
-    Integer(i64),
-    Text(Arc<str>),
-    Owned(String),
-    Word(&'static str),
-    Id(InvocationId),
-}
-
 impl Script {
-    pub(super) fn is_empty(&self) -> bool {
-        self.statements.is_empty()
-    }
-
     pub(super) fn add_statement(&mut self, sql: &'static str) {
         self.add(sql.into(), Vec::new());
     }
@@ -115,74 +96,13 @@ impl Script {
         self.statements.push(Statement { sql, values });
     }
 
-    /// Runs all statements on a connection of sqlx. Returns the rows of all of them, in order.
-    pub(super) async fn run(
-        self,
-        connection: &mut SqliteConnection,
-    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        if self.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (mut sql, mut arguments) = (String::new(), SqliteArguments::default());
-        for statement in self.statements {
-            sql.push_str(if sql.is_empty() { "" } else { "; " });
-            sql.push_str(&statement.sql);
-            for value in statement.values {
-                value.add_to(&mut arguments).map_err(sqlx::Error::Encode)?;
-            }
-        }
-        sqlx::query_with(AssertSqlSafe(sql), arguments)
-            .fetch_all(connection)
-            .await
-    }
-}
-
-impl SqlValue {
-    fn add_to(self, arguments: &mut SqliteArguments) -> Result<(), BoxDynError> {
-        match self {
-            Self::Null => arguments.add(None::<i64>),
-            Self::Integer(number) => arguments.add(number),
-            Self::Text(text) => arguments.add(text),
-            Self::Owned(text) => arguments.add(text),
-            Self::Word(word) => arguments.add(word),
-            Self::Id(id) => arguments.add(id.as_bytes().to_vec()),
-        }
-    }
-}
-
-impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
-    }
-}
-
-impl From<i64> for SqlValue {
-    fn from(number: i64) -> Self {
-        Self::Integer(number)
-    }
-}
-
-impl From<u64> for SqlValue {
-    fn from(number: u64) -> Self {
-        Self::Integer(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<String> for SqlValue {
-    fn from(text: String) -> Self {
-        Self::Owned(text)
-    }
-}
-
-impl From<Arc<str>> for SqlValue {
-    fn from(text: Arc<str>) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<InvocationId> for SqlValue {
-    fn from(id: InvocationId) -> Self {
-        Self::Id(id)
+    /// Runs all statements on a connection of sqlx.
+    pub(super) async fn run(self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let texts: Vec<&str> = self.statements.iter().map(|one| &*one.sql).collect();
+        let sql = texts.join("; ");
+        let values = self.statements.into_iter().flat_map(|one| one.values);
+        let run = sqlx::query_with(AssertSqlSafe(sql), arguments(values));
+        run.execute(connection).await.map(drop)
     }
 }
 
@@ -191,7 +111,7 @@ const ROW_COLUMNS: usize = 24;
 /// The values of a row, in the column order of [`WRITE_ROWS`].
 fn row_values(row: &Row, charged: Option<String>, process: i64) -> [SqlValue; ROW_COLUMNS] {
     let is_reserved = row.state == State::Reserved;
-    let sum = (!is_reserved).then(|| i64::from(checksum::row_checksum(row)));
+    let sum = (!is_reserved).then(|| checksum::row_checksum(row));
     [
         row.id.into(),
         row.tool.clone().into(),
@@ -199,12 +119,11 @@ fn row_values(row: &Row, charged: Option<String>, process: i64) -> [SqlValue; RO
         row.run_id.clone().into(),
         row.tool_use_id.clone().into(),
         SqlValue::Word(row.state.as_str()),
-        row.kind
-            .map_or(SqlValue::Null, |kind| SqlValue::Word(kind.as_str())),
+        row.kind.map(|kind| kind.as_str()).into(),
         SqlValue::Word(row.effect.as_str()),
         SqlValue::Word(row.cache.as_str()),
-        i64::from(row.attempts).into(),
-        row.started_at.as_millisecond().into(),
+        row.attempts.into(),
+        row.started_at.into(),
         row.duration_us.into(),
         row.arguments.clone().into(),
         row.result.clone().into(),
@@ -212,7 +131,7 @@ fn row_values(row: &Row, charged: Option<String>, process: i64) -> [SqlValue; RO
         row.meta.clone().into(),
         row.idempotency_key.clone().into(),
         row.fingerprint.clone().into(),
-        row.key_until.map(Timestamp::as_millisecond).into(),
+        row.key_until.into(),
         sum.into(),
         row.parent.into(),
         row.detail.clone().into(),

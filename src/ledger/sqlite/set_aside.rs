@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::super::Reservation;
-use super::counter::{CounterKey, Window, counter_key};
+use super::super::counts::{CounterKey, counter_key};
+use super::counter::Window;
 use crate::call::{Charge, Charged, InvocationId, Per};
 
 /// Maximum number of units of one counter that are set aside beyond those in use.

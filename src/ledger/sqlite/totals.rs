@@ -5,22 +5,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::{Row, State};
-use super::script::SqlValue;
-use crate::call::CacheStatus;
+use super::super::Row;
+use super::super::counts::Counts;
+use super::super::sql::SqlValue;
 
 /// The additions of a batch to the totals.
 #[derive(Default)]
 pub(super) struct Totals<'a>(HashMap<(&'a Arc<str>, &'a Arc<str>), Counts>);
-
-#[derive(Default)]
-struct Counts {
-    calls: u64,
-    succeeded: u64,
-    failed: u64,
-    refused: u64,
-    cache_hits: u64,
-}
 
 impl<'a> Totals<'a> {
     fn counts_mut(&mut self, row: &'a Row) -> &mut Counts {
@@ -34,17 +25,7 @@ impl<'a> Totals<'a> {
 
     /// Counts an ended call.
     pub(super) fn count_end(&mut self, row: &'a Row) {
-        let counts = self.counts_mut(row);
-        match row.state {
-            State::Succeeded => counts.succeeded += 1,
-            State::Refused => counts.refused += 1,
-            State::Failed | State::TimedOut | State::Cancelled | State::Unknown => {
-                counts.failed += 1;
-            }
-            State::Waiting | State::Reserved | State::Running => {}
-        }
-        let stored = matches!(row.cache, CacheStatus::Hit | CacheStatus::Joined);
-        counts.cache_hits += u64::from(stored && row.state != State::Refused);
+        self.counts_mut(row).count_end(row, 1);
     }
 
     /// Counts refused calls that share an existing row.
@@ -57,15 +38,10 @@ impl<'a> Totals<'a> {
     /// The lines for the table `usage_total`.
     pub(super) fn rows(&self) -> impl Iterator<Item = [SqlValue; 7]> {
         let line = |((caller, tool), counts): (&(&Arc<str>, &Arc<str>), &Counts)| {
-            [
-                Arc::clone(caller).into(),
-                Arc::clone(tool).into(),
-                counts.calls.into(),
-                counts.succeeded.into(),
-                counts.failed.into(),
-                counts.refused.into(),
-                counts.cache_hits.into(),
-            ]
+            let [calls, succeeded, failed, refused, cache_hits] =
+                counts.numbers().map(SqlValue::from);
+            let (caller, tool) = ((*caller).into(), (*tool).into());
+            [caller, tool, calls, succeeded, failed, refused, cache_hits]
         };
         self.0.iter().map(line)
     }
@@ -73,8 +49,10 @@ impl<'a> Totals<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::State;
     use super::super::super::contract::{ended_row, now, row};
     use super::*;
+    use crate::call::CacheStatus;
 
     fn ended_call(state: State, cache: CacheStatus) -> Row {
         Row {

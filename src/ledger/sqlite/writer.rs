@@ -22,13 +22,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::super::pending_durations::PendingDurations;
+use super::super::refusals::Refusals;
 use super::super::writer_queue::{
-    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, WriterHealth, WriterOperation, log_lost_row,
+    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, Write, WriterHealth, WriterOperation, log_lost_row,
 };
-use super::super::{Error, LedgerObserver, Row, State};
-use super::batch::{Batch, Decisions, SharedRefusal};
+use super::super::{Error, LedgerObserver};
+use super::batch::{Batch, Decisions};
 use super::batch_connection::{BatchConnection, Start, is_changed_file};
-use super::checksum;
 use super::commit_marker::HeadFile;
 use super::fault::Fault;
 use super::file_space::FileSpace;
@@ -37,7 +37,6 @@ use super::queue::{Operation, Writer};
 use super::quota::CounterCache;
 use super::set_aside::SetAside;
 use super::wal::CHECK_INTERVAL_COMMITS;
-use crate::ledger::refusals::{RefusalRow, Refusals};
 
 /// A batch ends at about this many bytes of row text, so that one statement stays small.
 const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -63,7 +62,7 @@ pub(super) struct WriterTask {
     pub(super) durations: PendingDurations,
     pub(super) counters: CounterCache,
     pub(super) set_aside: SetAside,
-    pub(super) refusals: Refusals<u32>,
+    pub(super) refusals: Refusals,
     pub(super) space: FileSpace,
     pub(super) file: PathBuf,
     /// The inode of the file when it was opened.
@@ -258,15 +257,12 @@ impl WriterTask {
                     batch.unit_requests.push(request);
                     pending.unit_requests.push(reply);
                 }
-                Operation::Record { row, on_commit } => {
+                Operation::Write(Write::Record { row, on_commit }) => {
                     pending.bytes +=
                         row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
                     pending.newest_start = Some(row.started_at);
-                    match (row.state == State::Refused)
-                        .then(|| self.find_shared_row(&row))
-                        .flatten()
-                    {
-                        Some(share) => batch.add_shared_refusal(share),
+                    match self.refusals.find_shared_row(&row) {
+                        Some(share) => share.add_to(&mut batch.shared_refusals),
                         None => batch.records.push(row),
                     }
                     match on_commit {
@@ -281,13 +277,13 @@ impl WriterTask {
                     batch.settlements.push(settlement);
                     pending.ended.push(reply);
                 }
-                Operation::Attempt(row) => batch.attempts.push(row),
-                Operation::Store(result) => {
+                Operation::Write(Write::Attempt(row)) => batch.attempts.push(row),
+                Operation::Write(Write::Store(result)) => {
                     pending.bytes += result.result.len();
                     batch.results.push(result);
                 }
                 // What follows it in the queue is written, too.
-                Operation::Close { reply } => close = Some(reply),
+                Operation::Write(Write::Close(reply)) => close = Some(reply),
                 other => {
                     self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
                         .await;
@@ -304,25 +300,6 @@ impl WriterTask {
             self.write_durations(true).await;
         }
         close
-    }
-
-    /// The existing row in which a refused call is counted, if it gets no row of its own.
-    fn find_shared_row(&mut self, row: &Row) -> Option<SharedRefusal> {
-        match self.refusals.assign_row(row, checksum::row_checksum) {
-            RefusalRow::Own => None,
-            RefusalRow::Shared {
-                row: shared,
-                count,
-                update_data: kept,
-            } => Some(SharedRefusal {
-                row: shared,
-                caller: row.caller.clone(),
-                tool: row.tool.clone(),
-                count,
-                added: 1,
-                checksum: kept,
-            }),
-        }
     }
 
     /// Commits a batch, after the backlog, and sends the replies.
@@ -515,7 +492,7 @@ impl WriterTask {
             return;
         }
         match op {
-            Operation::Flush { reply } => {
+            Operation::Write(Write::Flush(reply)) => {
                 self.write_durations(false).await;
                 let _ = reply.send(self.health.check());
             }
@@ -550,11 +527,8 @@ impl WriterTask {
             }
             Operation::Reserve { .. }
             | Operation::TakeUnits { .. }
-            | Operation::Record { .. }
             | Operation::Settle { .. }
-            | Operation::Attempt(_)
-            | Operation::Store(_)
-            | Operation::Close { .. } => {}
+            | Operation::Write(_) => {}
         }
     }
 

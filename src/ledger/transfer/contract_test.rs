@@ -7,8 +7,9 @@ use tempfile::TempDir;
 
 use super::super::contract::{approval, charge, ended_row, limited_read, now, record_call_at, row};
 use super::super::postgres::test_server::TestServer;
+use super::super::sql::Sql;
 use super::super::*;
-use super::{Record, migrate};
+use super::migrate;
 use crate::call::{CacheStatus, Charge, ErrorKind, Per};
 
 /// Where new ledgers are made.
@@ -324,12 +325,10 @@ async fn interrupted_move_begins_again(from: Engine, to: Engine) {
         places.settings(to, "target.db").await,
     );
     fill(&source).await;
-    let mut half = super::open::open_target(&target, now()).await.unwrap();
-    half.begin(None).await.unwrap();
-    let switch = Record::Columns(serde_json::json!(["t", 0]));
-    half.write(super::Table::Switches, vec![switch])
-        .await
-        .unwrap();
+    let mut half = super::open::open_end(&target, now()).await.unwrap();
+    half.begin(None, now()).await.unwrap();
+    let switch = "insert into tool_switch (tool, enabled) values ('t', false)";
+    half.connection().execute(Sql::new(switch)).await.unwrap();
     // As in a crash, nothing is committed.
     drop(half);
     let moved = migrate(&source, &target, now()).await.unwrap();

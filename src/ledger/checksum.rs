@@ -1,15 +1,9 @@
-//! Checksums of the data behind an answer. SQLite's pages have none: neither SQLite nor its
+//! Checksums of the data behind an answer, for SQLite. Its pages have none: neither SQLite nor its
 //! `integrity_check` finds a flipped bit in a text.
 
 use crc32fast::Hasher;
 
-use super::super::{Row, StoredResult};
-use crate::call::InvocationId;
-
-/// The content of a row does not match its checksum.
-#[derive(Debug, thiserror::Error)]
-#[error("the row of call {0} is damaged")]
-pub(super) struct DamagedRow(pub(super) InvocationId);
+use super::{Row, StoredResult};
 
 /// The checksum of a row: everything that is fixed once the call has ended, and the number of calls
 /// that the row counts.
@@ -98,10 +92,10 @@ mod tests {
 
     use jiff::ToSpan;
 
-    use super::super::super::State;
-    use super::super::super::contract::{ended_row, now, row};
+    use super::super::State;
+    use super::super::contract::{ended_row, now, row};
     use super::*;
-    use crate::call::{CacheStatus, Effect, ErrorKind};
+    use crate::call::{CacheStatus, Effect, ErrorKind, InvocationId};
 
     #[test]
     fn every_field_changes_the_checksum() {

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use sqlx::{Executor as _, PgConnection};
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
-use super::super::address::Address;
-use super::super::lease::GRACE;
-use super::super::servers::Servers;
-use super::super::{fault, open};
-use crate::call::KEY_RETENTION;
-use crate::ledger::{Error, Settings};
+use super::super::transfer::End;
+use super::super::{Error, Settings, sql};
+use super::address::Address;
+use super::lease::GRACE;
+use super::servers::Servers;
+use super::{fault, open};
+use crate::call::{InvocationId, KEY_RETENTION};
 
 /// The lock under which replicas register. It is kept to the end of the session, so none can start.
 const LOCK: &str = "select pg_advisory_lock(1413698114, 2)";
@@ -25,22 +27,28 @@ const REPLICAS: &str = "select boot, host from replica where ended_at is null or
 /// Settles a replica that has crashed, as any other replica would. Null: it still runs.
 const SETTLE: &str = "select settle_replica_1($1, null, $2, $3)";
 
+/// Partitions for the days of the calls. Older calls share one, because a transaction holds a lock for
+/// each partition and each of its indexes.
+const MAX_PARTITIONS: i64 = 100;
+const ADD_PARTITION: &str =
+    "select add_partitions_1((to_timestamp($1::bigint / 1000.0) at time zone 'utc')::date, 1)";
+
 /// A connection to a database that no replica uses, as long as the connection lasts.
-pub(super) struct Exclusive {
-    pub(super) connection: PgConnection,
+pub(in crate::ledger) struct Exclusive {
+    connection: PgConnection,
     /// Host, port and database.
-    pub(super) place: String,
+    place: String,
 }
 
 impl Exclusive {
     /// Connects, migrates the schema, and settles the calls of crashed replicas.
-    pub(super) async fn open(settings: &Settings, now: Timestamp) -> Result<Self, Error> {
+    pub(in crate::ledger) async fn open(
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
         let servers = Arc::new(Servers::new(Address::parse(&settings.url, &settings.base)?));
         let place = servers.place().to_owned();
-        let unusable = |error: sqlx::Error| Error::Unusable {
-            place: place.clone(),
-            reason: fault::reason(&error),
-        };
+        let unusable = |error: sqlx::Error| Error::unusable(&place, fault::reason(&error));
         open::open_database(&servers).await?.close().await;
         let mut connection = servers.connect().await.map_err(unusable)?;
         connection.execute(LIMIT_WAIT).await.map_err(unusable)?;
@@ -70,6 +78,54 @@ impl Exclusive {
             )));
         }
         Ok(Self { connection, place })
+    }
+}
+
+#[async_trait]
+impl End for Exclusive {
+    fn connection(&mut self) -> &mut dyn sql::Fetch {
+        &mut self.connection
+    }
+
+    fn explain(&self) -> fn(&sqlx::Error) -> Error {
+        fault::query_error
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn describe(&self) -> String {
+        format!("postgres {}", self.place)
+    }
+
+    /// Adds partitions from the day of the oldest call on, which stay if the move fails.
+    async fn begin(&mut self, oldest: Option<InvocationId>, now: Timestamp) -> sqlx::Result<()> {
+        if let Some(oldest) = oldest.and_then(|id| id.created_at()) {
+            let day = SignedDuration::from_hours(24);
+            let days = (now.duration_since(oldest).as_hours() / 24 + 1).clamp(0, MAX_PARTITIONS);
+            for before in (0..=days).rev() {
+                let at = now.as_millisecond() - before * day.as_millis() as i64;
+                let add = sqlx::query(ADD_PARTITION).bind(at);
+                add.execute(&mut self.connection).await?;
+            }
+        }
+        // Hours that were counted without calls.
+        let begin = sqlx::raw_sql("begin; delete from usage_hour");
+        begin.execute(&mut self.connection).await.map(drop)
+    }
+
+    fn drift(&self) -> &'static str {
+        "select verify_counters_1()"
+    }
+
+    async fn commit(&mut self) -> sqlx::Result<()> {
+        let commit = sqlx::raw_sql("commit").execute(&mut self.connection);
+        commit.await.map(drop)
+    }
+
+    async fn close(self: Box<Self>) {
+        let _ = self.connection.close().await;
     }
 }
 
