@@ -379,7 +379,8 @@ mod tests {
         };
         assert_eq!(policy("get"), (Effect::Idempotent, 2, 3, 64, true));
         assert_eq!(policy("list_orders"), (Effect::Read, 3, 3, 64, true));
-        // The last pattern that matches counts as a whole; the exact name takes precedence.
+        // Each key comes from the exact name, then from the last pattern that has it.
+        assert_eq!(policy("list_new_users"), (Effect::Read, 4, 3, 5, true));
         assert_eq!(policy("list_users"), (Effect::Write, 4, 3, 5, true));
         assert_eq!(
             declared.rules.policies.unmatched_patterns(&["list_orders"]),

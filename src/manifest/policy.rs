@@ -61,16 +61,15 @@ impl PolicyRules {
         policy
     }
 
-    /// The entry of a tool: its own, completed by the last matching pattern and the source's
-    /// defaults.
+    /// The entry of a tool: its own, completed key by key by the matching patterns, the last one
+    /// first, and by the source's defaults. So a pattern never drops an approval or a limit of
+    /// another one.
     pub(super) fn entry_for(&self, own_name: &str) -> PolicyEntry {
-        let pattern = self
-            .patterns
-            .iter()
-            .rev()
-            .find(|pattern| pattern.names.matches(own_name));
         let own = self.exact.get(own_name).cloned().unwrap_or_default();
-        own.or(pattern.map(|pattern| &pattern.entry))
+        let patterns = self.patterns.iter().rev();
+        patterns
+            .filter(|pattern| pattern.names.matches(own_name))
+            .fold(own, |entry, pattern| entry.or(Some(&pattern.entry)))
             .or(Some(&self.source))
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn matching_files(pattern: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Maximum size of a manifest, and of an included file, in bytes.
-const MAX_FILE_BYTES: u64 = 8 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum size of a value that comes by reference, in bytes. The search for it in tool output
 /// takes memory for each byte.
 const MAX_SECRET_BYTES: usize = 16 << 10;

@@ -160,6 +160,19 @@ async fn second_decision_is_refused_and_runs_nothing() {
     assert_eq!(service.runs(), 1);
 }
 
+/// Many clients send the type of a body that they do not have.
+#[tokio::test]
+async fn decision_needs_no_body() {
+    let service = Service::new(ASKS).await;
+    let call = service.waiting(500).await;
+    let mut deny = request("POST", &format!("{call}/deny"), Some(CAROL), None);
+    let json = "application/json".parse().unwrap();
+    deny.headers_mut().insert("content-type", json);
+    let (status, body) = service.app.send(deny).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    assert_eq!(body["state"], "refused");
+}
+
 #[tokio::test]
 async fn denied_call_ends_with_the_note() {
     let service = Service::new(ASKS).await;

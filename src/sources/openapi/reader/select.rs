@@ -7,7 +7,7 @@ const METHODS: [&str; 8] = [
 ];
 
 /// An entry that names operations: a method and a path, a path, an `operationId` or a tag. `*`
-/// stands for any text.
+/// stands for any text. An entry that begins with `*` may also match a path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selector {
     text: String,
@@ -65,9 +65,11 @@ impl Selector {
         }
         match self.is_path {
             true => self.pattern.matches(path),
+            // What begins with `*` may be the end of a path, too.
             false => id
                 .into_iter()
                 .chain(tags.iter().copied())
+                .chain(self.text.starts_with('*').then_some(path))
                 .any(|name| self.pattern.matches(name)),
         }
     }

@@ -497,6 +497,9 @@ fn selectors_choose_operations() {
     assert_eq!(chosen(&["/orders"], &["POST *"]).0, "listOrders");
     assert_eq!(chosen(&["list*"], &[]).0, "listOrders listUsers");
     assert_eq!(chosen(&["orders"], &["createOrder"]).0, "listOrders");
+    // An operation without an id is left out by its path.
+    assert_eq!(chosen(&["*"], &["*user*"]).0, "listOrders createOrder");
+    assert_eq!(chosen(&[], &["*/orders"]).0, "listUsers");
     assert_eq!(
         chosen(&["orders", "nothing"], &[]).1,
         ["`nothing` matches no operation"]
