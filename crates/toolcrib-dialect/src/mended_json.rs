@@ -241,11 +241,14 @@ fn significant_digits(number: &str) -> Option<(String, i64)> {
     Some((digits.trim_start_matches('0').to_owned(), power))
 }
 
-/// Whether a double, written with as many digits, has these digits. Then the text is one of its
-/// decimal forms, and the number is the same.
+/// Whether these are the digits of a double, written with as many, or in its shortest form, which
+/// may be rounded otherwise. Then the text is one of its decimal forms, and the number is the same.
 fn is_written_as(double: f64, digits: &str, power: i64) -> bool {
-    let written = format!("{double:.*e}", digits.len() - 1);
-    significant_digits(&written).is_some_and(|(own, own_power)| own == digits && own_power == power)
+    let is_form = |written: String| {
+        significant_digits(&written)
+            .is_some_and(|(own, own_power)| own == digits && own_power == power)
+    };
+    is_form(format!("{double:.*e}", digits.len() - 1)) || is_form(format!("{double:e}"))
 }
 
 fn refusal_of(number: &str) -> String {
@@ -272,6 +275,7 @@ mod tests {
             r#"{"a": [1, -2.50, 9223372036854775807, 0.1, 1e22, 100.0, 0.0, -0.0, 1E-7], "n": "1e999"}"#,
             "18446744073709551615",
             "59.913330000000002",
+            "1809237166779101.3",
             "0.1000000000000000055511151231257827",
             "1.7976931348623157e308",
             "-5e-324",
