@@ -167,6 +167,10 @@ impl WriterTask {
             let close = self.process_operations(&mut buffer).await;
             collect_until = Instant::now() + COLLECT_TIME;
             if let Some(reply) = close {
+                // The disk may have space again since the last attempt.
+                if !self.backlog.is_empty() && !self.has_stopped() {
+                    self.retry_writes().await;
+                }
                 if self.has_stopped() {
                     return self.abandon_files(operations);
                 }
