@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::publish::publish_approval;
+use super::request::ApprovalRequest;
 use super::row::waiting_row;
-use crate::approval::publish::publish_approval;
-use crate::approval::request::ApprovalRequest;
-use crate::approval::table::{ActiveGuard, Decided};
+use super::table::{ActiveGuard, Decided};
 use crate::call::{
     Answer, ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId,
     JsonObject, StoredCall, ToolName, approval_hash,

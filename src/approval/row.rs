@@ -1,6 +1,6 @@
 //! Shows a call that waits for a person as a row.
 
-use crate::approval::request::ApprovalRequest;
+use super::request::ApprovalRequest;
 use crate::call::CacheStatus;
 use crate::ledger::{ApprovalRow, Row, State};
 

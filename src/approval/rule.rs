@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::publish::publish_approval;
 use super::request::ApprovalRequest;
-use crate::approval::table::{KeptCall, WaitingCalls};
+use super::table::{KeptCall, WaitingCalls};
 use crate::call::{
     ApprovalPolicy, ApprovalStage, CallError, CallFacts, Clock, DenyRule, Effect, Idempotency,
     Invocation, InvocationId, JsonObject, Policy, StoredCall, ToolName, approval_hash,
@@ -90,11 +90,7 @@ impl Approval {
     /// Refuses a call if too many wait already.
     async fn check_room(&self, caller: &str) -> Result<(), CallError> {
         let counted = self.parts.ledger.count_waiting(caller).await;
-        let (own, all) = counted.map_err(|error| CallError::LedgerUnavailable {
-            reason: error.to_string(),
-            started: false,
-            has_row: true,
-        })?;
+        let (own, all) = counted.map_err(|error| CallError::ledger_unavailable(&error))?;
         let of_caller = own >= MAX_WAITING_OF_CALLER;
         if !of_caller && all < MAX_WAITING {
             return Ok(());
@@ -190,11 +186,7 @@ impl Approval {
                 Ok(())
             }
             Ok(Some(invocation)) => Err(CallError::IdempotencyInProgress { invocation }),
-            Err(error) => Err(CallError::LedgerUnavailable {
-                reason: error.to_string(),
-                started: false,
-                has_row: true,
-            }),
+            Err(error) => Err(CallError::ledger_unavailable(&error)),
         }
     }
 
@@ -215,11 +207,7 @@ impl Approval {
             ..ApprovalQuery::default()
         };
         let held = self.parts.ledger.list_approvals(&query).await;
-        let held = held.map_err(|error| CallError::LedgerUnavailable {
-            reason: error.to_string(),
-            started: false,
-            has_row: true,
-        })?;
+        let held = held.map_err(|error| CallError::ledger_unavailable(&error))?;
         let is_own = |row: &&ApprovalRow| row.caller == invocation.caller.name;
         let other: Option<InvocationId> = held.iter().find(is_own).map(|row| row.invocation);
         other.map_or(Ok(()), |invocation| {

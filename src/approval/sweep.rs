@@ -1,4 +1,4 @@
-//! Expires calls that nobody has decided, and acts on decisions whose process has ended.
+//! Expires calls without a decision, and acts on decisions whose process has ended.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const SWEEP_PAGES: u32 = 60;
 /// The approvals that a sweep looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sweep {
-    /// Expired calls, and decisions on which nobody acts.
+    /// Expired calls, and decisions on which no process acts.
     Due,
     /// Waiting calls that only the memory of an ended process had.
     Lost,
@@ -144,7 +144,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Acts on a decision that nobody acts on.
+    /// Acts on a decision on which no process acts.
     async fn take_over(
         self: &Arc<Self>,
         row: ApprovalRow,

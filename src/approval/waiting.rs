@@ -17,7 +17,7 @@ use tower::{Layer, Service};
 
 use super::publish::publish_approval;
 use super::rule::ApprovalParts;
-use crate::approval::table::{ActiveGuard, Decided};
+use super::table::{ActiveGuard, Decided};
 use crate::call::{
     Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation, InvocationId,
 };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::PageCache;
+use super::PageCache;
 use crate::call::{CacheReport, CallError, Invocation, Page, Paging};
 use crate::stack::Outcome;
 use crate::stack::interceptor::{Inner, Interceptor, InterceptorLayer};

@@ -349,11 +349,7 @@ impl From<ApiError> for Problem {
                 Self::from_failure(Failure::from(&CallError::Internal), Some(id))
             }
             ApiError::Ledger(error) => {
-                let error = CallError::LedgerUnavailable {
-                    reason: error.to_string(),
-                    started: false,
-                    has_row: true,
-                };
+                let error = CallError::ledger_unavailable(&error);
                 Self::from_failure(Failure::from(&error), None)
             }
             ApiError::Internal => Self::from_failure(Failure::from(&CallError::Internal), None),

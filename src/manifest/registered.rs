@@ -81,8 +81,19 @@ const POSITIVE: [(&str, &str); 3] = [
     ("ConcurrencyEntry", "per_caller"),
 ];
 /// Types that the OpenAPI document has for other routes as well.
-const SHARED: &str = "CacheScope Capture Duration Effect Idempotency Limit LimitScope OnDisconnect OutputCheckMode \
-    Paging Per";
+const SHARED: [&str; 11] = [
+    "CacheScope",
+    "Capture",
+    "Duration",
+    "Effect",
+    "Idempotency",
+    "Limit",
+    "LimitScope",
+    "OnDisconnect",
+    "OutputCheckMode",
+    "Paging",
+    "Per",
+];
 
 /// The JSON Schema of a registered tool, and those to which it refers, by their names in the
 /// OpenAPI document.
@@ -108,7 +119,7 @@ pub(crate) fn registered_schemas() -> Map<String, Value> {
 }
 
 fn is_shared(name: &str) -> bool {
-    SHARED.split(' ').any(|shared| shared == name)
+    SHARED.contains(&name)
 }
 
 fn component_name(name: &str) -> String {

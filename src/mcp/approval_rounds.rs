@@ -14,7 +14,7 @@ use super::content::{SERVER_INFO, server_info};
 use super::request_state::StateScope;
 use crate::approval::deciding::{DecideError, Decision};
 use crate::call::{
-    Answer, CallError, Caller, Invocation, InvocationId, JsonObject, Meta, waiting_result,
+    Answer, CallError, Caller, Invocation, InvocationId, JsonObject, waiting_result,
 };
 use crate::catalog::Entry;
 use crate::catalog::registry::Registry;
@@ -117,11 +117,7 @@ impl Asked<'_> {
                 Ok(self.waiting_answer(id, again))
             }
             Err(DecideError::Invalid(error)) => Err(error),
-            Err(DecideError::Ledger(error)) => Err(CallError::LedgerUnavailable {
-                reason: error.to_string(),
-                started: false,
-                has_row: true,
-            }),
+            Err(DecideError::Ledger(error)) => Err(CallError::ledger_unavailable(&error)),
         };
         Ok(Round::Ends(id, outcome))
     }
@@ -203,11 +199,8 @@ impl Asked<'_> {
     fn waiting_answer(&self, id: InvocationId, again: &Invocation) -> Answer {
         Answer {
             invocation: id,
-            tool_use_id: again.correlation.tool_use_id.clone(),
             result: Arc::new(waiting_result(self.entry.definition.name.as_str(), id)),
-            meta: Meta::default(),
-            replayed: false,
-            waiting: true,
+            ..again.waiting_answer()
         }
     }
 }

@@ -94,11 +94,7 @@ impl Interceptor for Replay {
             // The row of the earlier call is damaged, so its answer is lost. The tool must not run
             // again all the same.
             ledger::Error::DamagedRow(_) => CallError::Internal,
-            error => CallError::LedgerUnavailable {
-                reason: error.to_string(),
-                started: false,
-                has_row: true,
-            },
+            error => CallError::ledger_unavailable(&error),
         })?;
         match first_call {
             None => {

@@ -202,11 +202,7 @@ impl UsageLimit {
             Err(ReserveError::KeyClaimed(invocation)) => {
                 Err(CallError::IdempotencyInProgress { invocation })
             }
-            Err(ReserveError::Ledger(error)) => Err(CallError::LedgerUnavailable {
-                reason: error.to_string(),
-                started: false,
-                has_row: true,
-            }),
+            Err(ReserveError::Ledger(error)) => Err(CallError::ledger_unavailable(&error)),
         }
     }
 

@@ -3,17 +3,25 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGE_TYPES};
-use super::found_calls::{FoundCalls, is_among, text_field};
+use super::found_calls::{FoundCalls, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: &str = "max_tokens model_context_window_exceeded refusal";
+const CUT_OFF_REASONS: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
 
 /// Block types that need no result. The result blocks of the provider's own tools need none either.
-const NON_CALL_TYPES: &str = "text thinking redacted_thinking server_tool_use mcp_tool_use container_upload compaction \
-    image";
+const NON_CALL_TYPES: [&str; 8] = [
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "server_tool_use",
+    "mcp_tool_use",
+    "container_upload",
+    "compaction",
+    "image",
+];
 
 /// Finds the calls. Returns false if the body is not an Anthropic message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
@@ -25,7 +33,7 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 
 fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
     let is_cut =
-        text_field(fields, "stop_reason").is_some_and(|reason| is_among(CUT_OFF_REASONS, reason));
+        text_field(fields, "stop_reason").is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
     let is_assistant = text_field(fields, "role") == Some("assistant");
     let content = fields.get_mut("content").filter(|_| is_assistant)?;
     Some((content.as_array_mut()?, is_cut))
@@ -59,7 +67,7 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             found.set_reply_fields(reply.as_object().cloned().unwrap_or_default());
             return true;
         }
-        kind if is_among(NON_CALL_TYPES, kind) || kind.ends_with("_tool_result") => {}
+        kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_tool_result") => {}
         kind => found.warn_ignored(&format!("a block of the type `{kind}`")),
     }
     false

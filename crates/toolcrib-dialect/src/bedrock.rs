@@ -4,18 +4,34 @@
 use serde_json::{Value, json};
 
 use super::blocks;
-use super::found_calls::{FoundCalls, is_among, take_field, text_field};
+use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::{Content, Resource};
 use crate::strict_json::JsonObject;
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: &str = "max_tokens model_context_window_exceeded guardrail_intervened content_filtered \
-    malformed_tool_use malformed_model_output";
+const CUT_OFF_REASONS: [&str; 6] = [
+    "max_tokens",
+    "model_context_window_exceeded",
+    "guardrail_intervened",
+    "content_filtered",
+    "malformed_tool_use",
+    "malformed_model_output",
+];
 
 /// Names of block contents that need no result.
-const NON_CALL_KEYS: &str = "text reasoningContent toolResult citationsContent image document video audio \
-    searchResult guardContent";
+const NON_CALL_KEYS: [&str; 10] = [
+    "text",
+    "reasoningContent",
+    "toolResult",
+    "citationsContent",
+    "image",
+    "document",
+    "video",
+    "audio",
+    "searchResult",
+    "guardContent",
+];
 
 /// Finds the calls. Returns false if the body is not a Bedrock message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
@@ -24,7 +40,7 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 
 fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
     let is_cut =
-        text_field(fields, "stopReason").is_some_and(|reason| is_among(CUT_OFF_REASONS, reason));
+        text_field(fields, "stopReason").is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
     let is_whole = fields
         .get("output")
         .is_some_and(|output| output.get("message").is_some_and(Value::is_object));
@@ -46,7 +62,7 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_none()
         && (value.get("toolUse").is_some()
             || NON_CALL_KEYS
-                .split(' ')
+                .into_iter()
                 .any(|name| value.get(name).is_some()))
 }
 
@@ -64,7 +80,7 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         None => {
             if let Some(other) = fields
                 .keys()
-                .find(|key| !is_among(NON_CALL_KEYS, key.as_str()))
+                .find(|key| !NON_CALL_KEYS.contains(&key.as_str()))
             {
                 found.warn_ignored(&format!("a block with `{other}`"));
             }

@@ -291,11 +291,6 @@ pub(super) fn take_field(fields: &mut JsonObject, names: &[&str]) -> Option<Valu
     })
 }
 
-/// Whether a word is one of these, which have spaces between them.
-pub(super) fn is_among(words: &str, word: &str) -> bool {
-    words.split(' ').any(|one| one == word)
-}
-
 /// The string value of a field.
 pub(super) fn text_field<'a>(fields: &'a JsonObject, name: &str) -> Option<&'a str> {
     fields.get(name)?.as_str()

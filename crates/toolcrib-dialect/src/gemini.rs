@@ -4,15 +4,23 @@
 use serde_json::{Map, Value, json};
 
 use super::blocks;
-use super::found_calls::{FoundCalls, is_among, take_field, text_field};
+use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use super::message::MalformedCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
 /// Finish reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: &str = "MAX_TOKENS SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII \
-    MALFORMED_FUNCTION_CALL";
+const CUT_OFF_REASONS: [&str; 8] = [
+    "MAX_TOKENS",
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MALFORMED_FUNCTION_CALL",
+];
 
 /// Media types, beside text, that the API accepts in a function response (function calling,
 /// multimodal function responses). Only models from Gemini 3 on use them.
@@ -79,7 +87,7 @@ fn is_part(value: &Value) -> bool {
 /// Reads a candidate, or the content object of a candidate.
 fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     let reason = text_field(fields, "finishReason").or_else(|| text_field(fields, "finish_reason"));
-    let is_cut = reason.is_some_and(|reason| is_among(CUT_OFF_REASONS, reason));
+    let is_cut = reason.is_some_and(|reason| CUT_OFF_REASONS.contains(&reason));
     let is_malformed = reason == Some("MALFORMED_FUNCTION_CALL");
     let is_candidate = reason.is_some();
     let content = match fields.get_mut("content") {

@@ -201,9 +201,9 @@ fn describe_object(fields: &JsonObject) -> Option<&'static str> {
             .is_some_and(|choice| choice.get("delta").is_some() && choice.get("message").is_none())
         || text("type").starts_with("response.")
         || STREAM_EVENT_TYPES
-            .split(' ')
+            .into_iter()
             .any(|kind| kind == text("type"))
-        || BEDROCK_STREAM_KEYS.split(' ').any(has);
+        || BEDROCK_STREAM_KEYS.into_iter().any(has);
     if is_chunk {
         return Some(
             "one piece of a stream: put the stream together first, and send the whole message",
@@ -228,10 +228,21 @@ fn describe_object(fields: &JsonObject) -> Option<&'static str> {
 }
 
 /// The types of Anthropic's stream events.
-const STREAM_EVENT_TYPES: &str = "message_start content_block_start content_block_delta content_block_stop \
-    message_delta message_stop";
-const BEDROCK_STREAM_KEYS: &str =
-    "messageStart contentBlockStart contentBlockDelta contentBlockStop messageStop";
+const STREAM_EVENT_TYPES: [&str; 6] = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+];
+const BEDROCK_STREAM_KEYS: [&str; 5] = [
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+];
 
 fn has_field_of(fields: &JsonObject, name: &str, shape: impl Fn(&Value) -> bool) -> bool {
     fields.get(name).is_some_and(shape)

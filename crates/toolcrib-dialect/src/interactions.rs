@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::blocks;
-use super::found_calls::{FoundCalls, is_among, text_field};
+use super::found_calls::{FoundCalls, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
@@ -17,8 +17,10 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
 }
 
 fn parts(fields: &mut JsonObject) -> Option<(&mut Vec<Value>, bool)> {
-    let is_cut = text_field(fields, "status")
-        .is_some_and(|status| is_among("incomplete failed cancelled budget_exceeded", status));
+    let is_cut = matches!(
+        text_field(fields, "status"),
+        Some("incomplete" | "failed" | "cancelled" | "budget_exceeded")
+    );
     Some((fields.get_mut("steps")?.as_array_mut()?, is_cut))
 }
 

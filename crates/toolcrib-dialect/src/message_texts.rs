@@ -3,13 +3,37 @@
 use serde_json::Value;
 
 /// The keys under which texts are found. Only the first choice or candidate counts.
-const TEXT_KEYS: &str = "choices steps candidates output message content parts text";
+const TEXT_KEYS: [&str; 8] = [
+    "choices",
+    "steps",
+    "candidates",
+    "output",
+    "message",
+    "content",
+    "parts",
+    "text",
+];
 /// The keys under which the reason is found why the model stopped.
-const REASON_KEYS: &str =
-    "finish_reason finishReason done_reason stop_reason stopReason status choices candidates";
+const REASON_KEYS: [&str; 8] = [
+    "finish_reason",
+    "finishReason",
+    "done_reason",
+    "stop_reason",
+    "stopReason",
+    "status",
+    "choices",
+    "candidates",
+];
 /// The reasons for incomplete output in all dialects, in lower case.
-const CUT_OFF_REASONS: &str = "length max_tokens model_context_window_exceeded content_filter content_filtered \
-    incomplete failed";
+const CUT_OFF_REASONS: [&str; 7] = [
+    "length",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "content_filter",
+    "content_filtered",
+    "incomplete",
+    "failed",
+];
 
 /// The texts of the message, joined by line ends. Thoughts of the model and output of tools are
 /// excluded.
@@ -23,13 +47,13 @@ pub(super) fn join_texts(message: &Value) -> String {
 pub(super) fn is_cut_off(message: &Value) -> bool {
     let one = |value: &Value| match value {
         Value::String(reason) => CUT_OFF_REASONS
-            .split(' ')
+            .into_iter()
             .any(|known| known.eq_ignore_ascii_case(reason)),
         Value::Array(all) => all.first().is_some_and(is_cut_off),
         _ => false,
     };
     REASON_KEYS
-        .split(' ')
+        .into_iter()
         .filter_map(|name| message.get(name))
         .any(one)
 }
@@ -62,7 +86,7 @@ fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
             if is_thought || kind.ends_with("_result") || kind.ends_with("_output") {
                 return;
             }
-            for name in TEXT_KEYS.split(' ') {
+            for name in TEXT_KEYS.into_iter() {
                 match fields.get(name) {
                     Some(Value::Array(all)) if name == "choices" || name == "candidates" => {
                         all.iter()

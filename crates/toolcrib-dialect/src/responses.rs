@@ -3,26 +3,41 @@
 use serde_json::{Value, json};
 
 use super::blocks::{self, IMAGE_TYPES};
-use super::found_calls::{FoundCalls, is_among, take_field, text_field};
+use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 
 /// Item types that need no result: the model's own output, and tools that ran on the provider's
 /// side.
-const NON_CALL_TYPES: &str = "message reasoning web_search_call file_search_call code_interpreter_call \
-    image_generation_call mcp_call mcp_list_tools compaction item_reference program \
-    additional_tools";
+const NON_CALL_TYPES: [&str; 12] = [
+    "message",
+    "reasoning",
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+    "mcp_list_tools",
+    "compaction",
+    "item_reference",
+    "program",
+    "additional_tools",
+];
 
 /// File types whose content the API reads (file inputs, accepted file types). Text files are not
 /// listed: they are sent as text.
-const FILE_TYPES: &str = "application/pdf application/msword \
-    application/vnd.openxmlformats-officedocument.wordprocessingml.document \
-    application/vnd.ms-excel \
-    application/vnd.openxmlformats-officedocument.spreadsheetml.sheet \
-    application/vnd.ms-powerpoint \
-    application/vnd.openxmlformats-officedocument.presentationml.presentation \
-    application/rtf application/vnd.oasis.opendocument.text";
+const FILE_TYPES: [&str; 9] = [
+    "application/pdf",
+    "application/msword",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/vnd.ms-excel",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.ms-powerpoint",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/rtf",
+    "application/vnd.oasis.opendocument.text",
+];
 
 /// Finds the calls. Returns false if the body is not an object of the Responses API.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
@@ -98,7 +113,7 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             found.set_reply_fields(reply);
             return true;
         }
-        kind if is_among(NON_CALL_TYPES, kind) || kind.ends_with("_output") => {}
+        kind if NON_CALL_TYPES.contains(&kind) || kind.ends_with("_output") => {}
         // What runs on the provider's side needs no result.
         "tool_search_call" if text_field(fields, "execution") != Some("client") => {}
         "shell_call" if fields.get("environment").is_some_and(is_hosted) => {}
@@ -198,7 +213,7 @@ fn media_part(block: &Content) -> Option<Value> {
             let data = resource
                 .blob
                 .as_deref()
-                .filter(|_| is_among(FILE_TYPES, kind))?;
+                .filter(|_| FILE_TYPES.contains(&kind))?;
             let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
             Some(json!({"type": "input_file", "filename": name, "file_data": data}))
         }

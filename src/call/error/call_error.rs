@@ -256,6 +256,15 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The ledger failed before the tool ran.
+    pub fn ledger_unavailable(error: &impl std::fmt::Display) -> Self {
+        Self::LedgerUnavailable {
+            reason: error.to_string(),
+            started: false,
+            has_row: true,
+        }
+    }
+
     /// The kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         match self {

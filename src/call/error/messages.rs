@@ -22,12 +22,12 @@ pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
     }
 }
 
-pub(crate) fn too_many_waiting_message(most: u64, of_caller: bool) -> String {
+pub(super) fn too_many_waiting_message(most: u64, of_caller: bool) -> String {
     let whose = if of_caller { " of this caller" } else { "" };
     format!("{most} calls{whose} wait for approval already, and no more may wait")
 }
 
-pub(crate) fn violations_message(violations: &[Violation]) -> String {
+pub(super) fn violations_message(violations: &[Violation]) -> String {
     match violations {
         [one] => format!("the arguments are invalid: {}", one.message),
         many => format!(
@@ -38,14 +38,14 @@ pub(crate) fn violations_message(violations: &[Violation]) -> String {
     }
 }
 
-pub(crate) fn credential_missing_message(tool: &str, credential: &str) -> String {
+pub(super) fn credential_missing_message(tool: &str, credential: &str) -> String {
     format!(
         "The tool `{tool}` did not run: it needs the credential `{credential}`, which the operator has not set up for this \
          caller. Continue without it."
     )
 }
 
-pub(crate) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
+pub(super) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
     let calls = Count(usage.calls, "call");
     let per = usage.per.as_str();
     match usage.of {
@@ -56,7 +56,7 @@ pub(crate) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
     }
 }
 
-pub(crate) fn limit_reached_message(usage: &LimitUsage) -> String {
+pub(super) fn limit_reached_message(usage: &LimitUsage) -> String {
     let calls = Count(usage.calls, "call");
     let per = usage.per.as_str();
     let (reached, without) = match usage.of {
@@ -76,7 +76,11 @@ pub(crate) fn limit_reached_message(usage: &LimitUsage) -> String {
 }
 
 /// The text for the caller of a tool that asks.
-pub(crate) fn question_message(tool: &str, message: &str, invocation: InvocationId) -> String {
+pub(in crate::call) fn question_message(
+    tool: &str,
+    message: &str,
+    invocation: InvocationId,
+) -> String {
     format!(
         "The tool `{tool}` asks: {message}\nIt waits for the answer: \
          POST /invocations/{invocation}/answer. Then read GET /invocations/{invocation}."
@@ -84,14 +88,14 @@ pub(crate) fn question_message(tool: &str, message: &str, invocation: Invocation
 }
 
 /// The message for a model while its call waits for a person.
-pub(crate) fn waiting_message(tool: &str, id: InvocationId) -> String {
+pub(in crate::call) fn waiting_message(tool: &str, id: InvocationId) -> String {
     format!(
         "The tool `{tool}` has not run yet: a person must approve this call first (invocation {id}). Do not call the tool again for the same \
          purpose. Continue with other work, or tell the user that the call waits for approval."
     )
 }
 
-pub(crate) fn denied_message(tool: &str, note: Option<&str>) -> String {
+pub(super) fn denied_message(tool: &str, note: Option<&str>) -> String {
     format!(
         "The tool `{tool}` did not run: a person has denied this call{}. Do not call the tool again with these arguments.",
         note_suffix(note)
@@ -99,11 +103,11 @@ pub(crate) fn denied_message(tool: &str, note: Option<&str>) -> String {
 }
 
 /// The note of a person, as the end of a sentence.
-pub(crate) fn note_suffix(note: Option<&str>) -> String {
+pub(super) fn note_suffix(note: Option<&str>) -> String {
     note.map_or_else(String::new, |note| format!(": {note}"))
 }
 
-pub(crate) fn invalid_context_message(what: &str) -> String {
+pub(super) fn invalid_context_message(what: &str) -> String {
     format!("The tool did not run: the program that calls it must send a valid context. {what}")
 }
 

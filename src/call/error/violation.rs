@@ -30,7 +30,7 @@ impl Violation {
 }
 
 /// The message of the first violation.
-pub(crate) fn first_violation_message(violations: &[Violation]) -> &str {
+pub(super) fn first_violation_message(violations: &[Violation]) -> &str {
     violations.first().map_or("", |v| v.message.as_str())
 }
 

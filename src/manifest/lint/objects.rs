@@ -6,11 +6,26 @@ use super::schema_parts::{Applicability, Part, Role};
 use crate::manifest::rule::Rule;
 
 /// With any of these keywords, a schema restricts its values.
-const RESTRICTING: &str = "$ref $dynamicRef anyOf oneOf allOf enum const";
+const RESTRICTING: [&str; 7] = [
+    "$ref",
+    "$dynamicRef",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "enum",
+    "const",
+];
 /// Further ones for the keys of an object, and for the items of an array.
-const OF_OBJECTS: &str = "properties patternProperties additionalProperties unevaluatedProperties propertyNames \
-    maxProperties required";
-const OF_ARRAYS: &str = "items prefixItems contains";
+const OF_OBJECTS: [&str; 7] = [
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "maxProperties",
+    "required",
+];
+const OF_ARRAYS: [&str; 3] = ["items", "prefixItems", "contains"];
 
 /// Checks objects and arrays. The root must decide about unknown names. An inner object must
 /// restrict its keys in some way. An explicit `additionalProperties: true` shows that an open
@@ -19,22 +34,22 @@ pub(super) fn check_objects(parts: &[Part<'_>], lints: &mut Lints) {
     for part in parts.iter().filter(|part| part.node.entries().is_some()) {
         if part.applicability == Applicability::Always
             && part.types().contains(&"array")
-            && !part.has_any(RESTRICTING)
-            && !part.has_any(OF_ARRAYS)
+            && !part.has_any(&RESTRICTING)
+            && !part.has_any(&OF_ARRAYS)
         {
             let message = "accepts any items, so a model has to guess; write items: with the schema of an item";
             lints.warn(Rule::OpenObject, part.location, part.path.clone(), message);
         }
         if part.role == Role::Root {
-            if !part.has_any("additionalProperties unevaluatedProperties") {
+            if !part.has_any(&["additionalProperties", "unevaluatedProperties"]) {
                 let message = "accepts unknown parameters, so a misspelt name goes unnoticed; write \
                                additionalProperties: false (or true, if that is intended)";
                 lints.warn(Rule::OpenObject, part.location, part.path.clone(), message);
             }
         } else if part.applicability == Applicability::Always
             && part.types().contains(&"object")
-            && !part.has_any(RESTRICTING)
-            && !part.has_any(OF_OBJECTS)
+            && !part.has_any(&RESTRICTING)
+            && !part.has_any(&OF_OBJECTS)
         {
             let message = "accepts an object with any keys; write properties: and additionalProperties: false (or \
                            additionalProperties: with the schema of its values)";

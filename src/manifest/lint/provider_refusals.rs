@@ -18,8 +18,17 @@ use crate::schema;
 const LONGEST_NAME: usize = 64;
 /// Keywords that restrict no value, and `additionalProperties`, which every tool here has. Formats
 /// leave them out where necessary.
-const IGNORED_KEYWORDS: &str = "$schema $comment additionalProperties title examples default deprecated writeOnly \
-    readOnly";
+const IGNORED_KEYWORDS: [&str; 9] = [
+    "$schema",
+    "$comment",
+    "additionalProperties",
+    "title",
+    "examples",
+    "default",
+    "deprecated",
+    "writeOnly",
+    "readOnly",
+];
 /// Maximum number of keywords that one hint names.
 const MAX_KEYWORDS: usize = 8;
 
@@ -186,7 +195,7 @@ fn check_subset(schema: &ToolSchema<'_>, parts: &[Part<'_>], subset: Subset, lin
                 Some((&key.location, "a list of types"))
             }
             word => {
-                let is_ignored = IGNORED_KEYWORDS.split(' ').any(|one| one == word);
+                let is_ignored = IGNORED_KEYWORDS.contains(&word);
                 (!is_ignored && subset.refuses_keyword(word)).then_some((&key.location, word))
             }
         })

@@ -13,12 +13,30 @@ const MAX_PARTS: usize = 2_000;
 const MAX_REFERENCE_CHAIN: usize = 8;
 
 /// Keywords with one schema.
-const SCHEMA_KEYWORDS: &str = "items additionalItems additionalProperties unevaluatedProperties unevaluatedItems \
-    contains propertyNames not if then else contentSchema";
+const SCHEMA_KEYWORDS: [&str; 12] = [
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contentSchema",
+];
 /// Keywords with a list of schemas.
-const SCHEMA_LIST_KEYWORDS: &str = "allOf anyOf oneOf prefixItems items";
+const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 /// Keywords with schemas by name.
-const SCHEMA_MAP_KEYWORDS: &str = "properties patternProperties $defs definitions dependentSchemas";
+const SCHEMA_MAP_KEYWORDS: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
 
 /// A tool's schema as written in the manifest.
 pub(super) struct ToolSchema<'a> {
@@ -169,11 +187,9 @@ impl<'a> Part<'a> {
         self.node.get(keyword)
     }
 
-    /// Whether one of these keywords is present. There are spaces between them.
-    pub(super) fn has_any(&self, keywords: &str) -> bool {
-        keywords
-            .split(' ')
-            .any(|keyword| self.get(keyword).is_some())
+    /// Whether one of these keywords is present.
+    pub(super) fn has_any(&self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.get(keyword).is_some())
     }
 
     /// The path of a key below this part.
@@ -195,7 +211,6 @@ impl<'a> Part<'a> {
     fn push_children(&self, open: &mut Vec<Part<'a>>) {
         for (key, node) in self.node.entries().unwrap_or_default() {
             let keyword = key.text.as_str();
-            let is_among = |keywords: &str| keywords.split(' ').any(|one| one == keyword);
             let applicability = match keyword {
                 "not" | "if" | "contains" | "propertyNames" => Applicability::Condition,
                 "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => {
@@ -212,7 +227,7 @@ impl<'a> Part<'a> {
                 depth: self.depth + 1,
             };
             match &node.data {
-                Data::Map(entries) if is_among(SCHEMA_MAP_KEYWORDS) => {
+                Data::Map(entries) if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
                     open.extend(entries.iter().map(|(inner, node)| {
                         let role = match keyword {
                             "properties" => Role::Property(&inner.text),
@@ -221,7 +236,7 @@ impl<'a> Part<'a> {
                         part(node, &inner.location, &[keyword, &inner.text], role)
                     }));
                 }
-                Data::List(items) if is_among(SCHEMA_LIST_KEYWORDS) => {
+                Data::List(items) if SCHEMA_LIST_KEYWORDS.contains(&keyword) => {
                     open.extend(items.iter().enumerate().map(|(at, node)| {
                         part(
                             node,
@@ -231,7 +246,7 @@ impl<'a> Part<'a> {
                         )
                     }));
                 }
-                Data::Map(_) if is_among(SCHEMA_KEYWORDS) => {
+                Data::Map(_) if SCHEMA_KEYWORDS.contains(&keyword) => {
                     open.push(part(node, &key.location, &[keyword], Role::Other));
                 }
                 _ => {}

@@ -15,11 +15,32 @@ use crate::manifest::rule::Rule;
 use crate::secrets::MIN_SECRET_LENGTH;
 
 /// The last word of a key whose value is a secret.
-const SECRET_WORDS: &str =
-    "authorization token secret password passwd pwd passphrase cookie apikey";
+const SECRET_WORDS: [&str; 9] = [
+    "authorization",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "cookie",
+    "apikey",
+];
 /// Prefixes of keys of well-known services.
-const SECRET_PREFIXES: &str =
-    "sk- sk_live_ ghp_ gho_ github_pat_ glpat- xoxb- xoxp- AKIA AIza hf_ npm_";
+const SECRET_PREFIXES: [&str; 12] = [
+    "sk-",
+    "sk_live_",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "AKIA",
+    "AIza",
+    "hf_",
+    "npm_",
+];
 /// Sections whose entries are checked one by one.
 const SECTIONS_OF_TOOLS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
@@ -75,9 +96,16 @@ pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) 
 /// Does the same for the settings of a source.
 pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
     let is_setting = |key: &str| {
-        "environment init command url headers query auth"
-            .split(' ')
-            .any(|one| one == key)
+        [
+            "environment",
+            "init",
+            "command",
+            "url",
+            "headers",
+            "query",
+            "auth",
+        ]
+        .contains(&key)
     };
     report_literals(
         collect_texts(entry, entry_path, &|key| !is_setting(key)),
@@ -136,11 +164,11 @@ pub(crate) fn looks_like_secret(key: &str, text: &str) -> bool {
         return false;
     }
     let is_path = value.contains("://") || value.starts_with(['/', '.', '~']);
-    let mut prefixes = SECRET_PREFIXES.split(' ');
+    let mut prefixes = SECRET_PREFIXES.into_iter();
     let by_prefix = value.len() >= 16 && prefixes.any(|prefix| value.starts_with(prefix));
     let key = key.to_lowercase();
     let last = key.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
-    let is_word = SECRET_WORDS.split(' ').any(|word| word == last);
+    let is_word = SECRET_WORDS.contains(&last);
     let by_key = is_word || (last == "key" && looks_random(value));
     by_prefix || (by_key && !is_path)
 }

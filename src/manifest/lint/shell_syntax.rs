@@ -1,4 +1,4 @@
-//! Lint: arguments of a command that are meant for a shell. There is none, so the program gets them.
+//! Lint: arguments of a command that are meant for a shell. The program gets them, because no shell reads them.
 
 use super::Lints;
 use crate::manifest::node::Node;

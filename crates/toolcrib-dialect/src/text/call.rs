@@ -4,17 +4,33 @@ use serde_json::Value;
 
 use super::marks::{find_end_mark, is_explicit};
 use super::parsed_call::{ParsedCall, malformed_call};
-use crate::found_calls::is_among;
 use crate::json_repair::{self, TokenKind, Tokens};
 use crate::message::{RawArguments, TextSyntax, ToolCall};
 use crate::strict_json::{JsonObject, parse_strict};
 
 /// The keys of a tool's name.
 const NAME_KEYS: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
-const ARGUMENT_KEYS: &str =
-    "args arguments parameters params input tool_input tool_args action_input";
+const ARGUMENT_KEYS: [&str; 8] = [
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "input",
+    "tool_input",
+    "tool_args",
+    "action_input",
+];
 /// Further keys that a call may have where only its keys show that it is a call.
-const OTHER_KEYS: &str = "id type index tool_call_id call_id thought thoughts reasoning";
+const OTHER_KEYS: [&str; 8] = [
+    "id",
+    "type",
+    "index",
+    "tool_call_id",
+    "call_id",
+    "thought",
+    "thoughts",
+    "reasoning",
+];
 
 /// The result of reading a piece of text.
 #[derive(Default)]
@@ -212,9 +228,9 @@ fn assign_roles(
     if names.is_empty() {
         names = where_key(&|key| NAME_KEYS[3..].contains(&key));
     }
-    let arguments = where_key(&|key| is_among(ARGUMENT_KEYS, key));
+    let arguments = where_key(&|key| ARGUMENT_KEYS.contains(&key));
     let is_known = |key: &&str| {
-        NAME_KEYS.contains(key) || is_among(ARGUMENT_KEYS, key) || is_among(OTHER_KEYS, key)
+        NAME_KEYS.contains(key) || ARGUMENT_KEYS.contains(key) || OTHER_KEYS.contains(key)
     };
     // Without arguments, only `tool_name` identifies a call. Other JSON also has keys such as
     // `name` and `action`.
