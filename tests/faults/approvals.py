@@ -70,11 +70,14 @@ class Approvals:
             ran = effects(self.trial.effects).count((self.tool, key))
             if ran > 1:
                 self.trial.record_fault("doubled", f"{self.tool} key={key} ran {ran} times")
-            if decision == "approved" and not (shown["state"] == "succeeded" or may_die and shown["state"] == "unknown"):
+            late = shown.get("kind") == "deadline_exceeded"
+            self.trial.add("timed_out", int(late))
+            # On a busy machine, the wait for the ledger and the start of the program may take the whole deadline. The row says so.
+            if decision == "approved" and not (late or shown["state"] == "succeeded" or may_die and shown["state"] == "unknown"):
                 self.trial.record_fault("lost", f"approved key={key} is {shown['state']} {shown.get('kind')}, and ran {ran} times")
             if decision == "approved" and shown["state"] == "succeeded" and not ran or decision == "denied" and ran:
                 self.trial.record_fault("lost", f"{decision} key={key} ran {ran} times, and is {shown['state']}")
-            self.check_told(key, decision, ran)
+            self.check_told(key, decision, ran, late)
 
     def look(self, id_):
         """The call, once it has ended or still waits for a decision."""
@@ -85,13 +88,14 @@ class Approvals:
         is_open = shown["state"] == "waiting" and shown["approval"]["state"] == "waiting"
         return shown if shown["state"] in ENDED or is_open else None
 
-    def check_told(self, key, decision, ran):
+    def check_told(self, key, decision, ran, late):
         """A caller hears that its call waits, or the truth about its end."""
         told = self.told[key]
         if told.status in (None, 202):
             return
-        wrong = told.status == 200 and not ran or told.status == 403 and (ran or decision == "approved")
+        wrong = told.status == 504 and not late
+        wrong = wrong or told.status == 200 and not ran or told.status == 403 and (ran or decision == "approved")
         # With this answer the tool has run, or the call waits on: nobody is told that it does not run.
         wrong = wrong or told.status == 503 and ran and "the ledger cannot write" in json.dumps(told.json_body)
-        if wrong or told.status not in (200, 403, 503):
+        if wrong or told.status not in (200, 403, 503, 504):
             self.trial.record_fault("told_wrong", f"{decision}, ran {ran} times: {told}")
