@@ -124,31 +124,20 @@ fn convert_block(block: &Content, is_error: bool) -> Option<Value> {
 }
 
 fn media_block(block: &Content) -> Option<Value> {
-    match block {
-        Content::Image { data, mime_type } => {
-            let kind = blocks::media_type(mime_type);
-            let source = json!({"type": "base64", "media_type": kind, "data": data});
-            IMAGE_TYPES
-                .contains(&kind)
-                .then(|| json!({"type": "image", "source": source}))
-        }
-        Content::Resource { resource } => {
-            let source = match (blocks::resource_text(resource), &resource.blob) {
-                (Some(text), _) if text.trim().is_empty() => return None,
-                (Some(text), _) => {
-                    json!({"type": "text", "media_type": "text/plain", "data": text})
-                }
-                (None, Some(data))
-                    if blocks::media_type(resource.mime_type.as_deref()?) == "application/pdf" =>
-                {
-                    json!({"type": "base64", "media_type": "application/pdf", "data": data})
-                }
-                (None, _) => return None,
-            };
-            Some(
-                json!({"type": "document", "source": source, "title": blocks::file_name(resource)}),
-            )
-        }
-        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => None,
+    if let Some((kind, data)) = blocks::image(block, &IMAGE_TYPES) {
+        let source = json!({"type": "base64", "media_type": kind, "data": data});
+        return Some(json!({"type": "image", "source": source}));
     }
+    let Content::Resource { resource } = block else {
+        return None;
+    };
+    let source = match (blocks::resource_text(resource), blocks::file(block)) {
+        (Some(text), _) if text.trim().is_empty() => return None,
+        (Some(text), _) => json!({"type": "text", "media_type": "text/plain", "data": text}),
+        (None, Some((_, kind @ "application/pdf", data))) => {
+            json!({"type": "base64", "media_type": kind, "data": data})
+        }
+        (None, _) => return None,
+    };
+    Some(json!({"type": "document", "source": source, "title": blocks::file_name(resource)}))
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::blocks;
+use super::blocks::{self, IMAGE_TYPES};
 use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::{Content, Resource};
@@ -133,36 +133,27 @@ fn convert_block(
     names: &mut DocumentNames,
     content: &mut Vec<Value>,
 ) {
-    match block {
-        Content::Image { data, mime_type } => {
-            if let Some(format) = image_format(blocks::media_type(mime_type)) {
-                content.push(json!({"image": {"format": format, "source": {"bytes": data}}}));
-                return;
-            }
+    if let Some((kind, data)) = blocks::image(block, &IMAGE_TYPES) {
+        let format = kind.trim_start_matches("image/");
+        content.push(json!({"image": {"format": format, "source": {"bytes": data}}}));
+        return;
+    }
+    if let Content::Resource { resource } = block {
+        let bytes = blocks::resource_bytes(resource).filter(|bytes| !bytes.is_empty());
+        if let (Some(format), Some(bytes)) = (document_format(resource), bytes) {
+            let file = blocks::file_name(resource);
+            let name = names.unique_name(&file, id);
+            content.push(json!({"text": format!("{file} is the document \"{name}\".")}));
+            content.push(
+                json!({"document": {"format": format, "name": name, "source": {"bytes": bytes}}}),
+            );
+            return;
         }
-        Content::Resource { resource } => {
-            let bytes = blocks::resource_bytes(resource).filter(|bytes| !bytes.is_empty());
-            if let (Some(format), Some(bytes)) = (document_format(resource), bytes) {
-                let file = blocks::file_name(resource);
-                let name = names.unique_name(&file, id);
-                content.push(json!({"text": format!("{file} is the document \"{name}\".")}));
-                content.push(json!({"document": {"format": format, "name": name, "source": {"bytes": bytes}}}));
-                return;
-            }
-        }
-        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => {}
     }
     let text = blocks::block_as_text(block, blocks::UNSUPPORTED);
     if !text.trim().is_empty() {
         content.push(json!({"text": text}));
     }
-}
-
-fn image_format(media_type: &str) -> Option<&str> {
-    let format = media_type.strip_prefix("image/")?;
-    ["png", "jpeg", "gif", "webp"]
-        .contains(&format)
-        .then_some(format)
 }
 
 fn document_format(resource: &Resource) -> Option<&'static str> {
@@ -190,19 +181,10 @@ impl DocumentNames {
     /// conversation, so it ends with the end of the call's id.
     fn unique_name(&mut self, file: &str, id: Option<&Value>) -> String {
         let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || "-()[]".contains(c) {
-                c
-            } else {
-                ' '
-            }
-        };
-        let stem: String = stem.chars().map(plain).collect();
-        let mut stem = stem
-            .split(' ')
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ");
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-()[]".contains(c);
+        let words = stem.split(|c| !is_plain(c));
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let mut stem = words.join(" ");
         if stem.is_empty() {
             stem.push_str("document");
         }
@@ -215,10 +197,11 @@ impl DocumentNames {
             format!("{stem} ({end})")
         };
         let mut name = first.clone();
-        let mut number = 2;
-        while self.0.contains(&name) {
+        for number in 2.. {
+            if !self.0.contains(&name) {
+                break;
+            }
             name = format!("{first} {number}");
-            number += 1;
         }
         self.0.push(name.clone());
         name

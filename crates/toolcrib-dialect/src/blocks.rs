@@ -105,10 +105,7 @@ pub(super) fn text_except(
 /// The structured data as JSON, if the result has no text block. Otherwise the text already states
 /// the data.
 pub(super) fn unstated_data(reply: &ToolReply<'_>) -> Option<String> {
-    let is_stated = reply
-        .content
-        .iter()
-        .any(|block| matches!(block, Content::Text { .. }));
+    let is_stated = reply.content.iter().any(|block| block.as_text().is_some());
     reply
         .structured
         .filter(|_| !is_stated)
@@ -153,6 +150,24 @@ pub(super) fn file_name(resource: &Resource) -> Cow<'_, str> {
     }
 }
 
+/// The media type and base64 of a picture, if it is of one of these types.
+pub(super) fn image<'a>(block: &'a Content, types: &[&str]) -> Option<(&'a str, &'a str)> {
+    let Content::Image { data, mime_type } = block else {
+        return None;
+    };
+    let kind = media_type(mime_type);
+    types.contains(&kind).then_some((kind, data))
+}
+
+/// The media type and base64 of a file, if it has both.
+pub(super) fn file(block: &Content) -> Option<(&Resource, &str, &str)> {
+    let Content::Resource { resource } = block else {
+        return None;
+    };
+    let kind = media_type(resource.mime_type.as_deref()?);
+    Some((resource, kind, resource.blob.as_deref()?))
+}
+
 /// A `data:` URL that contains the bytes.
 pub(super) fn data_url(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")
@@ -172,7 +187,7 @@ pub(super) fn find_data_texts<'a>(reply: &ToolReply<'a>) -> Option<Vec<(usize, &
         .peekable();
     let (mut has_texts, mut found) = (false, Vec::new());
     for (index, block) in reply.content.iter().enumerate() {
-        let Content::Text { text } = block else {
+        let Some(text) = block.as_text() else {
             continue;
         };
         has_texts = true;

@@ -106,9 +106,17 @@ pub struct Resource {
 }
 
 impl Content {
+    /// The text of a text block.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            _ => None,
+        }
+    }
+
     /// Whether this is a text without visible characters.
     pub fn is_blank_text(&self) -> bool {
-        matches!(self, Self::Text { text } if text.trim().is_empty())
+        self.as_text().is_some_and(|text| text.trim().is_empty())
     }
 
     /// Makes a text block.

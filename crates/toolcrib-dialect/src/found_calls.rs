@@ -87,8 +87,10 @@ impl FoundCalls {
         }
     }
 
-    /// Sets the input of the last call, which is one of a custom tool.
-    pub(super) fn set_input(&mut self, input: Option<Value>) {
+    /// Adds a call of a custom tool, whose input is a text.
+    pub(super) fn add_custom_call(&mut self, id: Option<Value>, fields: &mut JsonObject) {
+        let input = take_field(fields, &["input"]);
+        self.add_call_with_id(id, take_field(fields, &["name"]), None);
         if let (Some(Value::String(input)), Some(call)) = (input, self.last_call()) {
             call.arguments = RawArguments::Input(input);
         }
@@ -141,7 +143,7 @@ impl FoundCalls {
 
     /// Marks the last call as cut off: the model stopped while it wrote that call.
     pub(super) fn mark_cut_off(&mut self) {
-        if let Some(Ok(call)) = self.calls.last_mut() {
+        if let Some(call) = self.last_call() {
             call.cut_off = true;
         }
     }

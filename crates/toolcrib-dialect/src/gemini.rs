@@ -38,13 +38,7 @@ pub(super) const RESPONSE_FIELDS: [&str; 4] = [
 /// Finds the calls. Returns false if the body is not a Gemini message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
     match body {
-        Value::Array(all) => {
-            let is_parts = all.is_empty() || all.iter().any(is_part);
-            if is_parts {
-                read_parts(all, found);
-            }
-            is_parts
-        }
+        Value::Array(all) => found.visit_parts(all, false, is_part, read_part),
         Value::Object(fields) => {
             if let Some(Value::Array(candidates)) = fields.get_mut("candidates") {
                 if candidates.len() > 1 {
@@ -68,11 +62,7 @@ pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {
             if read_candidate(fields, found) {
                 return true;
             }
-            let is_part = is_part(body);
-            if is_part {
-                read_parts(std::slice::from_mut(body), found);
-            }
-            is_part
+            found.visit_parts(std::slice::from_mut(body), false, is_part, read_part)
         }
         _ => false,
     }
@@ -95,12 +85,8 @@ fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         _ => Some(&mut *fields).filter(|fields| fields.contains_key("parts")),
     };
     let is_content = content.is_some();
-    let mut last_is_call = false;
     if let Some(Value::Array(all)) = content.and_then(|content| content.get_mut("parts")) {
-        last_is_call = read_parts(all, found);
-    }
-    if is_cut && last_is_call {
-        found.mark_cut_off();
+        found.visit_parts(all, is_cut, is_part, read_part);
     }
     if is_malformed {
         found.add_malformed(malformed_call(take_field(
@@ -111,32 +97,23 @@ fn read_candidate(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     is_candidate || is_content
 }
 
-/// Adds the calls among the parts. Returns whether the last part is a call.
-fn read_parts(all: &mut [Value], found: &mut FoundCalls) -> bool {
-    let mut last_is_call = false;
-    for part in all {
-        let call = part
-            .as_object_mut()
-            .and_then(|part| take_field(part, &["functionCall", "function_call"]));
-        last_is_call = call.is_some();
-        match call {
-            Some(Value::Object(mut call)) => {
-                call.retain(|name, value| name != "id" || value != "");
-                found.take_call(&mut call, &["id"], &["name"], &["args"]);
-                // The remaining arguments were expected in another part.
-                if ["willContinue", "will_continue"]
-                    .into_iter()
-                    .any(|name| call.get(name) == Some(&Value::Bool(true)))
-                {
-                    found.mark_cut_off();
-                }
+/// Adds the part to `found` if it is a call. Returns whether it is a call. Other parts need no
+/// result.
+fn read_part(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
+    match take_field(fields, &["functionCall", "function_call"]) {
+        Some(Value::Object(mut call)) => {
+            call.retain(|name, value| name != "id" || value != "");
+            found.take_call(&mut call, &["id"], &["name"], &["args"]);
+            // The remaining arguments were expected in another part.
+            let is_open = |name: &&str| call.get(*name) == Some(&Value::Bool(true));
+            if ["willContinue", "will_continue"].iter().any(is_open) {
+                found.mark_cut_off();
             }
-            Some(_) => found.add_call(None, None, None),
-            // Other kinds of parts need no result.
-            None => {}
         }
+        Some(_) => found.add_call(None, None, None),
+        None => return false,
     }
-    last_is_call
+    true
 }
 
 /// A call that the API itself could not read. The response has at most a message about it.
@@ -170,14 +147,10 @@ pub(super) fn write_responses<'a>(answered: impl Iterator<Item = AnsweredCall<'a
 fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
     let reply = answered.reply;
     let is_inline = |block: &Content| inline_data(block).is_some();
-    let text_count = reply
-        .content
-        .iter()
-        .filter(|block| !is_inline(block))
-        .count();
+    let texts = reply.content.iter().filter(|block| !is_inline(block));
     let output = match (reply.structured, blocks::find_data_texts(reply)) {
         // The data covers all texts, so no text is needed beside it.
-        (Some(data), Some(data_texts)) if text_count == data_texts.len() => data.clone(),
+        (Some(data), Some(data_texts)) if texts.count() == data_texts.len() => data.clone(),
         _ => Value::String(blocks::text_except(reply, is_inline)),
     };
     let media: Vec<Value> = reply
@@ -203,13 +176,7 @@ fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
 
 /// The media type and base64 of a block that is sent as bytes, not as text.
 fn inline_data(block: &Content) -> Option<(&str, &str)> {
-    let (kind, data) = match block {
-        Content::Image { data, mime_type } => (blocks::media_type(mime_type), data.as_str()),
-        Content::Resource { resource } => (
-            blocks::media_type(resource.mime_type.as_deref()?),
-            resource.blob.as_deref()?,
-        ),
-        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => return None,
-    };
-    INLINE_MEDIA_TYPES.contains(&kind).then_some((kind, data))
+    let file = blocks::file(block).map(|(_, kind, data)| (kind, data));
+    blocks::image(block, &INLINE_MEDIA_TYPES)
+        .or_else(|| file.filter(|(kind, _)| INLINE_MEDIA_TYPES.contains(kind)))
 }

@@ -71,11 +71,6 @@ pub(super) fn write_result(answered: AnsweredCall<'_>) -> Value {
 }
 
 fn image_part(block: &Content) -> Option<Value> {
-    let Content::Image { data, mime_type } = block else {
-        return None;
-    };
-    let kind = blocks::media_type(mime_type);
-    IMAGE_TYPES
-        .contains(&kind)
-        .then(|| json!({"type": "image", "mime_type": kind, "data": data}))
+    let (kind, data) = blocks::image(block, &IMAGE_TYPES)?;
+    Some(json!({"type": "image", "mime_type": kind, "data": data}))
 }

@@ -162,20 +162,21 @@ enum Escape {
 
 /// The escape at the start of `text`.
 fn escape_length(text: &[u8]) -> Escape {
-    let unit = |at: usize| {
-        let digits = text.get(at..at + 6)?.strip_prefix(br"\u")?;
-        let digits = std::str::from_utf8(digits).ok()?;
-        digits
-            .bytes()
-            .all(|digit| digit.is_ascii_hexdigit())
-            .then(|| u16::from_str_radix(digits, 16).ok())?
-    };
-    match (unit(0), unit(6)) {
+    let second = text.get(6..).and_then(escaped_unit);
+    match (escaped_unit(text), second) {
         (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => Escape::Pair,
         (Some(0xd800..=0xdfff), _) => Escape::HalfPair,
         // The digits of any other escape need no further look.
         _ => Escape::Short,
     }
+}
+
+/// The unit of UTF-16 whose escape `\uXXXX` is at the start of `text`.
+pub(crate) fn escaped_unit(text: &[u8]) -> Option<u16> {
+    let digits = text.get(..6)?.strip_prefix(br"\u")?;
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 /// The characters at the start of `text` that may be parts of a number.

@@ -121,12 +121,7 @@ fn read_call(call: &mut Value, found: &mut FoundCalls) {
     };
     let id = take_field(fields, &["id"]);
     if let Some(Value::Object(custom)) = fields.get_mut("custom") {
-        let (name, input) = (
-            take_field(custom, &["name"]),
-            take_field(custom, &["input"]),
-        );
-        found.add_call_with_id(id, name, None);
-        found.set_input(input);
+        found.add_custom_call(id, custom);
         return;
     }
     if let Some(kind) = text_field(fields, "type")
@@ -140,10 +135,8 @@ fn read_call(call: &mut Value, found: &mut FoundCalls) {
         Some(Value::Object(function)) => function,
         _ => fields,
     };
-    let (name, arguments) = (
-        take_field(function, &["name"]),
-        take_field(function, &["arguments"]),
-    );
+    let name = take_field(function, &["name"]);
+    let arguments = take_field(function, &["arguments"]);
     found.add_call_with_id(id, name, arguments);
 }
 
@@ -192,25 +185,12 @@ fn text_and_media(answered: AnsweredCall<'_>, media: &mut Vec<Value>) -> String 
 }
 
 fn media_part(block: &Content) -> Option<Value> {
-    match block {
-        Content::Image { data, mime_type } => {
-            let kind = blocks::media_type(mime_type);
-            let url = IMAGE_TYPES
-                .contains(&kind)
-                .then(|| blocks::data_url(kind, data))?;
-            Some(json!({"type": "image_url", "image_url": {"url": url}}))
-        }
-        Content::Resource { resource }
-            if resource.mime_type.as_deref() == Some("application/pdf") =>
-        {
-            let data = blocks::data_url("application/pdf", resource.blob.as_deref()?);
-            Some(
-                json!({"type": "file", "file": {"filename": blocks::file_name(resource), "file_data": data}}),
-            )
-        }
-        Content::Text { .. }
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink(_) => None,
+    if let Some((kind, data)) = blocks::image(block, &IMAGE_TYPES) {
+        let url = blocks::data_url(kind, data);
+        return Some(json!({"type": "image_url", "image_url": {"url": url}}));
     }
+    let (file, kind, data) =
+        blocks::file(block).filter(|(_, kind, _)| *kind == "application/pdf")?;
+    let (name, data) = (blocks::file_name(file), blocks::data_url(kind, data));
+    Some(json!({"type": "file", "file": {"filename": name, "file_data": data}}))
 }

@@ -68,10 +68,8 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
     match text_field(fields, "type").unwrap_or("message") {
         "function_call" => {
             let is_cut = text_field(fields, "status").is_some_and(|status| status != "completed");
-            let (name, arguments) = (
-                take_field(fields, &["name"]),
-                take_field(fields, &["arguments"]),
-            );
+            let name = take_field(fields, &["name"]);
+            let arguments = take_field(fields, &["arguments"]);
             // A result would carry an invented id, so a call of another API must not run.
             if !fields.contains_key("call_id") && arguments.as_ref().is_some_and(Value::is_object) {
                 let fault = "a `function_call` with an object as `arguments` and without `call_id` is not of the \
@@ -99,12 +97,7 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             return true;
         }
         "custom_tool_call" => {
-            let (name, input) = (
-                take_field(fields, &["name"]),
-                take_field(fields, &["input"]),
-            );
-            found.add_call_with_id(take_field(fields, &["call_id"]), name, None);
-            found.set_input(input);
+            found.add_custom_call(take_field(fields, &["call_id"]), fields);
             if let Some(call) = found.last_call() {
                 call.namespace = text_field(fields, "namespace").map(str::to_owned);
             }
@@ -200,23 +193,12 @@ pub(super) fn write_output(answered: AnsweredCall<'_>) -> Value {
 }
 
 fn media_part(block: &Content) -> Option<Value> {
-    match block {
-        Content::Image { data, mime_type } => {
-            let kind = blocks::media_type(mime_type);
-            let url = IMAGE_TYPES
-                .contains(&kind)
-                .then(|| blocks::data_url(kind, data))?;
-            Some(json!({"type": "input_image", "image_url": url}))
-        }
-        Content::Resource { resource } => {
-            let kind = blocks::media_type(resource.mime_type.as_deref()?);
-            let data = resource
-                .blob
-                .as_deref()
-                .filter(|_| FILE_TYPES.contains(&kind))?;
-            let (name, data) = (blocks::file_name(resource), blocks::data_url(kind, data));
-            Some(json!({"type": "input_file", "filename": name, "file_data": data}))
-        }
-        Content::Text { .. } | Content::Audio { .. } | Content::ResourceLink(_) => None,
+    if let Some((kind, data)) = blocks::image(block, &IMAGE_TYPES) {
+        let url = blocks::data_url(kind, data);
+        return Some(json!({"type": "input_image", "image_url": url}));
     }
+    let (file, kind, data) =
+        blocks::file(block).filter(|(_, kind, _)| FILE_TYPES.contains(kind))?;
+    let (name, data) = (blocks::file_name(file), blocks::data_url(kind, data));
+    Some(json!({"type": "input_file", "filename": name, "file_data": data}))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::mended_json::{Changes, Mended};
 
@@ -84,16 +84,11 @@ impl<'de> Visitor<'de> for StrictSeed {
     fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
         Ok(v.into())
     }
-    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
-        Number::from_f64(v)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom("number out of range"))
+    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
+        Ok(v.into())
     }
     fn visit_str<E>(self, v: &str) -> Result<Value, E> {
         Ok(Value::String(v.to_owned()))
-    }
-    fn visit_string<E>(self, v: String) -> Result<Value, E> {
-        Ok(Value::String(v))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();

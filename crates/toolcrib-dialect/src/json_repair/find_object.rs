@@ -2,6 +2,7 @@
 
 use super::repair::Repair;
 use super::tokens::{TokenFault, TokenKind, Tokens, is_identifier};
+use super::unreadable_arguments::UnreadableArguments;
 
 /// The position of the only object in a text, and what surrounds it.
 pub(super) struct ObjectSpan {
@@ -12,26 +13,14 @@ pub(super) struct ObjectSpan {
     pub(super) repair: Option<Repair>,
 }
 
-/// Why no single object was found.
-pub(super) enum NotFound {
-    /// There is no `{`.
-    NoObject,
-    /// The text around the object could belong to it, or to another object.
-    Doubtful(usize),
-    /// The content of the object has more than one possible meaning.
-    Fault(TokenFault),
-}
-
 /// Finds the only object in the text. Around it only a code fence, prose, or a second pair of its
 /// own brackets is allowed.
-pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
-    let start = text.find('{').ok_or(NotFound::NoObject)?;
-    let length = find_extent(&text[start..]).map_err(|fault| {
-        NotFound::Fault(TokenFault {
-            at: start + fault.at,
-            ..fault
-        })
-    })?;
+pub(super) fn find_object(text: &str) -> Result<ObjectSpan, UnreadableArguments> {
+    let start = text
+        .find('{')
+        .ok_or_else(|| UnreadableArguments::no_object(text))?;
+    let length = find_extent(&text[start..])
+        .map_err(|fault| UnreadableArguments::from_fault(text, start, &fault))?;
     let end = length.map_or(text.len(), |length| start + length);
     let (before, after) = (text[..start].trim(), text[end..].trim());
     let found = |around| {
@@ -51,14 +40,16 @@ pub(super) fn find_object(text: &str) -> Result<ObjectSpan, NotFound> {
     if matches!(before, "\"" | "'") && before == after {
         return found(Some(Repair::DoublyEncoded));
     }
+    let doubtful = |at: usize| {
+        let what = "it is not clear whether this belongs to the JSON object";
+        Err(UnreadableArguments::at_position(text, at, what))
+    };
     if !is_prose_before(before) {
         let last = before.chars().next_back().map_or(0, char::len_utf8);
-        return Err(NotFound::Doubtful(text[..start].trim_end().len() - last));
+        return doubtful(text[..start].trim_end().len() - last);
     }
     if !is_prose_after(after) {
-        return Err(NotFound::Doubtful(
-            end + text[end..].len() - text[end..].trim_start().len(),
-        ));
+        return doubtful(text.len() - text[end..].trim_start().len());
     }
     found(Some(Repair::Surroundings))
 }

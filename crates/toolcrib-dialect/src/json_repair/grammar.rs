@@ -2,20 +2,13 @@
 //! missing at the end. Only texts with one possible meaning belong to it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use serde_json::Value;
 
 use super::repair::Repair;
-use super::tokens::{Token, TokenFault, TokenKind, Tokens};
-
-/// Why a text does not belong to the grammar.
-pub(super) enum GrammarFault {
-    Token(TokenFault),
-    /// No token like the one at this position may stand there.
-    Misplaced(usize),
-    /// The text ends too early.
-    Unclosed,
-}
+use super::tokens::{Token, TokenKind, Tokens};
+use super::unreadable_arguments::UnreadableArguments;
 
 /// What may follow, apart from a closing bracket.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,19 +19,25 @@ enum Expected {
     Comma,
 }
 
-/// Writes an object as strict JSON, and adds the repairs to `repairs`. Its numbers may be too large
-/// and its keys may repeat: those are faults of strict JSON too.
+/// Writes the object at a position of the text as strict JSON, and adds the repairs to `repairs`.
+/// Its numbers may be too large and its keys may repeat: those are faults of strict JSON too.
 pub(super) fn write_strict(
     text: &str,
+    object: Range<usize>,
     repairs: &mut BTreeSet<Repair>,
-) -> Result<String, GrammarFault> {
-    let mut strict = String::with_capacity(text.len());
-    let mut tokens = Tokens::new(text);
+) -> Result<String, UnreadableArguments> {
+    let mut strict = String::with_capacity(object.len());
+    let mut tokens = Tokens::new(&text[object.clone()]);
+    let misplaced = |token: Range<usize>| {
+        let at = object.start + token.start;
+        UnreadableArguments::at_position(text, at, "this is not allowed here")
+    };
     // The brackets that are open, and the previous token.
     let (mut open, mut before) = (Vec::new(), None);
     let mut expected = Expected::Value;
     for token in tokens.by_ref() {
-        let Token { kind, range } = token.map_err(GrammarFault::Token)?;
+        let Token { kind, range } =
+            token.map_err(|fault| UnreadableArguments::from_fault(text, object.start, &fault))?;
         let in_object = open.last() == Some(&b'{');
         let element = |in_object| match in_object {
             true => Expected::Key,
@@ -81,13 +80,13 @@ pub(super) fn write_strict(
                         repairs.insert(Repair::TrailingCommas);
                         strict.pop();
                     }
-                    _ => return Err(GrammarFault::Misplaced(range.start)),
+                    _ => return Err(misplaced(range)),
                 }
                 strict.push(char::from(*bracket));
                 open.pop();
                 Expected::Comma
             }
-            _ => return Err(GrammarFault::Misplaced(range.start)),
+            _ => return Err(misplaced(range)),
         };
         before = Some(kind);
     }
@@ -97,7 +96,7 @@ pub(super) fn write_strict(
         let is_complete = expected == Expected::Comma
             && matches!(before, Some(TokenKind::Text(_) | TokenKind::Close(_)));
         if !is_complete || tokens.ends_in_comment {
-            return Err(GrammarFault::Unclosed);
+            return Err(UnreadableArguments::unclosed(text));
         }
         repairs.insert(Repair::MissingBrackets);
         let closing = |bracket| if bracket == b'{' { '}' } else { ']' };

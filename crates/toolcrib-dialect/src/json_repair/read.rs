@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::find_object::{NotFound, find_object, find_odd_bare_key};
-use super::grammar::{GrammarFault, write_strict};
+use super::find_object::{find_object, find_odd_bare_key};
+use super::grammar::write_strict;
 use super::repair::Repair;
-use super::tokens::TokenFault;
 use super::unreadable_arguments::UnreadableArguments;
 use crate::strict_json::{JsonObject, parse_strict, type_name};
 
@@ -39,31 +38,14 @@ fn read_repaired(
     may_close: bool,
     repairs: &mut BTreeSet<Repair>,
 ) -> Result<JsonObject, UnreadableArguments> {
-    let found = find_object(text).map_err(|why| match why {
-        NotFound::NoObject => UnreadableArguments::no_object(text),
-        NotFound::Doubtful(at) => UnreadableArguments::at_position(
-            text,
-            at,
-            "it is not clear whether this belongs to the JSON object",
-        ),
-        NotFound::Fault(fault) => UnreadableArguments::from_fault(text, &fault),
-    })?;
+    let found = find_object(text)?;
     repairs.extend(found.repair);
     if !found.closed && !may_close {
         return Err(UnreadableArguments::unclosed(text));
     }
-    let object = &text[found.start..found.end];
-    let strict = write_strict(object, repairs).map_err(|fault| match fault {
-        GrammarFault::Token(fault) => {
-            let at = found.start + fault.at;
-            UnreadableArguments::from_fault(text, &TokenFault { at, ..fault })
-        }
-        GrammarFault::Misplaced(at) => {
-            UnreadableArguments::at_position(text, found.start + at, "this is not allowed here")
-        }
-        GrammarFault::Unclosed => UnreadableArguments::unclosed(text),
-    })?;
-    if let Some(at) = find_odd_bare_key(object) {
+    let object = found.start..found.end;
+    let strict = write_strict(text, object.clone(), repairs)?;
+    if let Some(at) = find_odd_bare_key(&text[object]) {
         return Err(UnreadableArguments::at_position(
             text,
             found.start + at,

@@ -8,6 +8,7 @@ use std::ops::Range;
 use serde_json::Number;
 
 use super::repair::Repair;
+use crate::mended_json::escaped_unit;
 
 /// The deepest nesting that is read. It is the bound of serde_json.
 const MAX_DEPTH: usize = 128;
@@ -313,17 +314,13 @@ fn read_escape(text: &str) -> Result<(char, usize), FaultKind> {
 
 /// Reads `\uXXXX`, or two of them if they are a surrogate pair. Half of a pair is U+FFFD.
 fn read_unicode_escape(text: &str) -> Option<(char, usize)> {
-    let unit = |from: usize| {
-        let hex = text.get(from..from + 6)?.strip_prefix("\\u")?;
-        hex.bytes()
-            .all(|b| b.is_ascii_hexdigit())
-            .then(|| u16::from_str_radix(hex, 16).ok())?
-    };
-    let first = unit(0)?;
+    let bytes = text.as_bytes();
+    let first = escaped_unit(bytes)?;
     if let Some(single) = char::from_u32(first.into()) {
         return Some((single, 6));
     }
-    let pair = unit(6).and_then(|second| char::decode_utf16([first, second]).next()?.ok());
+    let second = bytes.get(6..).and_then(escaped_unit);
+    let pair = second.and_then(|second| char::decode_utf16([first, second]).next()?.ok());
     Some(pair.map_or((char::REPLACEMENT_CHARACTER, 6), |pair| (pair, 12)))
 }
 

@@ -85,7 +85,8 @@ impl UnreadableArguments {
         )
     }
 
-    pub(super) fn from_fault(text: &str, fault: &TokenFault) -> Self {
+    /// The fault of a token. `start` is where the text of the tokens begins.
+    pub(super) fn from_fault(text: &str, start: usize, fault: &TokenFault) -> Self {
         let (what, advice) = match &fault.kind {
             FaultKind::EndlessText => {
                 ("the text that begins here never ends".into(), RESEND_ADVICE)
@@ -119,7 +120,7 @@ impl UnreadableArguments {
             }
         };
         Self::new(
-            format!("{what}: {}", describe_position(text, fault.at)),
+            format!("{what}: {}", describe_position(text, start + fault.at)),
             advice,
         )
     }

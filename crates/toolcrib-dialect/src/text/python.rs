@@ -5,20 +5,13 @@ use super::marks::{PYTHONIC, Style};
 use super::parsed_call::{ParsedCall, malformed_call};
 use crate::message::ToolCall;
 
-/// A call that was read, and its length.
-struct PythonCall {
-    call: ParsedCall,
-    length: usize,
-    is_cut: bool,
-}
-
 /// The calls of a text that is a list of calls as a whole.
 pub(super) fn read_list(text: &str) -> Option<Vec<ParsedCall>> {
     let text = text.trim();
     let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim();
     let mut calls = Vec::new();
     while !rest.is_empty() {
-        let PythonCall { call, length, .. } = read_call(rest, &PYTHONIC)?;
+        let (call, length) = read_call(rest, &PYTHONIC)?;
         calls.push(call);
         rest = rest[length..].trim_start();
         rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
@@ -48,10 +41,10 @@ pub(super) fn read_code(text: &str, style: &Style) -> ReadResult {
         let line = rest[..line].find(style.end).unwrap_or(line);
         let begin = statement_start(&rest[..line]);
         match read_call(&rest[begin..], style) {
-            Some(found) => {
-                at += begin + found.length;
-                is_broken |= found.is_cut || found.call.is_err();
-                calls.push(found.call);
+            Some((call, length)) => {
+                at += begin + length;
+                is_broken = call.as_ref().map_or(true, |call| call.cut_off);
+                calls.push(call);
             }
             None => at += line.max(first.len_utf8()),
         }
@@ -88,8 +81,8 @@ fn is_name(text: &str) -> bool {
             .all(|c| c.is_alphanumeric() || c == '_' || c == '.')
 }
 
-/// The call at the beginning of the text. `None` if there is none.
-fn read_call(text: &str, style: &Style) -> Option<PythonCall> {
+/// The call at the beginning of the text, and its length. `None` if there is none.
+fn read_call(text: &str, style: &Style) -> Option<(ParsedCall, usize)> {
     let open = text.find('(')?;
     let name = &text[..open];
     if name.len() > 128 || !is_name(name) {
@@ -111,11 +104,7 @@ fn read_call(text: &str, style: &Style) -> Option<PythonCall> {
             None if argument.trim().is_empty() => {}
             None => {
                 let what = format!("an argument of {name} has no name");
-                return Some(PythonCall {
-                    call: Err(malformed_call(style.syntax, Some(name), what)),
-                    length: at,
-                    is_cut: false,
-                });
+                return Some((Err(malformed_call(style.syntax, Some(name), what)), at));
             }
         }
         match end {
@@ -130,11 +119,7 @@ fn read_call(text: &str, style: &Style) -> Option<PythonCall> {
         cut_off: is_cut,
         ..ToolCall::new(name, arguments)
     };
-    Some(PythonCall {
-        call: Ok(call),
-        length: at,
-        is_cut,
-    })
+    Some((Ok(call), at))
 }
 
 /// The text of one argument, its length with the comma or bracket that ends it, and that character.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::marks::style_of;
 use crate::blocks;
+use crate::found_calls::tool_name;
 use crate::message::{Message, TextSyntax, ToolReply};
 
 /// The message to append: one message of the user with the results in the order of the calls, in
@@ -14,13 +15,7 @@ pub fn write_reply(message: &Message, replies: &[ToolReply<'_>]) -> Vec<Value> {
         .calls
         .iter()
         .zip(replies)
-        .map(|(call, reply)| {
-            let name = match call {
-                Ok(call) => Some(&*call.name),
-                Err(malformed) => malformed.name.as_deref(),
-            };
-            format_reply(message.syntax, name, *reply, several)
-        })
+        .map(|(call, reply)| format_reply(message.syntax, tool_name(call), *reply, several))
         .collect();
     if texts.is_empty() {
         return Vec::new();
