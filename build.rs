@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use flate2::{Compression, GzBuilder};
 
-/// The built files of the console, as in `src/http/console.rs`.
+/// The built files of the console, as in `src/http/pages/console.rs`.
 const CONSOLE_FILES: [&str; 4] = ["index.html", "console.js", "console.css", "icon.svg"];
 
 #[expect(

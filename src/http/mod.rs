@@ -1,59 +1,26 @@
-//! The HTTP API: routes, problems and response modes. Apart from `app/`, only this folder knows
-//! axum.
+//! The HTTP API. Apart from `app/`, only this folder knows axum.
+//!
+//! - `edge/`: what each connection and request passes before its route
+//! - `api/`: the routes, one file or folder for each noun; `approvals/`: those of approval
+//! - `mcp/`: `/mcp` over HTTP
+//! - `openapi/`: the OpenAPI document; `pages/`: the pages for people
+//! - `routes.rs` lists the fixed routes, and `state.rs` is the state of the handlers
+//! - `problem.rs` maps failures to statuses; `headers/`, `query.rs`, `json_response.rs` and
+//!   `events.rs` are parts of requests and answers
 
-mod approval_page;
-mod approval_view;
+mod api;
 mod approvals;
-mod auth;
-mod body;
-mod calls;
-mod console;
-mod cors;
-mod docs;
-mod documented;
-mod etag;
-mod event_feed;
+mod edge;
 mod events;
-mod examples;
-mod exported_call;
-mod guard;
-mod health;
-mod idempotency;
-mod imported_call;
-mod invocations;
-mod invoke_request;
+mod headers;
 mod json_response;
-mod limits;
 mod mcp;
-mod memory;
-mod metrics;
 mod openapi;
-mod prefer;
+mod pages;
 mod problem;
 mod query;
-mod question_view;
-mod questions;
-mod recorded_result;
-mod registration;
-mod replicas;
-mod request_error;
-mod request_id;
-mod respond;
-mod responses;
-mod results;
 mod routes;
-mod run_id;
-mod server;
-mod single_header;
-mod sources;
 mod state;
-mod static_files;
-mod token_sums;
-mod toolbox;
-mod tools;
-mod usage;
-mod usage_buckets;
-mod wire;
 
 use std::sync::Arc;
 
@@ -68,18 +35,20 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
-pub use calls::calls_in_process;
-pub(crate) use exported_call::exported_call;
-pub(crate) use imported_call::read_imported_call;
-pub(crate) use metrics::gather_metrics;
-pub use problem::{ApiError, Problem};
-pub use server::serve;
+pub use self::api::calls::calls_in_process;
+pub(crate) use self::api::invocations::exported_call::exported_call;
+pub(crate) use self::api::invocations::imported_call::read_imported_call;
+pub(crate) use self::api::metrics::gather_metrics;
+pub use self::api::tools::route::call_in_process;
+pub use self::api::usage::route::ToolUsage;
+pub use self::api::wire::{DeclaredTool, InvocationView, ToolView};
+pub use self::edge::server::serve;
+pub use self::problem::{ApiError, Problem};
 
-pub use tools::call_in_process;
-pub use usage::ToolUsage;
-pub use wire::{DeclaredTool, InvocationView, ToolView};
-
-use self::guard::Guard;
+use self::api::{metrics, toolbox};
+use self::edge::guard::{self, Guard};
+use self::edge::{cors, request_id};
+use self::pages::{console, docs};
 use self::routes::api_router;
 use self::state::AppState;
 use crate::call::{Definition, Effect};
@@ -111,7 +80,7 @@ pub fn router(
     routes
         .merge(docs::routes(openapi))
         .merge(console::routes())
-        .merge(approval_page::routes())
+        .merge(approvals::routes())
         .merge(toolbox::routes(settings))
         .fallback(|uri: Uri| async move {
             let advice = match uri.path().strip_suffix('/') {
@@ -133,7 +102,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// The OpenAPI document with an operation for each of these tools. The effects decide which tool
 /// its examples call.
 pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
-    openapi::FixedRoutes::new(&openapi()).with_tools(tools)
+    openapi::document::FixedRoutes::new(&openapi()).with_tools(tools)
 }
 
 fn panic_response(panic: Box<dyn std::any::Any + Send>) -> Response {

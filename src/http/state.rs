@@ -7,11 +7,11 @@ use axum::extract::FromRef;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::event_feed::shared::EventStreams;
+use super::api::event_feed::shared::EventStreams;
+use super::api::usage::buckets::CountSlots;
+use super::edge::memory::MemoryBudget;
 use super::mcp::McpService;
 use super::mcp::streams::Streams;
-use super::memory::MemoryBudget;
-use super::usage_buckets::CountSlots;
 use crate::call::InvocationId;
 use crate::catalog::registry::Registry;
 use crate::manifest::ServerSettings;

@@ -25,8 +25,8 @@ const CIRCLES: &[(&str, &[&str])] = &[
     (
         "The state holds the MCP service, whose requests are authenticated against the state.",
         &[
-            "http/auth.rs",
-            "http/body.rs",
+            "http/edge/auth.rs",
+            "http/edge/body.rs",
             "http/mcp/listen.rs",
             "http/mcp/mod.rs",
             "http/mcp/routes.rs",
@@ -39,7 +39,7 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ),
     (
         "A late answer has the same problem as a direct one, and `tools.rs` decides which it is.",
-        &["http/respond.rs", "http/tools.rs"],
+        &["http/api/tools/respond.rs", "http/api/tools/route.rs"],
     ),
     (
         "A manifest holds its lists of tools, which are resolved against the manifest.",

@@ -292,11 +292,7 @@ fn axum_and_sqlx_stay_in_their_modules() {
         &["kinds/sql/sqlite/", "ledger/sqlite/batch_connection.rs"],
     );
     assert_absent("", &["rmcp::"], &["mcp/", "sources/mcp/", "http/mcp/"]);
-    assert_absent(
-        "",
-        &["minijinja::"],
-        &["expression/", "http/approval_page/"],
-    );
+    assert_absent("", &["minijinja::"], &["expression/", "http/approvals/"]);
 }
 
 #[test]

@@ -19,24 +19,31 @@ use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
+use super::LISTEN_METHOD;
+use super::McpService;
+use super::SESSION_HEADER;
+use super::STATELESS_VERSION;
+use super::VERSION_HEADER;
 use super::listen::ToolListSubscription;
 use super::message::{self, Message};
 use super::sessions::{Session, UseError};
+use super::stateless;
 use super::streams::key_revoked;
-use super::{
-    LISTEN_METHOD, McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless,
-};
 use crate::call::Caller;
 use crate::call::json::Mended;
 use crate::catalog::registry::Registry;
-use crate::http::auth::Authenticated;
-use crate::http::documented::JsonRpcError;
-use crate::http::memory::Reservation;
+use crate::http::edge::auth::Authenticated;
+use crate::http::edge::body;
+use crate::http::edge::memory::Reservation;
+use crate::http::edge::request_id;
+use crate::http::headers::run_id;
+use crate::http::openapi::documented::JsonRpcError;
+use crate::http::openapi::responses::{
+    AuthResponses, BodyResponses, CommonResponses, McpSessionResponses,
+};
 use crate::http::problem::{ApiError, Problem};
 use crate::http::query::QueryParams;
-use crate::http::responses::{AuthResponses, BodyResponses, CommonResponses, McpSessionResponses};
 use crate::http::state::AppState;
-use crate::http::{body, request_id, run_id};
 use crate::mcp::McpPeer;
 use crate::telemetry::McpSpan;
 

@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{CallError, Caller, Failure};
 use crate::catalog::registry::Registry;
-use crate::http::auth::{authenticate_key, key_from_headers};
-use crate::http::limits::possible_connections;
+use crate::http::edge::auth::{authenticate_key, key_from_headers};
+use crate::http::edge::limits::possible_connections;
 use crate::http::problem::ApiError;
 
 /// One in `SHARE_DIVISOR` connections may be such a stream, and one in `SHARE_DIVISOR` of these

@@ -14,8 +14,8 @@ use tower_http::request_id::RequestId;
 
 use super::SESSION_HEADER;
 use super::routes::answer_post;
-use crate::http::auth::Authenticated;
-use crate::http::body::PathPart;
+use crate::http::edge::auth::Authenticated;
+use crate::http::edge::body::PathPart;
 use crate::http::problem::ApiError;
 use crate::http::state::AppState;
 

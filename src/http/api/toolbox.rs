@@ -1,0 +1,226 @@
+//! The HTTP API of MCP Toolbox for Databases, for its clients (`compat.toolbox`).
+//!
+//! - `GET /api/toolset`, `GET /api/toolset/{name}`: tools; a toolset is a tag
+//! - `GET /api/tool/{name}`: one tool
+//! - `POST /api/tool/{name}/invoke`: a call; the body is the object with the arguments
+//!
+//! A call takes the same way as `POST /tools/{name}/invoke`. As in MCP Toolbox, a failure that a
+//! model can learn from is a result with status 200. Newer clients speak MCP: see `mcp/toolbox.rs`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tower_http::request_id::RequestId;
+
+use super::tools::route::{api_error_for_call, resolve_allowed, resolve_tool};
+use crate::call::{Answer, Content, EMPTY_ERROR_MESSAGE, ErrorKind, FailureSource};
+use crate::catalog::{Entry, NewCall};
+use crate::formats::toolbox;
+use crate::http::edge::auth::Authenticated;
+use crate::http::edge::body::{CallJson, PathPart};
+use crate::http::edge::request_id;
+use crate::http::headers::idempotency;
+use crate::http::headers::run_id;
+use crate::http::mcp;
+use crate::http::problem::{ApiError, Problem};
+use crate::http::state::AppState;
+use crate::manifest::ServerSettings;
+
+/// Why a block is not in the text of a result.
+const ONLY_TEXT: &str = "a client of MCP Toolbox takes only text";
+
+/// The routes, if the setting is on.
+pub(crate) fn routes(settings: &ServerSettings) -> Router<AppState> {
+    if !settings.serves_toolbox {
+        return Router::new();
+    }
+    Router::new()
+        .route("/api/toolset", get(list_all))
+        .route("/api/toolset/", get(list_all))
+        .route("/api/toolset/{name}", get(list_toolset))
+        .route("/api/tool/{name}", get(get_tool))
+        .route("/api/tool/{name}/invoke", post(invoke_tool))
+        .route("/mcp/", post(mcp::post_all))
+        .route("/mcp/{toolset}", post(mcp::post_toolset))
+}
+
+/// An error in the shape of MCP Toolbox, with the status of the problem.
+struct ToolboxError(ApiError);
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    status: &'a str,
+    error: &'a str,
+}
+
+impl From<ApiError> for ToolboxError {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for ToolboxError {
+    fn into_response(self) -> Response {
+        let problem = Problem::from(self.0);
+        problem.respond_with(ErrorBody {
+            status: problem.reason_phrase(),
+            error: &problem.detail,
+        })
+    }
+}
+
+/// Tools by name.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolManifest<'a> {
+    server_version: &'static str,
+    tools: BTreeMap<&'a str, Value>,
+}
+
+impl<'a> ToolManifest<'a> {
+    fn new(tools: impl IntoIterator<Item = (&'a str, &'a Arc<Entry>)>) -> Json<Self> {
+        let tools = tools.into_iter();
+        Json(Self {
+            server_version: env!("CARGO_PKG_VERSION"),
+            tools: tools
+                .map(|(name, entry)| (name, toolbox::render_tool(&entry.definition)))
+                .collect(),
+        })
+    }
+}
+
+type Auth = Result<Authenticated, ApiError>;
+type Name = Result<PathPart, ApiError>;
+
+async fn list_all(auth: Auth) -> Result<Response, ToolboxError> {
+    list_tools(auth?, None)
+}
+
+async fn list_toolset(auth: Auth, name: Name) -> Result<Response, ToolboxError> {
+    let (auth, PathPart(name)) = (auth?, name?);
+    list_tools(auth, Some(&name))
+}
+
+fn list_tools(
+    Authenticated { caller, catalog }: Authenticated,
+    toolset: Option<&str>,
+) -> Result<Response, ToolboxError> {
+    let mut entries = catalog.tools_for(&caller);
+    if let Some(tag) = toolset {
+        entries.retain(|entry| entry.definition.tags.iter().any(|other| other == tag));
+        if entries.is_empty() {
+            return Err(ApiError::NotFound(toolbox::no_toolset(tag)).into());
+        }
+    }
+    let shown = entries.iter().filter(|entry| entry.is_available());
+    let shown = shown.map(|entry| (entry.definition.name.as_str(), entry));
+    Ok(ToolManifest::new(shown).into_response())
+}
+
+async fn get_tool(auth: Auth, name: Name) -> Result<Response, ToolboxError> {
+    let Authenticated { caller, catalog } = auth?;
+    let PathPart(name) = name?;
+    let entry = resolve_allowed(&catalog, &name, &caller)?;
+    // Clients look for the name that they requested.
+    Ok(ToolManifest::new([(name.as_str(), &entry)]).into_response())
+}
+
+async fn invoke_tool(
+    State(state): State<AppState>,
+    auth: Auth,
+    name: Name,
+    request_id: Option<Extension<RequestId>>,
+    request: Request,
+) -> Result<Response, ToolboxError> {
+    let Authenticated { caller, catalog } = auth?;
+    let PathPart(name) = name?;
+    let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
+    let registry = state.registry.clone();
+    let headers = request.headers();
+    let key = idempotency::key_from_headers(headers)?;
+    let run_id = run_id::run_id_from_headers(headers)?;
+    let trace = request_id::trace_from_headers(headers);
+    // Its memory stays reserved until the call has ended.
+    let CallJson(body, _reserved, repairs) = CallJson::from_request(request, &state).await?;
+    let Value::Object(arguments) = body else {
+        let detail = "the body is not an object: send the arguments by name";
+        return Err(ApiError::Malformed(detail.into()).into());
+    };
+    let now = registry.shared().clock.now();
+    let mut call = NewCall {
+        repairs,
+        idempotency_key: key,
+        request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
+        trace,
+        ..NewCall::new((&name, name_match), caller.clone(), Ok(arguments), now)
+    };
+    call.options.run_id = run_id.map(Into::into);
+    let invocation = entry.new_invocation(call);
+    // A call may take long, and must not keep an old catalog alive.
+    drop(catalog);
+    let id = invocation.id;
+    let answer = match registry.invoke(&entry, invocation).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let error = api_error_for_call(&error, &entry, id);
+            return match &error {
+                ApiError::Call { failure, .. } if teaches_model(failure.kind) => {
+                    Ok(respond(error_text(&failure.for_model)))
+                }
+                _ => Err(error.into()),
+            };
+        }
+    };
+    let content = answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
+    let text = result_text(
+        &answer,
+        content.as_deref().unwrap_or(&answer.result.content),
+    );
+    let mut response = respond(match answer.result.is_error {
+        true if text == NO_RESULT => error_text(EMPTY_ERROR_MESSAGE),
+        true => error_text(&text),
+        false => text,
+    });
+    if answer.replayed {
+        idempotency::mark_replayed(&mut response);
+    }
+    Ok(response)
+}
+
+/// Whether a failure is a result with status 200, as in MCP Toolbox: the tool failed, or its
+/// arguments were invalid.
+fn teaches_model(kind: ErrorKind) -> bool {
+    kind == ErrorKind::InvalidArguments || kind.facts().source == FailureSource::Tool
+}
+
+fn respond(result: String) -> Response {
+    Json(json!({"result": result})).into_response()
+}
+
+fn error_text(message: &str) -> String {
+    json!({"error": message}).to_string()
+}
+
+/// The text of a result without content, as in MCP Toolbox.
+const NO_RESULT: &str = "null";
+
+/// The result as one text. Results are text here, so JSON stays JSON inside the text.
+fn result_text(answer: &Answer, content: &[Content]) -> String {
+    let texts: Vec<Cow<'_, str>> = content
+        .iter()
+        .map(|block| toolcrib_dialect::block_as_text(block, ONLY_TEXT))
+        .collect();
+    let data = answer.result.structured_content.as_ref();
+    match (texts.is_empty(), data) {
+        (true, Some(data)) => data.to_string(),
+        (true, None) => NO_RESULT.to_owned(),
+        (false, _) => texts.join("\n"),
+    }
+}
