@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use toolcrib::{Effect, Limit, LimitScope, Per, Tool};
+use toolcrib::{Effect, Tool};
 
 use crate::support::TestApp;
 
@@ -79,54 +79,6 @@ async fn stored_result_depends_on_ttl_and_context() {
 }
 
 #[tokio::test]
-async fn hit_row_has_the_stored_result() {
-    let (runs, gate) = open_gate();
-    let app = TestApp::new([counting_tool(&runs, &gate)]).await;
-    let (_, first) = app.invoke("count", json!({})).await;
-    app.invoke("count", json!({})).await;
-    let row = app.newest_invocation().await;
-    assert_eq!(
-        (&row["cache"], &row["attempts"]),
-        (&json!("hit"), &json!(0))
-    );
-    assert_eq!(row["result"]["content"], first["content"]);
-    assert_eq!(row["result"]["invocation_id"], row["invocation_id"]);
-}
-
-#[tokio::test]
-async fn equal_parallel_calls_run_once() {
-    let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let app = Arc::new(TestApp::new([counting_tool(&runs, &gate)]).await);
-    let calls: Vec<_> = (0..20)
-        .map(|_| {
-            let app = app.clone();
-            tokio::spawn(async move {
-                invoke_cache_status(&app, json!({"arguments": {"key": "x"}}))
-                    .await
-                    .0
-            })
-        })
-        .collect();
-    while app.registry().shared().in_flight_calls.len() < 20 {
-        tokio::task::yield_now().await;
-    }
-    gate.add_permits(1);
-    let mut statuses = Vec::new();
-    for call in calls {
-        statuses.push(call.await.unwrap());
-    }
-    statuses.sort();
-    assert_eq!(
-        (
-            statuses[18].as_str(),
-            statuses[19].as_str(),
-            runs.load(Ordering::SeqCst)
-        ),
-        ("joined", "miss", 1)
-    );
-}
-
-#[tokio::test]
 async fn follower_keeps_its_own_deadline() {
     let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
     let app = Arc::new(TestApp::new([counting_tool(&runs, &gate)]).await);
@@ -147,45 +99,6 @@ async fn follower_keeps_its_own_deadline() {
     assert_eq!(
         patient.await.unwrap().1["structured_content"],
         json!({"run": 2})
-    );
-}
-
-#[tokio::test]
-async fn hits_are_free_and_errors_not_stored() {
-    let limited = Tool::new("limited", "…")
-        .param("ok", "boolean", "Whether to say yes")
-        .effect(Effect::Read)
-        .cache(Duration::from_secs(60), &[])
-        .limit(Limit {
-            calls: 3,
-            per: Per::Lifetime,
-            scope: LimitScope::Tool,
-        })
-        .call(|arguments, _| async move {
-            if arguments["ok"] == true {
-                Ok("yes")
-            } else {
-                Err("no".into())
-            }
-        });
-    let app = TestApp::new([limited]).await;
-    for (ok, cache, used) in [
-        (true, "miss", 1),
-        (true, "hit", 1),
-        (false, "miss", 2),
-        (false, "miss", 3),
-    ] {
-        let (status, answer) = app.invoke("limited", json!({"ok": ok})).await;
-        assert_eq!(
-            (status.as_u16(), &answer["meta"]["cache"]),
-            (200, &json!(cache))
-        );
-        assert_eq!(app.get("/tools/limited").await.1["usage"][0]["used"], used);
-    }
-    assert_eq!(app.invoke("limited", json!({"ok": false})).await.0, 429);
-    assert_eq!(
-        app.invoke("limited", json!({"ok": true})).await.1["meta"]["cache"],
-        "hit"
     );
 }
 

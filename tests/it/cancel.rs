@@ -95,29 +95,6 @@ async fn only_the_list_truncates_arguments() {
     );
 }
 
-#[tokio::test]
-async fn running_call_is_listed_at_once() {
-    let (tool, started, go, _) = waiting_tool(Effect::Read);
-    let app = Arc::new(TestApp::new([tool]).await);
-    let call = tokio::spawn({
-        let app = app.clone();
-        async move { app.invoke("wait", json!({})).await }
-    });
-    started.notified().await;
-    let (_, page) = app.get("/invocations?state=running&tool=wait").await;
-    assert_eq!(
-        (
-            page["invocations"].as_array().unwrap().len(),
-            &page["invocations"][0]["duration_ms"]
-        ),
-        (1, &json!(null))
-    );
-    assert_eq!(app.newest_invocation().await["result"], json!(null));
-    go.notify_one();
-    assert_eq!(call.await.unwrap().0, 200);
-    assert_eq!(app.newest_invocation().await["state"], "succeeded");
-}
-
 type RunningCall = tokio::task::JoinHandle<crate::support::Reply>;
 
 /// Starts a call and waits until the tool runs; its id and what its caller will get.
@@ -209,101 +186,6 @@ async fn disconnected_call_can_still_be_cancelled() {
         (200, &json!("unknown"))
     );
     assert!(dropped.load(Ordering::SeqCst));
-}
-
-#[tokio::test]
-async fn ended_call_is_not_cancelled() {
-    let app = TestApp::new([Tool::new("t", "…").call(|_, _| async { Ok("yes") })]).await;
-    let id = app.invoke("t", json!({})).await.1["invocation_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let (status, problem) = app.delete(&format!("/invocations/{id}")).await;
-    assert_eq!(
-        (status.as_u16(), &problem["kind"]),
-        (409, &json!("invalid_request"))
-    );
-    assert!(
-        problem["detail"].as_str().unwrap().contains("`succeeded`"),
-        "{problem}"
-    );
-    for unknown in ["01990000-0000-7000-8000-000000000000", "nonsense"] {
-        let (status, problem) = app.delete(&format!("/invocations/{unknown}")).await;
-        assert_eq!(
-            (status.as_u16(), &problem["kind"]),
-            (404, &json!("invalid_request"))
-        );
-    }
-}
-
-#[tokio::test]
-async fn callers_cancel_their_own_and_admins_all() {
-    let manifest = "callers:\n  - {name: ann, key: ann-key-0123456789}\n  - {name: bob, key: bob-key-0123456789}\n  \
-                    - {name: root, key: root-key-0123456789, admin: true}\n";
-    let (tool, started, _go, dropped) = waiting_tool(Effect::Read);
-    let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
-    for by in ["ann-key-0123456789", "root-key-0123456789"] {
-        dropped.store(false, Ordering::SeqCst);
-        let (id, call) = start_call(&app, &started, Some("ann-key-0123456789")).await;
-        let path = format!("/invocations/{id}");
-        let not_mine = app.delete_as("bob-key-0123456789", &path).await;
-        let not_there = app
-            .delete_as(
-                "bob-key-0123456789",
-                "/invocations/01990000-0000-7000-8000-000000000000",
-            )
-            .await;
-        assert_eq!(
-            (not_mine.0.as_u16(), &not_mine),
-            (404, &not_there),
-            "somebody else's is not there at all"
-        );
-        assert_eq!(app.delete(&path).await.0, 401);
-        assert!(!dropped.load(Ordering::SeqCst));
-        assert_eq!(app.delete_as(by, &path).await.1["state"], "cancelled");
-        assert_eq!(call.await.unwrap().0.as_u16(), 499);
-        // After its end it still belongs to its caller.
-        assert_eq!(app.delete_as("bob-key-0123456789", &path).await.0, 404);
-    }
-}
-
-#[tokio::test]
-async fn queued_call_is_cancelled_at_no_cost() {
-    let (tool, started, go, _) = waiting_tool(Effect::Write);
-    let manifest =
-        "defaults: {concurrency: {max: 1, queue: 8, wait: 1m}}\ntools: {wait: {kind: native}}";
-    let app = Arc::new(TestApp::with_manifest(manifest, [tool]).await);
-    let (first, call) = start_call(&app, &started, None).await;
-    let queued = tokio::spawn({
-        let app = app.clone();
-        async move { app.invoke("wait", json!({})).await }
-    });
-    while app.samples("toolcrib_queued{").await != [r#"toolcrib_queued{tool="wait"} 1"#] {
-        tokio::task::yield_now().await;
-    }
-    let id = newest_id(&app);
-    assert_ne!(id, first);
-    let (status, cancelled) = app.delete(&format!("/invocations/{id}")).await;
-    assert_eq!(
-        (status.as_u16(), &cancelled["state"], &cancelled["attempts"]),
-        (200, &json!("cancelled"), &json!(0))
-    );
-    let (status, problem) = queued.await.unwrap();
-    assert_eq!(status.as_u16(), 499);
-    assert!(
-        problem["content"][0]["text"]
-            .as_str()
-            .unwrap()
-            .contains("did not run"),
-        "{problem}"
-    );
-    go.notify_one();
-    assert_eq!(call.await.unwrap().0, 200);
-    assert_eq!(app.get("/tools/wait").await.1["usage"][0]["used"], 1);
-    assert_eq!(
-        app.samples("toolcrib_queued{").await,
-        [r#"toolcrib_queued{tool="wait"} 0"#]
-    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The log event of each call, and the id of its request.
+//! The log event of each call, for a program with a subscriber of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::http::Request;
-use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use toolcrib::{Effect, Tool, ToolError};
 use tracing::field::{Field, Visit};
@@ -137,57 +136,4 @@ async fn embedding_program_gets_one_event_per_call() {
         !all.contains("an-argument") && !all.contains("a-result"),
         "{all}"
     );
-}
-
-#[tokio::test]
-async fn request_id_is_returned_or_replaced() {
-    let app = TestApp::new(tools()).await;
-    let ids = async |tool: &str, sent: &[&[u8]]| {
-        let response = app
-            .respond(invoke_request("run", tool, json!({}), sent))
-            .await;
-        let all = response
-            .headers()
-            .get_all("x-request-id")
-            .iter()
-            .map(|id| id.to_str().unwrap().to_owned());
-        all.collect::<Vec<_>>()
-    };
-    let longest = "x".repeat(128);
-    for tool in ["yes", "down", "nobody_knows"] {
-        assert_eq!(ids(tool, &[b"abc-1"]).await, ["abc-1"]);
-        assert_eq!(ids(tool, &[longest.as_bytes()]).await, [longest.as_str()]);
-    }
-    let too_long = "x".repeat(129);
-    let unfit: [&[&[u8]]; 7] = [
-        &[],
-        &[b""],
-        &[b"a b"],
-        &[b"a\tb"],
-        &["é".as_bytes()],
-        &[too_long.as_bytes()],
-        &[b"one", b"two"],
-    ];
-    let mut made = Vec::new();
-    for sent in unfit {
-        let ids = ids("down", sent).await;
-        assert_eq!(ids.len(), 1, "{sent:?}");
-        assert!(ids[0].len() == 36 && ids[0].is_ascii(), "{ids:?}");
-        made.extend(ids);
-    }
-    made.sort();
-    made.dedup();
-    assert_eq!(
-        made.len(),
-        unfit.len(),
-        "every request has an id of its own"
-    );
-    // Requests that never become calls have one too.
-    let response = app
-        .respond(request("GET", "/no/such/route", None, None))
-        .await;
-    assert!(response.headers().contains_key("x-request-id"));
-    let problem: Value =
-        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
-    assert_eq!(problem["status"], 404);
 }

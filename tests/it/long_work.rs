@@ -9,8 +9,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib::call::Concurrency;
-use toolcrib::ledger::State;
-use toolcrib::{Effect, Idempotency, Limit, LimitScope, Per, Tool, ToolContext, ToolError};
+use toolcrib::{Effect, Tool, ToolContext, ToolError};
 
 use crate::support::{TestApp, request};
 
@@ -137,45 +136,6 @@ fn counting_tool(effect: Effect) -> (Tool, Arc<Notify>, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn call_streams_progress_then_its_result() {
-    let (tool, go, _) = counting_tool(Effect::Read);
-    let app = TestApp::new([tool]).await;
-    let response = app
-        .respond(invoke_request(
-            "count",
-            json!({"arguments": {}, "tool_use_id": "call_1"}),
-            &[EVENTS],
-        ))
-        .await;
-    assert_eq!(response.status().as_u16(), 200);
-    assert_eq!(header_value(&response, "content-type"), "text/event-stream");
-    assert_eq!(header_value(&response, "cache-control"), "no-cache");
-    assert_eq!(header_value(&response, "x-accel-buffering"), "no");
-    let mut stream = Stream::from_response(response);
-    let (event, first) = stream.next_event().await;
-    let id = app.newest_invocation().await["invocation_id"].clone();
-    let steps =
-        json!({"invocation_id": id, "tool_use_id": "call_1", "tool": "count", "data": {"step": 1}});
-    assert_eq!((event.as_str(), first), ("progress", steps));
-    go.notify_one();
-    assert_eq!(stream.next_event().await.1["data"], json!({"step": 2}));
-    assert_eq!(app.newest_invocation().await["state"], "running");
-    go.notify_one();
-    let (event, result) = stream.next_event().await;
-    assert_eq!(event, "result");
-    assert_eq!(stream.next_block().await, None);
-    assert_eq!(
-        (&result["invocation_id"], &result["tool_use_id"]),
-        (&id, &json!("call_1"))
-    );
-    assert_eq!(
-        app.newest_invocation().await["result"],
-        result,
-        "nothing of the progress is on record"
-    );
-}
-
-#[tokio::test]
 async fn plain_call_reports_no_progress() {
     let tool =
         Tool::new("t", "…")
@@ -288,90 +248,6 @@ async fn heartbeat_fills_silence_every_15_seconds() {
     assert_eq!(stream.next_event().await.0, "result");
 }
 
-fn limit_of(calls: u64) -> Limit {
-    Limit {
-        calls,
-        per: Per::Lifetime,
-        scope: LimitScope::Tool,
-    }
-}
-
-#[tokio::test]
-async fn early_refusal_is_a_plain_problem() {
-    let plain = Tool::new("t", "…")
-        .param("n", "integer", "…")
-        .limit(limit_of(1))
-        .call(|_, _| async { Ok("ran") });
-    let app = TestApp::new([plain]).await;
-    let fits = json!({"arguments": {"n": 1}});
-    for way in [EVENTS, ASYNC] {
-        let ask = async |tool: &str, body: &Value| {
-            let response = app
-                .respond(invoke_request(tool, body.clone(), &[way]))
-                .await;
-            let problem = header_value(&response, "content-type") == "application/problem+json";
-            (response.status().as_u16(), problem)
-        };
-        assert_eq!(ask("nobody", &fits).await, (404, true));
-        assert_eq!(ask("t", &json!({"n": 1})).await, (400, true));
-        assert_eq!(
-            ask("t", &json!({"arguments": {"n": "x"}})).await,
-            (422, true)
-        );
-        app.post("/tools/t/disable", json!({})).await;
-        assert_eq!(ask("t", &fits).await, (403, true));
-        app.post("/tools/t/enable", json!({})).await;
-        if way == EVENTS {
-            assert_eq!(ask("t", &fits).await, (200, false));
-        }
-        assert_eq!(
-            ask("t", &fits).await,
-            (429, true),
-            "the limit of one is used up"
-        );
-    }
-}
-
-#[tokio::test]
-async fn late_failure_is_result_with_its_status() {
-    let tool = Tool::new("t", "…")
-        .call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
-    let app = TestApp::new([tool]).await;
-    let (steps, problem) = Stream::open(&app, "t", json!({"arguments": {}}))
-        .await
-        .read_to_end()
-        .await;
-    assert!(steps.is_empty());
-    assert_eq!(
-        (&problem["status"], &problem["kind"]),
-        (&json!(502), &json!("upstream_failed"))
-    );
-    assert_eq!(app.newest_invocation().await["result"], problem);
-}
-
-#[tokio::test]
-async fn closing_the_stream_is_a_disconnect() {
-    for (effect, state) in [(Effect::Read, "cancelled"), (Effect::Write, "succeeded")] {
-        let (tool, go, dropped) = counting_tool(effect);
-        let app = TestApp::new([tool]).await;
-        let mut stream = Stream::open(&app, "count", json!({"arguments": {}})).await;
-        stream.next_event().await;
-        assert!(!dropped.load(Ordering::SeqCst));
-        drop(stream);
-        if effect == Effect::Write {
-            tokio::task::yield_now().await;
-            go.notify_one();
-            while !dropped.load(Ordering::SeqCst) {
-                go.notify_one();
-                tokio::task::yield_now().await;
-            }
-        }
-        let row = app.wait_for_newest_state(state).await;
-        assert!(dropped.load(Ordering::SeqCst));
-        assert_eq!(row["attempts"], 1);
-    }
-}
-
 #[tokio::test]
 async fn slow_listener_delays_nothing() {
     let tool =
@@ -391,43 +267,6 @@ async fn slow_listener_delays_nothing() {
     assert_eq!(result, row["result"]);
     assert!(steps.len() <= 128, "{}", steps.len());
     assert_eq!(steps.last(), Some(&json!(999)), "the newest are kept");
-}
-
-#[tokio::test]
-async fn replayed_answer_streams_the_same_bytes() {
-    let tool = Tool::new("t", "…").call(|_, _| async { Ok(json!({"b": 1, "a": 2})) });
-    let sad = Tool::new("sad", "…")
-        .call(|_, _| async { Err::<&str, _>(ToolError::upstream_permanent("no luck")) });
-    let app = TestApp::new([tool, sad]).await;
-    let ask = async |tool: &str, headers: &[(&'static str, &str)]| {
-        let response = app
-            .respond(invoke_request(tool, json!({"arguments": {}}), headers))
-            .await;
-        let (status, replayed) = (
-            response.status().as_u16(),
-            header_value(&response, "idempotent-replayed").to_owned(),
-        );
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        (status, replayed, String::from_utf8(bytes.to_vec()).unwrap())
-    };
-    let key = ("idempotency-key", "k-1");
-    let (_, first, plain) = ask("t", &[key]).await;
-    let (status, replayed, events) = ask("t", &[key, EVENTS]).await;
-    assert_eq!(
-        (status, first.as_str(), replayed.as_str()),
-        (200, "", "true")
-    );
-    assert_eq!(events, format!("event: result\ndata: {plain}\n\n"));
-    assert_eq!(ask("t", &[key, ASYNC]).await, (200, "true".into(), plain));
-
-    let (_, _, events) = ask("sad", &[key, EVENTS]).await;
-    let (status, replayed, plain) = ask("sad", &[key, EVENTS]).await;
-    assert_eq!(
-        (status, replayed.as_str()),
-        (502, "true"),
-        "nothing runs, so there is nothing to stream"
-    );
-    assert_eq!(events, format!("event: result\ndata: {plain}\n\n"));
 }
 
 #[tokio::test]
@@ -503,81 +342,6 @@ async fn accept_async(app: &TestApp, headers: &[(&'static str, &str)]) -> String
 }
 
 #[tokio::test]
-async fn async_call_is_found_by_its_id() {
-    let (tool, go, _) = counting_tool(Effect::Read);
-    let app = TestApp::new([tool.idempotency(Idempotency::Off)]).await;
-    let place = accept_async(&app, &[ASYNC]).await;
-    let (status, row) = app.get(&place).await;
-    assert_eq!(
-        (status.as_u16(), &row["state"], &row["result"]),
-        (200, &json!("running"), &Value::Null)
-    );
-    let id = place.rsplit('/').next().unwrap().parse().unwrap();
-    let stored = app
-        .registry()
-        .shared()
-        .ledger
-        .get(id)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        stored.row.state,
-        State::Reserved,
-        "on record before it ran, though it is a read without limit and key"
-    );
-    go.notify_one();
-    while app.get(&place).await.1["state"] == "running" {
-        go.notify_one();
-        tokio::task::yield_now().await;
-    }
-    let (_, row) = app.get(&place).await;
-    assert_eq!(
-        (&row["state"], &row["result"]["tool_use_id"]),
-        (&json!("succeeded"), &json!("call_1"))
-    );
-    assert_eq!(row["result"]["content"][0]["text"], "counted");
-}
-
-#[tokio::test]
-async fn async_call_survives_disconnect_and_is_cancelled() {
-    let (tool, _go, dropped) = counting_tool(Effect::Read);
-    let app = Arc::new(TestApp::new([tool]).await);
-    let pending = tokio::spawn({
-        let app = app.clone();
-        async move {
-            app.respond(invoke_request(
-                "count",
-                json!({"arguments": {}}),
-                &[("prefer", "respond-async, wait=60")],
-            ))
-            .await
-        }
-    });
-    let row = app.wait_for_newest_with("state=running").await;
-    let path = format!("/invocations/{}", row["invocation_id"].as_str().unwrap());
-    while app.get(&path).await.1["attempts"] == 0 {
-        tokio::task::yield_now().await;
-    }
-    pending.abort();
-    let _ = pending.await;
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
-    assert!(
-        !dropped.load(Ordering::SeqCst),
-        "though it is a read, and its asker has left before it was told anything"
-    );
-    let (status, cancelled) = app.delete(&path).await;
-    assert_eq!(
-        (status.as_u16(), &cancelled["state"]),
-        (200, &json!("cancelled"))
-    );
-    assert!(dropped.load(Ordering::SeqCst));
-    assert_eq!(app.get(&path).await.1, cancelled);
-}
-
-#[tokio::test]
 async fn fast_async_call_is_answered_directly() {
     let (tool, go, _) = counting_tool(Effect::Read);
     let quick = Tool::new("quick", "…").call(|_, _| async { Ok("at once") });
@@ -642,46 +406,6 @@ async fn fast_async_call_is_answered_directly() {
     tokio::time::resume();
     let place = waiting.await.unwrap();
     assert_eq!(app.delete(&place).await.1["state"], "cancelled");
-}
-
-#[tokio::test]
-async fn async_key_is_in_progress_then_replayed() {
-    let (tool, go, _) = counting_tool(Effect::Write);
-    let app = TestApp::new([tool]).await;
-    let key = ("idempotency-key", "k-1");
-    let place = accept_async(&app, &[ASYNC, key]).await;
-    for way in [ASYNC, EVENTS] {
-        let (status, problem) = app
-            .send(invoke_request(
-                "count",
-                json!({"arguments": {}}),
-                &[way, key],
-            ))
-            .await;
-        assert_eq!(
-            (status.as_u16(), &problem["kind"]),
-            (409, &json!("idempotency_in_progress"))
-        );
-        assert!(place.ends_with(problem["invocation_id"].as_str().unwrap()));
-    }
-    while app.get(&place).await.1["state"] == "running" {
-        go.notify_one();
-        tokio::task::yield_now().await;
-    }
-    let response = app
-        .respond(invoke_request(
-            "count",
-            json!({"arguments": {}}),
-            &[ASYNC, key],
-        ))
-        .await;
-    assert_eq!(
-        (
-            response.status().as_u16(),
-            header_value(&response, "idempotent-replayed")
-        ),
-        (200, "true")
-    );
 }
 
 #[tokio::test]

@@ -1,111 +1,16 @@
-//! `GET /metrics` after traffic that is known to the call.
+//! `GET /metrics` while calls run and wait, and its page.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
-use http_body_util::BodyExt as _;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use toolcrib::{Effect, Limit, LimitScope, Per, Tool, ToolError};
+use toolcrib::{Effect, Tool};
 
-use crate::support::{TestApp, request};
+use crate::support::TestApp;
 
 fn read_tool(name: &str) -> Tool<()> {
     Tool::new(name, "…").effect(Effect::Read)
-}
-
-/// Fails twice in a row, answers once, and so on.
-fn flaky_tool() -> Tool {
-    let tries = AtomicU32::new(0);
-    read_tool("flaky").attempts(3).call(move |_, _| {
-        let fails = tries.fetch_add(1, Ordering::SeqCst) % 3 != 2;
-        async move {
-            if fails {
-                Err(ToolError::upstream("not now"))
-            } else {
-                Ok("yes")
-            }
-        }
-    })
-}
-
-#[tokio::test]
-async fn calls_are_counted_by_outcome_and_cache() {
-    let limit = Limit {
-        calls: 2,
-        per: Per::Day,
-        scope: LimitScope::Tool,
-    };
-    let app = TestApp::new([
-        read_tool("yes")
-            .param("n", "integer", "…")
-            .call(|_, _| async { Ok("yes") }),
-        read_tool("no").call(|_, _| async { Err::<String, _>("no".into()) }),
-        read_tool("down")
-            .call(|_, _| async { Err::<String, _>(ToolError::upstream_permanent("down")) }),
-        read_tool("limited")
-            .limit(limit)
-            .call(|_, _| async { Ok("yes") }),
-        flaky_tool(),
-    ])
-    .await;
-    for n in 0..3 {
-        assert_eq!(app.invoke("yes", json!({"n": n})).await.0, StatusCode::OK);
-        app.invoke("yes", json!({"n": "three"})).await;
-        app.invoke("no", json!({})).await;
-        app.invoke("down", json!({})).await;
-        app.invoke("limited", json!({})).await;
-    }
-    assert_eq!(
-        app.invoke("flaky", json!({})).await.1["meta"]["attempts"],
-        3
-    );
-    app.post("/tools/yes/disable", json!({})).await;
-    app.invoke("yes", json!({"n": 1})).await;
-    assert_eq!(
-        app.samples("toolcrib_calls_total").await,
-        [
-            r#"toolcrib_calls_total{cache="off",outcome="invalid_arguments",tool="yes"} 3"#,
-            r#"toolcrib_calls_total{cache="off",outcome="ok",tool="down"} 0"#,
-            r#"toolcrib_calls_total{cache="off",outcome="ok",tool="flaky"} 1"#,
-            r#"toolcrib_calls_total{cache="off",outcome="ok",tool="limited"} 2"#,
-            r#"toolcrib_calls_total{cache="off",outcome="ok",tool="no"} 0"#,
-            r#"toolcrib_calls_total{cache="off",outcome="ok",tool="yes"} 3"#,
-            r#"toolcrib_calls_total{cache="off",outcome="tool_disabled",tool="yes"} 1"#,
-            r#"toolcrib_calls_total{cache="off",outcome="tool_error",tool="no"} 3"#,
-            r#"toolcrib_calls_total{cache="off",outcome="upstream_failed",tool="down"} 3"#,
-            r#"toolcrib_calls_total{cache="off",outcome="usage_limit_reached",tool="limited"} 1"#,
-        ]
-    );
-    let of = |tool: &str| format!("{{tool=\"{tool}\"}}");
-    let retries = app.samples("toolcrib_retries_total").await;
-    assert!(
-        retries.contains(&format!("toolcrib_retries_total{} 2", of("flaky"))),
-        "{retries:?}"
-    );
-    assert!(
-        retries.contains(&format!("toolcrib_retries_total{} 0", of("down"))),
-        "{retries:?}"
-    );
-    // Refused calls have no duration worth counting.
-    let counts = app.samples("toolcrib_call_duration_seconds_count").await;
-    for (tool, count) in [
-        ("yes", 3),
-        ("no", 3),
-        ("down", 3),
-        ("limited", 2),
-        ("flaky", 1),
-    ] {
-        assert!(
-            counts.contains(&format!(
-                "toolcrib_call_duration_seconds_count{} {count}",
-                of(tool)
-            )),
-            "{counts:?}"
-        );
-    }
 }
 
 #[tokio::test]
@@ -200,96 +105,6 @@ async fn cached_running_and_queued_calls_are_counted() {
         app.samples("toolcrib_queued").await,
         ["toolcrib_queued{tool=\"cached\"} 0"]
     );
-}
-
-#[tokio::test]
-async fn unknown_names_never_become_labels() {
-    let app = TestApp::new([read_tool("known").call(|_, _| async { Ok("yes") })]).await;
-    app.invoke("known", json!({})).await;
-    let before = app.samples("toolcrib_").await.len();
-    for n in 0..1000 {
-        app.invoke(&format!("made_up_{n}"), json!({})).await;
-        app.get(&format!("/made/up/{n}")).await;
-        app.post(
-            "/tools/known/invoke",
-            json!({"arguments": {}, "run_id": format!("made_up_{n}")}),
-        )
-        .await;
-    }
-    let after = app.samples("toolcrib_").await;
-    assert!(
-        !after.iter().any(|sample| sample.contains("made")),
-        "{after:?}"
-    );
-    let requests: Vec<_> = after
-        .iter()
-        .filter(|sample| sample.starts_with("toolcrib_http_requests_total"))
-        .collect();
-    assert_eq!(
-        requests,
-        [
-            r#"toolcrib_http_requests_total{route="/metrics",status="200"} 1"#,
-            r#"toolcrib_http_requests_total{route="/tools/{name}/invoke",status="200"} 1001"#,
-            r#"toolcrib_http_requests_total{route="/tools/{name}/invoke",status="404"} 1000"#,
-            r#"toolcrib_http_requests_total{route="none",status="404"} 1000"#,
-        ]
-    );
-    // Three kinds of request more, and not one series for a name.
-    assert_eq!(after.len(), before + 3);
-}
-
-#[tokio::test]
-async fn metrics_need_a_key_unlike_health() {
-    let manifest = "callers:\n  - {name: agent, key: agent-key-0123456789}\n  \
-                    - {name: prometheus, key: scrape-key-0123456789, metrics: true, allow: []}\n";
-    let app =
-        TestApp::with_manifest(manifest, [read_tool("t").call(|_, _| async { Ok("yes") })]).await;
-    let status = async |key| {
-        app.respond(request("GET", "/metrics", key, None))
-            .await
-            .status()
-    };
-    assert_eq!(status(None).await, StatusCode::UNAUTHORIZED);
-    assert_eq!(
-        status(Some("agent-key-0123456789")).await,
-        StatusCode::FORBIDDEN
-    );
-    assert_eq!(status(Some("scrape-key-0123456789")).await, StatusCode::OK);
-    // As docs/operate/metrics.md advises: a key that reads metrics and runs nothing.
-    let (refused, _) = app
-        .post_as(
-            "scrape-key-0123456789",
-            "/tools/t/invoke",
-            json!({"arguments": {}}),
-        )
-        .await;
-    assert_eq!(refused, StatusCode::FORBIDDEN);
-    let (refused, _) = app
-        .post_as("scrape-key-0123456789", "/tools/t/disable", json!({}))
-        .await;
-    assert_eq!(refused, StatusCode::FORBIDDEN);
-    for probe in ["/livez", "/readyz"] {
-        assert_eq!(app.get(probe).await.0, StatusCode::OK);
-    }
-    let response = app
-        .respond(request(
-            "GET",
-            "/metrics",
-            Some("scrape-key-0123456789"),
-            None,
-        ))
-        .await;
-    assert_eq!(
-        response.headers()["content-type"],
-        "text/plain; version=0.0.4"
-    );
-    let text = response.into_body().collect().await.unwrap().to_bytes();
-    let text = String::from_utf8(text.to_vec()).unwrap();
-    let refused = r#"toolcrib_calls_total{cache="off",outcome="forbidden",tool="t"} 1"#;
-    assert!(text.contains(refused), "{text}");
-    for caller in ["agent", "scrape-key"] {
-        assert!(!text.contains(caller), "callers are no labels");
-    }
 }
 
 #[tokio::test]

@@ -99,11 +99,6 @@ impl Fleet {
             sample.rsplit(' ').next().unwrap().parse().unwrap()
         })
     }
-
-    async fn is_up(&self, app: usize) -> bool {
-        let samples = self.apps[app].samples("toolcrib_cache_redis_up").await;
-        samples.iter().any(|sample| sample.ends_with(" 1"))
-    }
 }
 
 #[tokio::test]
@@ -160,31 +155,6 @@ async fn private_and_large_results_are_not_in_redis() {
     assert_eq!(fleet.requests(0, "store", "stored").await, 0);
 }
 
-#[tokio::test]
-async fn purge_reaches_the_other_service() {
-    let Some(fleet) = Fleet::start().await else {
-        return;
-    };
-    let (count, other) = (fleet.share("count").await, fleet.share("other").await);
-    let kept = fleet.call(1, "other", other.clone()).await;
-    let (_, purged) = fleet.apps[0].delete("/tools/count/cache").await;
-    assert_eq!(
-        (&purged["tool"], &purged["pending"]),
-        (&json!("count"), &Value::Null)
-    );
-    let (cache, run) = fleet.call(0, "count", count.clone()).await;
-    assert_eq!(cache, "miss");
-    // The other one still has the old result in memory, for a second at most.
-    let end = Instant::now() + Duration::from_secs(30);
-    while fleet.call(1, "count", count.clone()).await.1.as_u64() < run.as_u64() {
-        assert!(Instant::now() < end, "the purge does not arrive");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(fleet.call(1, "other", other.clone()).await, kept);
-    fleet.apps[1].delete("/cache").await;
-    assert_eq!(fleet.call(1, "other", other).await.0, "miss");
-}
-
 /// The ledger of a service keeps results over a restart. A purge of the other service meanwhile must
 /// reach them, too.
 #[tokio::test]
@@ -209,30 +179,6 @@ async fn purge_reaches_a_service_that_was_away() {
     }
 }
 
-#[tokio::test]
-async fn dead_redis_fails_no_call() {
-    let Some(mut fleet) = Fleet::start().await else {
-        return;
-    };
-    fleet.share("count").await;
-    fleet.redis.kill();
-    for number in 0..200 {
-        let key = json!({"key": number.to_string()});
-        let (cache, _) = fleet.call(number % 2, "count", key).await;
-        assert_eq!(cache, "miss");
-    }
-    let failed = fleet.requests(0, "read", "failed").await;
-    let skipped = fleet.requests(0, "read", "skipped").await;
-    assert!(failed < 10 && failed + skipped >= 100, "{failed} {skipped}");
-    assert!(!fleet.is_up(0).await);
-
-    let (_, purged) = fleet.apps[0].delete("/tools/other/cache").await;
-    assert_eq!(purged["pending"], true);
-    fleet.redis.restart();
-    fleet.share("other").await;
-    assert_eq!(fleet.requests(0, "purge", "done").await, 1);
-}
-
 /// A server that takes connections and answers nothing is the slowest one.
 #[tokio::test]
 async fn frozen_redis_delays_few_calls() {
@@ -252,22 +198,4 @@ async fn frozen_redis_delays_few_calls() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(fleet.requests(0, "read", "skipped").await > 0);
     fleet.share("other").await;
-}
-
-#[tokio::test]
-async fn wrong_password_starts_without_redis() {
-    let Some(redis) = TestRedis::start(&["--requirepass", "right"]) else {
-        return;
-    };
-    let runs = Arc::default();
-    for (password, is_up) in [("wrong", " 0"), ("right", " 1")] {
-        let port = redis.port();
-        let manifest = format!("cache: {{redis: 'redis://:{password}@127.0.0.1:{port}'}}\n");
-        let app = TestApp::with_manifest(&manifest, tools(&runs)).await;
-        let (status, _) = app.invoke("count", json!({"key": password})).await;
-        assert_eq!(status, 200);
-        let samples = app.samples("toolcrib_cache_redis_up").await;
-        assert!(samples[0].ends_with(is_up), "{samples:?}");
-        assert!(!samples[0].contains(password), "{samples:?}");
-    }
 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::http::header::RETRY_AFTER;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -234,79 +233,6 @@ async fn source_tools_are_ordinary_tools() {
 }
 
 #[tokio::test]
-async fn service_is_ready_after_first_listings() {
-    let gate = Arc::new(Semaphore::new(0));
-    let slow = ScriptedSource {
-        gate: Some(gate.clone()),
-        ..ScriptedSource::default()
-    };
-    slow.script
-        .lock()
-        .unwrap()
-        .push_back(Err("no module named `nothing`"));
-    let quick = scripted_source([Ok(vec![discovered_tool("hello", text_runner("hi", None))])]);
-    let app = TestApp::loading(
-        App::builder()
-            .source("slow", Arc::new(slow))
-            .source("quick", quick),
-        None,
-    )
-    .await;
-    while source(&app, "quick").await["state"] != "up"
-        || source(&app, "slow").await["doing"] == "starting"
-    {
-        tokio::task::yield_now().await;
-    }
-    let (status, problem) = app.get("/readyz").await;
-    assert_eq!(
-        (status.as_u16(), &problem["kind"], &problem["retryable"]),
-        (503, &json!("tool_unavailable"), &json!(true))
-    );
-    assert_eq!(problem["detail"], "source `slow` is still loading");
-    assert_eq!(app.headers("/readyz").await[RETRY_AFTER], "1");
-    assert_eq!(app.get("/livez").await.0, 200);
-    // What is there already can be used meanwhile.
-    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
-    let slow = source(&app, "slow").await;
-    assert_eq!(
-        (&slow["state"], &slow["doing"]),
-        (&json!("starting"), &json!("installing 12 packages"))
-    );
-    gate.add_permits(1);
-    let app = app.with_sources_listed().await;
-    let (status, ready) = app.get("/readyz?verbose").await;
-    assert_eq!(
-        (status.as_u16(), &ready["sources"][0]["state"]),
-        (200, &json!("failed"))
-    );
-    assert_eq!(ready["sources"][0]["fault"], "no module named `nothing`");
-    assert!(
-        app.samples("toolcrib_source_up")
-            .await
-            .contains(&"toolcrib_source_up{source=\"slow\"} 0".to_owned())
-    );
-}
-
-#[tokio::test]
-async fn failed_source_is_retried_until_listed() {
-    let retried = scripted_source([
-        Err("not yet"),
-        Err("not yet"),
-        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
-    ]);
-    let app = TestApp::loading(App::builder().source("late", retried.clone()), None)
-        .await
-        .with_sources_listed()
-        .await;
-    while source(&app, "late").await["state"] != "up" {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    assert_eq!(retried.listings.load(Ordering::SeqCst), 3);
-    assert_eq!(source(&app, "late").await["fault"], Value::Null);
-    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
-}
-
-#[tokio::test]
 async fn source_with_an_invalid_tool_serves_none() {
     let cases: [(&str, Vec<DiscoveredTool>, &str); 5] = [
         (
@@ -378,98 +304,6 @@ async fn source_with_an_invalid_tool_serves_none() {
 }
 
 #[tokio::test]
-async fn restart_swaps_tools_and_lets_calls_finish() {
-    let gate = Arc::new(Semaphore::new(0));
-    let (old, new) = (text_runner("old", Some(&gate)), text_runner("new", None));
-    let released = Arc::downgrade(&old);
-    let swapped = scripted_source([
-        Ok(vec![
-            discovered_tool("hello", old),
-            discovered_tool("only_old", text_runner("", None)),
-        ]),
-        Ok(vec![
-            discovered_tool("hello", new),
-            discovered_tool("only_new", text_runner("", None)),
-        ]),
-    ]);
-    let app = Arc::new(
-        TestApp::loading(App::builder().source("s", swapped), None)
-            .await
-            .with_sources_listed()
-            .await,
-    );
-    let hash = app.get("/tools/hello").await.1["definition_hash"].clone();
-    let running = tokio::spawn({
-        let app = app.clone();
-        async move { app.invoke("hello", json!({})).await }
-    });
-    while app.registry().shared().in_flight_calls.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let (status, view) = app.post("/sources/s/restart", json!(null)).await;
-    assert_eq!(
-        (status.as_u16(), &view["state"], &view["tools"]),
-        (200, &json!("up"), &json!(2))
-    );
-    assert_eq!(tool_names(&app).await, ["hello", "only_new"]);
-    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "new");
-    assert_eq!(
-        app.get("/tools/hello").await.1["definition_hash"],
-        hash,
-        "the same tool by another process"
-    );
-    assert!(released.upgrade().is_some());
-    gate.add_permits(1);
-    assert_eq!(first_text(&running.await.unwrap()), "old");
-    while released.upgrade().is_some() {
-        tokio::task::yield_now().await;
-    }
-}
-
-#[tokio::test]
-async fn failed_restart_keeps_the_old_tools() {
-    // However often it is tried.
-    let clash = (0..50).map(|_| Ok(vec![discovered_tool("own", text_runner("", None))]));
-    let failing = scripted_source(
-        std::iter::once(Ok(vec![discovered_tool("hello", text_runner("hi", None))])).chain(clash),
-    );
-    let app = TestApp::loading(
-        App::builder().tool(plain_tool("own")).source("s", failing),
-        None,
-    )
-    .await
-    .with_sources_listed()
-    .await;
-    let (status, view) = app.post("/sources/s/restart", json!(null)).await;
-    assert_eq!(
-        (status.as_u16(), &view["state"]),
-        (200, &json!("up")),
-        "{view}"
-    );
-    let fault = view["fault"].as_str().unwrap();
-    assert!(
-        fault.contains("`own` is a tool of the program already")
-            && fault.ends_with("; the previous tools stay in service")
-    );
-    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
-    let (status, ready) = app.get("/readyz?verbose").await;
-    assert_eq!(
-        (status.as_u16(), &ready["sources"][0]["state"]),
-        (200, &json!("up"))
-    );
-    assert!(
-        ready["sources"][0]["fault"]
-            .as_str()
-            .unwrap()
-            .ends_with("; the previous tools stay in service")
-    );
-    assert_eq!(
-        app.post("/sources/nobody/restart", json!(null)).await.0,
-        404
-    );
-}
-
-#[tokio::test]
 async fn conflicting_source_returns_when_its_name_frees() {
     let (one, other) = (
         discovered_tool("shared", text_runner("first", None)),
@@ -510,59 +344,6 @@ async fn conflicting_source_returns_when_its_name_frees() {
 }
 
 #[tokio::test]
-async fn unavailable_source_makes_its_tools_unavailable() {
-    let dying = scripted_source([]);
-    let down = dying.down.clone();
-    let says = Arc::new(TextRunner {
-        text: "hi".into(),
-        gate: None,
-        down: down.clone(),
-        alive: Arc::default(),
-    });
-    dying
-        .script
-        .lock()
-        .unwrap()
-        .push_back(Ok(vec![discovered_tool("hello", says)]));
-    let app = TestApp::loading(App::builder().source("s", dying), None)
-        .await
-        .with_sources_listed()
-        .await;
-    assert_eq!(
-        app.get("/tools?format=openai")
-            .await
-            .1
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
-    down.store(true, Ordering::SeqCst);
-    let view = source(&app, "s").await;
-    assert_eq!(
-        (&view["state"], &view["fault"]),
-        (&json!("down"), &json!("its worker died"))
-    );
-    assert_eq!(app.get("/tools").await.1["tools"][0]["available"], false);
-    assert_eq!(app.get("/tools/hello").await.1["available"], false);
-    assert_eq!(app.get("/tools?format=openai").await.1, json!([]));
-    let reply = app.invoke("hello", json!({})).await;
-    assert_eq!(
-        (reply.0.as_u16(), &reply.1["kind"]),
-        (503, &json!("tool_unavailable"))
-    );
-    assert_eq!(
-        app.get("/readyz").await.0,
-        200,
-        "what tools depend on does not take the service out"
-    );
-    assert_eq!(
-        app.samples("toolcrib_source_replaced").await,
-        ["toolcrib_source_replaced_total{source=\"s\"} 1"]
-    );
-}
-
-#[tokio::test]
 async fn source_names_are_hidden_from_callers() {
     let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
     let slow = ScriptedSource {
@@ -585,34 +366,6 @@ async fn source_names_are_hidden_from_callers() {
     assert_eq!(
         detail(Some("key-of-root-0123456789")).await,
         "source `payroll` is still loading"
-    );
-}
-
-#[tokio::test]
-async fn sources_need_an_admin() {
-    let manifest = "callers:\n  - {name: ann, key: key-of-ann-0123456789}\n  - {name: root, key: key-of-root-0123456789, admin: true}\n";
-    let listed = scripted_source([
-        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
-        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
-    ]);
-    let app = TestApp::loading(App::builder().source("s", listed), Some(manifest))
-        .await
-        .with_sources_listed()
-        .await;
-    for (key, status) in [
-        ("key-of-ann-0123456789", 403),
-        ("key-of-root-0123456789", 200),
-        ("nobody", 401),
-    ] {
-        assert_eq!(app.get_as(key, "/sources").await.0, status);
-        assert_eq!(
-            app.post_as(key, "/sources/s/restart", json!(null)).await.0,
-            status
-        );
-    }
-    assert_eq!(
-        app.send(request("GET", "/sources", None, None)).await.0,
-        401
     );
 }
 
@@ -686,61 +439,5 @@ async fn changed_source_is_listed_and_swapped() {
         source(&app, "s").await["replaced"],
         0,
         "nothing was started anew"
-    );
-}
-
-#[tokio::test]
-async fn failed_listing_keeps_the_tools_and_retries() {
-    let listed = scripted_source([
-        Ok(vec![discovered_tool("hello", text_runner("hi", None))]),
-        Err("the connection broke"),
-        Ok(vec![
-            discovered_tool("hello", text_runner("hi", None)),
-            discovered_tool("more", text_runner("more", None)),
-        ]),
-    ]);
-    let app = TestApp::loading(App::builder().source("s", listed.clone()), None)
-        .await
-        .with_sources_listed()
-        .await;
-    listed.changed.notify_one();
-    let view = wait_until(&app, "s", |view| !view["fault"].is_null()).await;
-    assert_eq!(
-        view["fault"],
-        "the connection broke; the previous tools stay in service"
-    );
-    assert!(
-        view["fault_at"]
-            .as_str()
-            .is_some_and(|at| at.ends_with('Z')),
-        "{view}"
-    );
-    assert_eq!((&view["state"], &view["tools"]), (&json!("up"), &json!(1)));
-    assert_eq!(first_text(&app.invoke("hello", json!({})).await), "hi");
-    let view = wait_until(&app, "s", |view| view["tools"] == 2).await;
-    assert_eq!(
-        (&view["fault"], &view["fault_at"]),
-        (&json!(null), &json!(null))
-    );
-    assert_eq!(tool_names(&app).await, ["hello", "more"]);
-}
-
-#[tokio::test]
-async fn listing_warnings_can_be_read() {
-    let listed = vec![Ok(vec![discovered_tool("hello", text_runner("hi", None))])];
-    let script = Mutex::new(listed.into_iter().collect());
-    let odd = ScriptedSource {
-        script,
-        warnings: vec!["function `f` was not taken".into()],
-        ..ScriptedSource::default()
-    };
-    let app = TestApp::loading(App::builder().source("s", Arc::new(odd)), None)
-        .await
-        .with_sources_listed()
-        .await;
-    let view = source(&app, "s").await;
-    assert_eq!(
-        (&view["warnings"], &view["state"]),
-        (&json!(["function `f` was not taken"]), &json!("up"))
     );
 }

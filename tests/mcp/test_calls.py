@@ -109,6 +109,22 @@ def test_trace_is_the_only_caller_data_forwarded(start, mode):
     assert trace in text and KEYS["ANN"] not in text and "session=callers" not in text
 
 
+def test_declared_context_reaches_the_server(start, mode):
+    entry = script("calls", mode=mode, context=["tenant"], tools={"meta": {**read_policies("meta")["meta"], "cache": {"ttl": "1m"}}, "pid": {"context": ["user"]}},
+                   env=[{"name": "NONE", "required": False}, {"name": "UNITS", "default": "km"}], environment={"COPY": "${env:NONE}"})
+    crib = start_with_servers(start, s=entry, bare=script("calls", mode=mode))
+    acme = {"tenant": "acme", "user": "ann"}
+    for context, cache in ((acme, "miss"), ({"tenant": "other"}, "miss"), (acme, "hit")):
+        answer = ok(crib.invoke("s_meta", context=context))
+        assert json.loads(text_of(answer))["toolcrib/context"] == {"tenant": context["tenant"]} and answer["meta"]["cache"] == cache
+    bare = ok(crib.invoke("bare_meta", context=acme))
+    assert "toolcrib/context" not in text_of(bare) and len(bare["meta"]["warnings"]) == 1
+    assert (crib.get("/tools/s_echo").json["context"], crib.get("/tools/s_pid").json["context"]) == (["tenant"], ["user"])
+    seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
+    assert seen["UNITS"] == "km" and not {"NONE", "COPY"} & set(seen), seen
+    assert crib.get("/tools/s_echo").json["env"][1]["default"] == "km"
+
+
 def test_server_gets_only_the_declared_environment(crib):
     seen = json.loads(text_of(ok(crib.invoke("s_environment"))))
     assert {"HEARD", "TOKEN", "PATH"} <= set(seen), seen

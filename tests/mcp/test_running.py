@@ -36,9 +36,11 @@ def test_grants_apply_to_server_tools(start, mode):
 
 def test_limits_and_cache_apply_to_server_tools(start, mode, tmp_path):
     environment = {"COUNTED": str(tmp_path / "counted"), "STARTED": str(tmp_path / "started")}
-    policies = {"count": {"effect": "read", "cache": {"ttl": "1m"}}, "pid": {"effect": "read", "limits": [{"calls": 2, "per": "day"}]}}
-    crib = start_with_servers(start, s=script("calls", mode=mode, environment=environment, tools=policies))
-    ok(crib.invoke("s_count", {"n": 1}))
+    policies = {"count": {"effect": "read", "cache": {"ttl": "1m"}, "aliases": ["tally"]}, "pid": {"effect": "read", "limits": [{"calls": 2, "per": "day"}]}}
+    crib = start_with_servers(start, s=script("calls", mode=mode, environment=environment, tools=policies, timeout="9s"))
+    ok(crib.invoke("tally", {"n": 1}))
+    tool = crib.get("/tools/tally").json
+    assert [tool["name"], tool["kind"], tool["origin"], tool["effect"], tool["policy"]["timeout"]] == ["s_count", "mcp", "manifest", "read", "9s"]
     began = lines_in(tmp_path / "started")
     assert [ok(crib.invoke("s_count", {"n": 1}))["meta"]["cache"] for _ in range(5)] == ["hit"] * 5
     assert lines_in(tmp_path / "counted") == 1 and lines_in(tmp_path / "started") == began, "nothing is asked, nothing is started"

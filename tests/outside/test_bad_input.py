@@ -51,11 +51,20 @@ def test_wrong_body_shape_is_refused(crib, body):
     problem(send(crib, body), 400, "invalid_request")
 
 
+@pytest.mark.parametrize("body, says", [
+    ("{", "not JSON"), ("[1]", "send an object"), ("{}", "`arguments` is missing"), ('{"arguments": "{"}', "a text that is not JSON"),
+    ('{"arguments": {"n": 1, "n": 2}}', "duplicate key `n`"), (json.dumps({"arguments": '{"n": 1, "n": 2}'}), "duplicate key `n`"),
+    ('{"arguments": 5}', "not integer"), ('{"arguments": {}, "timeout": 5}', "with a unit"), ('{"arguments": {}, "cache": "sometimes"}', "bypass"),
+    ('{"arguments": {}, "page": {"size": 9}}', "detail, offset and limit"), ('{"arguments": %s}' % DEEP, "recursion limit")])
+def test_refusal_says_what_is_wrong(crib, body, says):
+    assert says in problem(send(crib, body), 400, "invalid_request")["detail"]
+
+
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
                                   "application/jsonx", "text/json"])
 def test_wrong_content_type_is_refused(crib, kind):
     body = '{"arguments": {"expression": "6*7"}}'
-    problem(send(crib, body, headers={"content-type": kind}), 415, "invalid_request")
+    assert "application/json" in problem(send(crib, body, headers={"content-type": kind}), 415, "invalid_request")["detail"]
 
 
 def test_content_type_may_have_a_charset(crib):
@@ -73,7 +82,7 @@ def test_body_limit_is_exact(crib):
 
 def test_body_limit_defaults_to_a_mebibyte(start):
     crib = start()
-    problem(send(crib, '{"arguments": {"expression": "1"}}' + " " * (1 << 20)), 413, "invalid_request")
+    assert "1.0 MiB" in problem(send(crib, '{"arguments": {"expression": "1"}}' + " " * (1 << 20)), 413, "invalid_request")["detail"]
     ok(send(crib, '{"arguments": {"expression": "1"}}' + " " * 900_000))
 
 
@@ -211,8 +220,9 @@ def test_long_tool_name_is_not_echoed(crib):
 
 
 def test_unknown_routes_and_methods_are_refused(crib):
-    assert crib.get("/nothing/here").status == 404
-    assert crib.get("/tools/calculator/invoke").status == 405
+    assert "/docs" in problem(crib.get("/nothing/here"), 404, "invalid_request")["detail"]
+    assert "without the `/` at its end" in problem(crib.get("/tools/"), 404)["detail"]
+    assert crib.get("/tools/calculator/invoke").status == crib.delete("/tools").status == 405
     assert crib.request("BREW", "/tools").status in (400, 405, 501)
 
 
@@ -223,7 +233,7 @@ def test_data_other_than_http_is_refused(crib, data):
     assert status_of(crib.raw(data, 15, half_close=True)) in (None, 400, 403, 431, 505)
 
 
-@pytest.mark.parametrize("query", ["limit=abc", "limit=-1", "state=bogus", "cursor=%00garbage", "since=yesterdayish"])
+@pytest.mark.parametrize("query", ["limit=abc", "limit=-1", "limit=0", "tols=x", "state=bogus", "cursor=%00garbage", "since=yesterdayish"])
 def test_invalid_ledger_filters_are_refused(crib, query):
     problem(crib.get("/invocations?" + query), 400, "invalid_request")
 

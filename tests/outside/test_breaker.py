@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from harness import in_background, now, ok, parallel, poll, problem, error_result, elapsed
+from harness import in_background, now, ok, parallel, poll, problem, error_result, elapsed, text_of
 from recipes import CALLERS, KEYS, sh, web
 from test_metrics import scrape, value
 from upstream import busy, redirect_to, reply_with
@@ -18,19 +18,27 @@ def open_circuit(crib, tool="x"):
 def test_five_failures_open_circuit_until_probe(start, upstream):
     """Refused without asking the upstream or spending a unit; after five seconds one of many callers asks, and all go on."""
     url = upstream.script("/down", 503, 502, 504, 503, 503, 503, reply_with({"fine": True}))
-    crib = start({"tools": {"x": web(url, effect="read", limits=[{"calls": 100, "per": "day"}])}})
+    crib = start({"tools": {"x": web(url, effect="read", limits=[{"calls": 100, "per": "day"}]), "fine": web(upstream.base + "/json", effect="read")}})
+    assert crib.get("/tools/x").json["breaker"] == "closed"
     open_circuit(crib)
     opened = time.monotonic()
     reply = crib.invoke("x")
     error = problem(reply, 503, "tool_unavailable")
-    assert error["retryable"] is True and 0 < error["retry_after_ms"] <= 5000 and 1 <= int(reply.headers["retry-after"]) <= 5
+    assert error["retryable"] is True and error["source"] == "tool" and "did not run" in text_of(error)
+    assert 0 < error["retry_after_ms"] <= 5000 and 1 <= int(reply.headers["retry-after"]) <= 5
     row = crib.row(error["invocation_id"])
-    assert (row["state"], row["attempts"]) == ("refused", 0), row
+    assert (row["state"], row["kind"], row["attempts"]) == ("refused", "tool_unavailable", 0), row
+    assert crib.get("/tools/x").json["breaker"] == "open" and crib.get("/tools/fine").json["breaker"] == "closed", "each tool has its own"
     assert upstream.hits() == 5 and crib.usage("x")[0]["used"] == 5
     samples, _ = scrape(crib)
     assert value(samples, "toolcrib_circuit_breaker_state", tool="x") == 2
-    verbose = crib.get("/readyz?verbose").json
-    assert verbose["status"] == "ready" and [one["tool"] for one in verbose["breakers"]] == ["x"], verbose
+    for query in ("", "?verbose=false", "?probe=kubelet"):
+        assert crib.get("/readyz" + query).json["status"] == "ready" and "breakers" not in crib.get("/readyz" + query).json
+    for query in ("?verbose", "?verbose=true", "?verbose=1"):
+        verbose = crib.get("/readyz" + query).json
+        assert (verbose["status"], verbose["ledger"]) == ("ready", "up"), verbose
+        assert [(one["tool"], one["state"], one["failures"]) for one in verbose["breakers"]] == [("x", "open", 5)], verbose
+    problem(crib.get("/readyz?verbose=much"), 400, "invalid_request")
 
     def until_asked(hits):
         """Many callers at once, until one has reached the upstream."""
@@ -107,8 +115,11 @@ def test_cancelled_probe_frees_its_slot(start, upstream):
 
 
 def test_verbose_readyz_needs_admin_rights(start):
-    crib = start({"callers": CALLERS, "tools": {"t": sh("echo t", effect="read")}}, env=KEYS)
-    assert crib.get("/readyz").status == 200
+    scraper = {"name": "prometheus", "key": "scrape-key-0123456789", "metrics": True, "allow": []}
+    crib = start({"callers": [*CALLERS, scraper], "tools": {"t": sh("echo t", effect="read")}}, env=KEYS)
+    assert crib.get("/readyz").status == crib.get("/readyz", key="no-such-key").status == 200, "a probe is never asked for a key"
+    problem(crib.get("/readyz?verbose", key="no-such-key"), 401, "unauthenticated")
+    assert crib.get("/readyz?verbose", key=scraper["key"]).json["breakers"] == []
     problem(crib.get("/readyz?verbose"), 401, "unauthenticated")
     problem(crib.get("/readyz?verbose", key=KEYS["ANN"]), 403, "forbidden")
     assert crib.get("/readyz?verbose=true", key=KEYS["ROOT"]).json["breakers"] == []

@@ -189,22 +189,39 @@ def number_tool(**policy):
 
 def test_stored_results_are_read(start):
     """By any spelling of the arguments; over kill -9; without a run."""
-    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": number_tool()}, "ledger": {"durability": "strict"}})
+    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": dict(number_tool(), aliases=["numbers"])}, "ledger": {"durability": "strict"}})
     key = 'tool:number|input:{"city": "Oslo"}'
     missing = text_of(error_result(crib.invoke("read_cache", {"key": key})))
     assert "nothing is stored" in missing and "tool:" in missing, missing
     first = ok(crib.invoke("number", {"city": "Oslo"}))["content"]
     for repeated in (key, 'tool:number|input:{"days":3,"city":"Oslo"}', 'tool:number|input:{"days": "3", "city": "Oslo"}',
-                  "tool:number|input:city=Oslo", "tool:number|input:city=Oslo&days=3", "tool: number|input: city=Oslo, days=3 "):
+                  "tool:number|input:city=Oslo", "tool:number|input:city=Oslo&days=3", "tool: number|input: city=Oslo, days=3 ",
+                  "tool:numbers|input:city=Oslo", "tool:functions.Number|input:city=Oslo"):
         assert ok(crib.invoke("read_cache", {"key": repeated}))["content"] == first, repeated
     crib.kill9()
     crib.start()
     assert ok(crib.invoke("read_cache", {"key": key}))["content"] == first
     assert len(crib.rows("tool=number")) == 1
-    for key, words in (("tool:numbr|input:city=Oslo", "number"), ('tool:number|input:{"town": "Oslo"}', "city"), ("tool:read_cache|input:key=x", "never stored")):
+    crib.post("/tools/number/disable")
+    assert text_of(error_result(crib.invoke("read_cache", {"key": key}))) == "`number` is disabled"
+    crib.post("/tools/number/enable")
+    for key, words in (("tool:numbr|input:city=Oslo", "did you mean number?"), ("tool:read_cache|input:key=x", "never stored"),
+                       ('tool:number|input:{"town": "Oslo"}', "no call of `number` can have had this input: `town` is not a parameter"),
+                       ("tool:number|input:city=Oslo&days=4", "nothing is stored for this call of `number`")):
         assert words in text_of(error_result(crib.invoke("read_cache", {"key": key})))
     for key in ("", "Oslo", "tool:number", "tool:number|input:{'city': 1}", "tool:number|input:city=a=b", "tool:number|input:[1]"):
         assert problem(crib.invoke("read_cache", {"key": key}), 422, "invalid_arguments")["violations"][0]["pointer"] == "/key"
+    crib.delete("/tools/number/cache")
+    assert "nothing is stored" in text_of(error_result(crib.invoke("read_cache", {"key": "tool:number|input:city=Oslo"})))
+
+
+def test_stored_result_needs_its_context(start):
+    crib = start({"tools": {"read_cache": {"kind": "native"}, "number": number_tool(context=["tenant"])}})
+    stored = ok(crib.invoke("number", {"city": "a"}, context={"tenant": "acme", "trace": 1}))["content"]
+    key = {"key": "tool:number|input:city=a"}
+    assert ok(crib.invoke("read_cache", key, context={"tenant": "acme", "trace": 2}))["content"] == stored
+    for context in ({}, {"tenant": "other"}):
+        assert "nothing is stored" in text_of(error_result(crib.invoke("read_cache", key, context=context)))
 
 
 def test_stored_results_of_others_stay_private(start):
@@ -222,6 +239,7 @@ def test_stored_results_of_others_stay_private(start):
         assert ok(read("all", who))["content"] == shared
     assert "nothing is stored" in text_of(error_result(read("own", "ROOT")))
     assert text_of(error_result(read("own", "BOB"))) == "there is no tool `own`"
+    assert text_of(error_result(read("owm", "BOB"))) == "there is no tool `owm`", "and no likeness shows it"
 
 
 def test_settings_without_effect_are_reported(tmp_path):

@@ -50,7 +50,9 @@ def test_hit_is_call_with_own_row(start, upstream):
     second = ok(crib.invoke("x", {"a": 1}, tool_use_id="t2"))
     assert second["meta"]["cache"] == "hit" and second["tool_use_id"] == "t2"
     assert first["invocation_id"] != second["invocation_id"]
-    assert crib.row(second["invocation_id"])["cache"] == "hit"
+    row = crib.row(second["invocation_id"])
+    assert (row["cache"], row["attempts"], row["result"]["content"]) == ("hit", 0, first["content"])
+    assert row["result"]["invocation_id"] == second["invocation_id"]
     usage = poll(lambda: next((one for one in crib.get("/usage").json["tools"] if one["tool"] == "x" and one["calls"] == 2), None), what="usage")
     assert usage["cache_hits"] == 1
 
@@ -164,11 +166,12 @@ def test_leader_timeout_does_not_fail_followers(start, upstream):
 def test_errors_are_not_cached(start, upstream):
     """Neither failures nor error results are stored."""
     upstream.script("/x", 503, 404, reply_with({"number": 3}))
-    crib = start({"tools": {"x": cached_tool(upstream, "/x")}})
+    crib = start({"tools": {"x": cached_tool(upstream, "/x", limits=[{"calls": 3, "per": "lifetime"}])}})
     problem(crib.invoke("x"), 502, "upstream_failed")
-    error_result(crib.invoke("x"))
+    assert error_result(crib.invoke("x"))["meta"]["cache"] == "miss"
     assert invoke_cached(crib) == ("miss", 3)
-    assert invoke_cached(crib) == ("hit", 3)
+    problem(crib.invoke("x", {"n": 1}), 429, "usage_limit_reached")
+    assert invoke_cached(crib) == ("hit", 3), "a hit costs nothing"
 
 
 def test_purge_of_one_tool_and_of_all(start, upstream):

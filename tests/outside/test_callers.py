@@ -69,20 +69,8 @@ def test_allow_and_deny_decide_grants(crib):
         problem(crib.invoke(tool, key=ANN), 403, "forbidden")
         assert crib.get("/tools/" + tool, key=ANN).status in (403, 404)
         problem(crib.post(f"/tools/{tool}/validate", '{"arguments": {}}', key=ANN), 403, "forbidden")
-    problem(crib.invoke("delete_rows", key=BOB), 403, "forbidden")
-
-
-def test_deny_covers_aliases_and_spellings(start):
-    """What is denied by an alias or in another spelling is denied, under every name."""
-    tools = {"send_mail": dict(sh("echo sent", effect="read"), aliases=["mailer"]), "other": sh("echo fine", effect="read")}
-    denied = [["mailer"], ["Send_Mail"], ["functions.send_mail"], ["MAIL*"]]
-    crib = start({"tools": tools, "callers": [{"name": f"c{at}", "key": f"key-of-caller-{at}-0123456789", "deny": deny}
-                                              for at, deny in enumerate(denied)]})
-    for at in range(len(denied)):
-        key = f"key-of-caller-{at}-0123456789"
-        for name in ("mailer", "send_mail"):
-            problem(crib.invoke(name, key=key), 403, "forbidden")
-        assert [tool["name"] for tool in crib.get("/tools", key=key).json["tools"]] == ["other"]
+    refused = problem(crib.invoke("delete_rows", key=BOB), 403, "forbidden")
+    assert (crib.row(refused["invocation_id"], key=ROOT)["state"], crib.row(refused["invocation_id"], key=ROOT)["caller"]) == ("refused", "bob")
 
 
 def write_manifest(folder, callers, **more):
@@ -194,7 +182,7 @@ def crib_with_allowed_hosts(start_shared):
 def test_foreign_host_or_origin_is_refused(crib_with_allowed_hosts, method, path):
     """A page that rebinds DNS, or posts across origins, is refused on every route (the health routes are read as included)."""
     body = '{"arguments": {}}' if method == "POST" else None
-    for headers in ({"host": "evil.example"}, {"host": f"evil.example:{crib_with_allowed_hosts.port}"}, {"host": f"127.0.0.1.evil.example:{crib_with_allowed_hosts.port}"},
+    for headers in ({"host": "evil.example"}, {"host": "localhost@evil"}, {"host": f"evil.example:{crib_with_allowed_hosts.port}"}, {"host": f"127.0.0.1.evil.example:{crib_with_allowed_hosts.port}"},
                     {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
                     {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "https://console.example.evil.example"},
                     {"origin": f"http://127.0.0.1:{crib_with_allowed_hosts.port}.evil.example"}):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from harness import cli
-from recipes import params, sh, to_yaml
+from harness import cli, problem
+from recipes import CALLERS, KEYS, params, sh, to_yaml
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "City, e.g. Oslo"}}, "required": ["city"],
           "additionalProperties": False}
@@ -51,10 +51,28 @@ def test_format_is_printed_and_served_alike(crib, tmp_path, form):
     assert done.returncode == 0 and json.loads(done.stdout) == EXPECTED[form], done
     tagged = crib.get(f"/tools?format={form}&tag=weather").json
     assert json.dumps(tagged).count("Weather of a city now") == 1 and "hello" not in json.dumps(tagged)
-    assert crib.get(f"/tools?format={form}&tag=none").json == ({"tools": []} if form in ("bedrock", "mcp") else [])
+    for query in ("tag=none", "origin=registered"):
+        assert crib.get(f"/tools?format={form}&{query}").json == ({"tools": []} if form in ("bedrock", "mcp") else [])
+    assert crib.get(f"/tools?format={form}&origin=manifest").json == EXPECTED[form]
+    tag = reply.headers["etag"]
+    assert crib.get(f"/tools?format={form}", headers={"if-none-match": tag}).status == 304
+    for switch, same in (("disable", False), ("enable", True)):
+        crib.post(f"/tools/hello/{switch}")
+        assert (crib.get(f"/tools?format={form}").headers["etag"] == tag) == same
+    assert tag not in [crib.get(f"/tools?format={other}").headers["etag"] for other in EXPECTED if other != form]
 
 
-def test_unknown_format_is_refused(tmp_path):
+def test_names_of_callers_do_not_depend_on_their_grants(start):
+    callers = [dict(CALLERS[0], allow=["weather.*"]), *CALLERS[1:]]
+    crib = start({"callers": callers, "tools": {name: sh("echo yes", effect="read") for name in ("weather.get", "weather.set", "weather_set")}}, env=KEYS)
+    names = lambda key, form="openai": [tool["function"]["name"] for tool in crib.get(f"/tools?format={form}", key=KEYS[key]).json]  # noqa: E731
+    assert names("ANN") == ["weather_get", "weather.set"], "`weather_set` is another tool, though this caller may not use it"
+    assert names("BOB") == ["weather_get", "weather.set", "weather_set"]
+    assert crib.invoke("weather_get", key=KEYS["ANN"]).json["tool"] == "weather.get", "the name leads back"
+
+
+def test_unknown_format_is_refused(crib, tmp_path):
+    assert all(form in problem(crib.get("/tools?format=morse"), 400)["detail"] for form in [*EXPECTED, "native"])
     done = cli("tools", "--format", "morse", cwd=tmp_path)
     assert done.returncode == 64 and all(form in done.stderr for form in EXPECTED), done
 

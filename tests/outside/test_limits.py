@@ -147,7 +147,13 @@ def test_caller_and_tool_scopes_count_separately(start, tmp_path):
         ok(crib.invoke("all", key=KEYS[name]))
     problem(crib.invoke("all", key=KEYS["ANN"]), 429, "usage_limit_reached")
     assert lines_in(tmp_path / "each") == 2 and lines_in(tmp_path / "all") == 2
+    limits = {row["tool"]: row["limits"] for row in crib.get("/usage", key=KEYS["ANN"]).json["tools"]}
+    assert [(one["of"], one["calls"], one["used"]) for one in limits["each"]] == [("tool", 1, 1)]
     assert crib.usage("each", key=KEYS["ANN"])[0]["used"] == 1
+    problem(crib.post("/tools/each/usage/reset", key=KEYS["BOB"]), 403, "forbidden")
+    assert crib.post("/tools/each/usage/reset?caller=ann", key=KEYS["ROOT"]).status == 200
+    ok(crib.invoke("each", key=KEYS["ANN"]))
+    problem(crib.invoke("each", key=KEYS["BOB"]), 429, "usage_limit_reached")
 
 
 def test_caller_limits_count_over_tools(start, tmp_path):
@@ -158,7 +164,8 @@ def test_caller_limits_count_over_tools(start, tmp_path):
     ok(crib.invoke("b", key=KEYS["ANN"]))
     reached = problem(crib.invoke("a", key=KEYS["ANN"]), 429, "usage_limit_reached")
     assert [(one["of"], one["calls"], one["used"]) for one in reached["usage"]] == [("caller", 2, 2)]
-    assert "caller ann" in reached["detail"]
+    assert reached["detail"] == "the limit of 2 calls per day of caller ann, over all tools, is reached"
+    assert "Your limit of 2 calls per day over all tools is reached." in text_of(reached)
     ok(crib.invoke("a", key=KEYS["BOB"]))
     usage = crib.get("/usage", key=KEYS["ANN"]).json
     assert all(row["limits"] == [] for row in usage["tools"]), "once, not for each tool"
@@ -174,6 +181,7 @@ def test_several_limits_must_all_hold(start, tmp_path):
     ok(crib.invoke("x", run_id="a"))
     for _ in range(3):
         problem(crib.invoke("x", run_id="a"), 429, "usage_limit_reached")
+    assert all(limit["per"] != "run" for row in crib.get("/usage").json["tools"] for limit in row["limits"])
     lifetime = next(one for one in crib.usage("x") if one["per"] == "lifetime")
     assert lifetime["used"] == 1
 

@@ -54,13 +54,16 @@ def test_every_call_logs_one_line(start, upstream):
 
 def test_request_ids_are_returned(start):
     crib = start(PLAIN)
-    for sent, stored in (("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("a\tb", False), (None, False)):
+    for sent, stored in (("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("a\tb", False), ("", False), ("\u00e9", False), (None, False)):
         for tool, status in (("yes", 200), ("unknown", 404)):
             reply = crib.invoke(tool, headers={"x-request-id": sent})
             id = reply.headers["x-request-id"]
             assert reply.status == status and (id == sent if stored else re.fullmatch(r"[0-9a-f-]{36}", id)), (sent, id)
             if status == 200:
                 poll(lambda: [line for line in calls(crib) if line["request_id"] == id], what=f"{id!r} in the log")
+    assert re.fullmatch(r"[0-9a-f-]{36}", crib.get("/no/such/route").headers["x-request-id"]), "what never becomes a call has one too"
+    twice = crib.raw(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nX-Request-Id: one\r\nX-Request-Id: two\r\n\r\n").decode()
+    assert re.findall(r"x-request-id: (\S+)", twice.lower()) == re.findall(r"x-request-id: ([0-9a-f-]{36})\r", twice.lower()) != []
 
 
 def test_lines_are_complete_after_shutdown(start):

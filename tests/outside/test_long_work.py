@@ -4,7 +4,7 @@ import socket
 import time
 
 from harness import children, in_background, now, ok, parallel, poll, problem, processes, assert_answer_shape, elapsed, status_of, text_of
-from recipes import CALLERS, KEYS, py, sh
+from recipes import CALLERS, KEYS, py, sh, web
 from streams import EVENTS, Stream, open_stream
 from test_cancel import ENDED, family_script
 from test_lifecycle import invoke_bytes
@@ -44,25 +44,31 @@ def test_progress_lines_precede_the_result(start):
     stream.close()
 
 
-def test_refusal_is_problem_and_failure_result(start):
+def test_refusal_is_problem_and_failure_result(start, upstream):
     crib = start({"tools": {"x": sh("exit 3", effect="read", input_schema={"type": "object", "properties": {"n": {"type": "integer"}},
                                                                           "additionalProperties": False}),
                             "late": sh("exec /bin/sleep 5", effect="read", timeout="200ms"),
-                            "one": sh("echo 1", effect="read", limits=[{"calls": 1, "per": "lifetime"}]),
+                            "one": sh("echo 1", effect="read", limits=[{"calls": 1, "per": "lifetime"}]), "off": sh("echo 1", enabled=False),
+                            "sad": web(upstream.script("/sad", 500), "POST", effect="write"),
                             "gone": {"kind": "command", "description": "A program that is not there.", "effect": "read",
                                      "parameters": {}, "command": ["/no/such/program"]}}})
     for headers in (EVENTS, ASYNC):
         problem(crib.invoke("nobody", headers=headers), 404, "unknown_tool")
         problem(crib.post("/tools/x/invoke", "{", headers=headers), 400, "invalid_request")
         problem(crib.invoke("x", {"n": "many"}, headers=headers), 422, "invalid_arguments")
+        problem(crib.invoke("off", headers=headers), 403, "tool_disabled")
     ok(crib.invoke("one"))
-    problem(crib.invoke("one", headers=EVENTS), 429, "usage_limit_reached")
+    for headers in (EVENTS, ASYNC):
+        problem(crib.invoke("one", headers=headers), 429, "usage_limit_reached")
     result, _ = open_stream(crib, "x").result()
     assert assert_answer_shape(result)["is_error"] is True
     for tool, status, kind in (("late", 504, "attempt_timed_out"), ("gone", 502, "upstream_failed")):
         result, _ = open_stream(crib, tool).result()
         assert (result["status"], result["kind"]) == (status, kind), result
         assert crib.row(result["invocation_id"])["result"] == result
+    streamed, replayed = (crib.invoke("sad", headers={**EVENTS, "idempotency-key": "k-1"}) for _ in range(2))
+    assert (replayed.status, replayed.headers["idempotent-replayed"]) == (502, "true"), "nothing runs, so there is nothing to stream"
+    assert streamed.body == b"event: result\ndata: " + replayed.body + b"\n\n"
 
 
 def test_disconnect_from_a_stream_cancels_the_call(start, mark, tmp_path):
@@ -91,15 +97,6 @@ def test_cancelled_call_ends_its_stream(start, mark):
     result, _ = stream.result()
     assert (result["status"], result["kind"]) == (499, "cancelled") and row["result"] == result
     poll(lambda: not processes(mark), 1, "it is dead")
-
-
-def test_heartbeat_every_fifteen_seconds(start):
-    crib = start({"tools": {"x": sh("/bin/sleep 17; echo done", effect="read", timeout="60s")}})
-    stream = open_stream(crib, "x")
-    began = now()
-    assert stream.next_block() == (None, "heartbeat")
-    assert 14 < time.monotonic() - began and elapsed(began) < 16.5
-    assert text_of(stream.result()[0]) == "done"
 
 
 def test_line_flood_is_thinned_out(start):

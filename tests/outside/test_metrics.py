@@ -170,16 +170,22 @@ def test_full_disk_is_visible(start, tmpfs):
     ok(crib.invoke("t", {"text": "x"}))
 
 
-@pytest.mark.parametrize("key, status", [(None, 401), ("ANN", 403), ("ROOT", 200)])
-def test_metrics_need_an_admin_key(start, key, status):
-    crib = start({"callers": CALLERS, "tools": {"t": sh("echo t", effect="read", parameters=params(a="string"))}}, env=KEYS)
-    reply = crib.get("/metrics", key=key and KEYS[key])
+@pytest.mark.parametrize("key, status", [(None, 401), ("ANN", 403), ("ROOT", 200), ("SCRAPE", 200)])
+def test_metrics_need_a_key_that_may_read_them(start, key, status):
+    """An admin's, or as docs/operate/metrics.md advises: one that reads metrics and runs nothing."""
+    keys = {**KEYS, "SCRAPE": "scrape-key-0123456789"}
+    scraper = {"name": "prometheus", "key": "${env:SCRAPE}", "metrics": True, "allow": []}
+    crib = start({"callers": [*CALLERS, scraper], "tools": {"t": sh("echo t", effect="read", parameters=params(a="string"))}}, env=keys)
+    problem(crib.invoke("t", {"a": "x"}, key=keys["SCRAPE"]), 403, "forbidden")
+    problem(crib.post("/tools/t/disable", key=keys["SCRAPE"]), 403, "forbidden")
+    reply = crib.get("/metrics", key=key and keys[key])
     assert reply.status == status, reply
     for probe in ("/livez", "/readyz"):
         assert crib.get(probe).status == 200
     if status == 200:
-        assert b"ann" not in reply.body, "callers are no labels"
-        samples, _ = scrape(crib, KEYS["ROOT"])
+        assert b"ann" not in reply.body and b"prometheus" not in reply.body, "callers are no labels"
+        samples, _ = scrape(crib, keys[key])
+        assert calls(samples, "t") == {("forbidden", "off"): 1}
         assert value(samples, "toolcrib_http_requests_total", route="/livez", status="200") == 1
     else:
         problem(reply, status)

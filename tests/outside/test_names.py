@@ -60,8 +60,8 @@ def test_ambiguous_spelling_finds_no_tool(crib):
 
 
 def test_operator_routes_need_exact_names(crib):
-    for method, path in [("POST", "disable"), ("POST", "enable"), ("POST", "usage/reset"), ("DELETE", "cache")]:
-        reply = crib.request(method, f"/tools/Get-Weather/{path}")
+    for method, path in [("POST", "/disable"), ("POST", "/enable"), ("POST", "/usage/reset"), ("DELETE", "/cache"), ("DELETE", "")]:
+        reply = crib.request(method, f"/tools/Get-Weather{path}")
         assert problem(reply, 404, "unknown_tool")["did_you_mean"] == ["get_weather"]
     assert crib.get("/tools/get_weather").json["available"] is True
 
@@ -73,7 +73,7 @@ def test_long_and_odd_names_are_refused_quickly(crib):
 
 
 def test_name_matching_setting_is_honoured(start, tmp_path):
-    tools = {**read_tools("get_weather", "list_rows", "list_rowz"), "send_mail": sh(f"echo sent >> {tmp_path / 'sent'}", effect="write"),
+    tools = {**read_tools("get_weather", "list_rows", "list_rowz", "read_mail"), "read_mail_all": sh("true", effect="write"), "send_mail": sh(f"echo sent >> {tmp_path / 'sent'}", effect="write"),
              "set_flag": sh("true", effect="idempotent")}
     exact = start({"calls": {"name_matching": "exact"}, "tools": tools})
     assert problem(exact.invoke("Get-Weather"), 404, "unknown_tool")["did_you_mean"] == ["get_weather"]
@@ -84,6 +84,7 @@ def test_name_matching_setting_is_honoured(start, tmp_path):
     error = problem(similar.invoke("send_mails"), 404, "unknown_tool")
     assert error["did_you_mean"] == ["send_mail"] and lines_in(tmp_path / "sent") == 0, "never a write on a guess"
     assert sorted(problem(similar.invoke("list_row"), 404)["did_you_mean"]) == ["list_rows", "list_rowz"], "neither is likelier"
+    assert problem(similar.invoke("read_mails_all"), 404)["did_you_mean"] == ["read_mail_all"], "nor what is less like it in its place"
     problem(similar.invoke("get_w"), 404, "unknown_tool")
     ok(similar.invoke("Send-Mail"))
     assert lines_in(tmp_path / "sent") == 1, "another spelling is no guess"
@@ -101,14 +102,25 @@ def test_tools_of_others_are_not_matched(start):
         assert "secret_rows" not in json.dumps(error).replace(name, ""), error
 
 
-def test_registered_tool_cannot_take_a_spelling(start):
-    crib = start({"tools": read_tools("get_weather", aliases=["forecast"])})
-    body = json.dumps({"kind": "http", "description": "x", "request": {"url": "https://api.example.com/"}, "parameters": {}})
-    for name in ("Get-Weather", "functions.get_weather", "FORECAST"):
-        error = problem(crib.request("PUT", f"/tools/{name}", body), 409)
-        assert "another spelling of `get_weather`" in error["detail"], error
-    assert crib.request("PUT", "/tools/get_weather_2", body).status == 201
-    assert_name_warning(ok(crib.invoke("Get-Weather")), "Get-Weather", "get_weather")
+@pytest.mark.parametrize("matching", ["exact", "normalized"])
+def test_registered_tool_cannot_take_a_spelling(start, matching):
+    """Neither that of a tool of the manifest, which may be disabled, nor that of another registered tool."""
+    crib = start({"calls": {"name_matching": matching}, "tools": read_tools("get_weather", aliases=["forecast"], enabled=False)})
+
+    def put(name, *aliases):
+        body = {"kind": "http", "description": "x", "request": {"url": "https://api.example.com/"}, "parameters": {}, "aliases": aliases}
+        return crib.request("PUT", f"/tools/{name}", json.dumps(body))
+
+    assert put("r_a", "late").status == 201
+    for name, alias, words in [
+            ("Get-Weather", (), "`get_weather`, a tool of the manifest"), ("functions.get_weather", (), "`get_weather`"),
+            ("FORECAST", (), "`get_weather`"), ("free", ("Get.Weather",), "`get_weather`"), ("free", ("ForeCast",), "`get_weather`"),
+            ("R_a", (), "`r_a`, a tool that is registered already"), ("tools.r-a", (), "`r_a`"), ("Late", (), "`r_a`"), ("free", ("R.A",), "`r_a`")]:
+        error = problem(put(name, *alias), 409, "invalid_request")
+        assert f"is another spelling of {words}" in error["detail"], error
+    assert [tool["name"] for tool in crib.get("/tools?origin=registered").json["tools"]] == ["r_a"]
+    assert put("r_a", "R-A").status == 200, "its own name in another spelling"
+    assert crib.delete("/tools/r_a").status == 200 and put("r-a").status == 201
 
 
 def test_settings_change_on_reload(start):
@@ -121,7 +133,8 @@ def test_settings_change_on_reload(start):
 
 @pytest.mark.parametrize("calls, says", [
     ("{parallel: 0}", "calls.parallel: at least one call must be able to run"),
-    ("{max_parse_attempts: 0}", "calls.max_parse_attempts"),
+    ("{max_parse_attempts: {gpt-*: 0}}", "calls.max_parse_attempts: the first attempt counts too"),
+    ("{format_reminder_every: -1}", "calls.format_reminder_every: 0 or more is expected here"),
     ("{name_matching: fuzzy}", "there are exact, normalized, similar"),
     ("{paralel: 5}", "did you mean parallel?"),
     ("[]", "calls: a map is expected here"),

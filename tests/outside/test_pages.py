@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness import ok, poll, problem, error_result, assert_answer_shape, text_of
-from recipes import CALLERS, KEYS, py, sh
+from recipes import CALLERS, KEYS, command, py, sh
 
 ROWS = "import json, sys; open('runs', 'a').write('x'); print(json.dumps([{'id': n, 'name': f'row {n}'} for n in range(1000)]))"
 TEXT = "print(''.join(f'line {n} ø\\n' for n in range(12000)), end='')"
@@ -58,6 +58,8 @@ def test_pages_of_a_cached_list_are_complete(start):
         complete, pages = read_parts(lambda offset: page(crib, offset),
                                   lambda answer: answer["structured_content"] if structured else json.loads(part_of(answer)))
         assert complete == rows() and pages == 20
+    behind = ok(page(crib, 1000))
+    assert behind["structured_content"] == [] and (behind["meta"]["overflow"]["shown"], behind["meta"]["overflow"]["next_offset"]) == (0, None)
     crib.restart()
     assert ok(page(crib, 950))["structured_content"] == rows()[950:], "the stored result outlives the process"
     assert run_count(crib) == 1
@@ -84,6 +86,7 @@ def test_further_page_needs_a_stored_result(start, policy, mode):
     assert first["meta"]["overflow"]["next_offset"] == 50
     error = problem(crib.invoke("list_rows", cache=mode, page={"detail": "full", "offset": 50}), 409, "invalid_request")
     assert "GET /invocations/{id}/result" in error["detail"] and error["retryable"] is False
+    assert "did not run" in text_of(error) and crib.row(error["invocation_id"])["state"] == "refused"
     assert run_count(crib) == 1
     rest = crib.get(f"/invocations/{first['invocation_id']}/result?offset=50")
     assert ok(rest)["structured_content"] == rows()[50:]
@@ -91,7 +94,9 @@ def test_further_page_needs_a_stored_result(start, policy, mode):
 
 def test_result_route_returns_the_whole_result(start):
     crib = start({"tools": {"list_rows": py(ROWS, effect="read"), "write": py(TEXT, effect="read", output="text"),
-                            "refuse": sh("echo no >&2; exit 3"), "secretive": sh("echo hi", capture="digest")}})
+                            "refuse": sh("echo no >&2; exit 3"), "secretive": sh("echo hi", capture="digest"),
+                            "gone": command(["/no/such/program"], effect="read"), "slow": sh("/bin/sleep 1; echo done", effect="read"),
+                            "kept": py(ROWS, effect="read", cache={"ttl": "5m"})}})
     listed, wrote = ok(crib.invoke("list_rows")), ok(crib.invoke("write"))
     path = lambda answer, query="": f"/invocations/{answer['invocation_id']}/result{query}"
     crib.row(wrote["invocation_id"])
@@ -104,8 +109,20 @@ def test_result_route_returns_the_whole_result(start):
     refused = error_result(crib.invoke("refuse"))
     assert crib.get(path(refused)).json == refused
     assert "digest" in problem(crib.get(path(ok(crib.invoke("secretive")))), 404)["detail"]
-    problem(crib.get("/invocations/nonsense/result"), 404, "invalid_request")
-    problem(crib.get(path(listed, "?limit=0")), 400, "invalid_request")
+    for failed in (crib.invoke("gone"), crib.invoke("refuse", {"n": "many"})):
+        assert problem(crib.get(path(failed.json, "?offset=1"))) == problem(failed, {422, 502}), "as its caller was answered"
+    for cache in ("miss", "hit"):
+        answer = ok(crib.invoke("kept", page={"detail": "full"}))
+        full = ok(crib.get(path(answer)))
+        assert full["meta"]["cache"] == answer["meta"]["cache"] == cache and full["invocation_id"] == answer["invocation_id"]
+        assert full["structured_content"] == rows() and ok(crib.get(path(answer, "?offset=998")))["structured_content"] == rows()[998:]
+    running = crib.invoke("slow", headers={"prefer": "respond-async"}).json
+    assert "still runs" in problem(crib.get(path(running)), 409)["detail"]
+    poll(lambda: crib.get(path(running)).status == 200, what="its end")
+    for unknown in ("nonsense", "0199aaaa-0000-7000-8000-000000000000"):
+        problem(crib.get(f"/invocations/{unknown}/result"), 404, "invalid_request")
+    for query in ("?limit=0", "?offset=-1", "?page=2"):
+        problem(crib.get(path(listed, query)), 400, "invalid_request")
 
 
 def test_results_belong_to_their_caller(start):
@@ -126,6 +143,8 @@ def test_long_text_shows_beginning_and_end(start):
     assert overflow["total"] == len(complete) and overflow["unit"] == "characters"
     pages, number = read_parts(lambda offset: page(crib, offset, "write"), part_of)
     assert pages == complete and number == -(-len(complete) // 50_000)
+    short = start({"tools": {"say": sh("echo 'few words'", effect="read")}})
+    assert text_of(ok(short.invoke("say", page={"detail": "full", "limit": 3}))) == "few words", "a limit is for lists: it tears no short text"
 
 
 def test_escape_sequences_are_removed(start):

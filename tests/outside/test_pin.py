@@ -354,12 +354,12 @@ def waiting_server(folder, *tools):
     return {"command": ["/bin/sh", "-c", f"cd '{folder}' && while [ ! -e go ]; do sleep 0.05; done; exec python3 server.py"]}
 
 
-def call_over_mcp(crib, name):
-    """What an MCP client of 2026-07-28 is answered."""
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+def call_over_mcp(crib, name, arguments=None, **more):
+    """What an MCP client of 2026-07-28 is answered, which sends this too in `_meta`."""
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}, **more}
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream",
                "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
-    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}, "_meta": meta}}
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments or {}, "_meta": meta}}
     return crib.post("/mcp", json.dumps(ask), headers=headers).json
 
 

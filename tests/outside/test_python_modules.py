@@ -98,8 +98,26 @@ def test_policy_for_missing_tool_stops_module(start, tmp_path):
     crib = start({"python_modules": {"some": module(tmp_path / "some.py", functions=["greet"], tools={"greeet": {"effect": "read"}})}}).ready()
     crib.wait_for_log("greeet")
     crib.wait_for_log("did you mean")
-    assert "greeet" in verbose(crib).body.decode()
-    problem(crib.invoke("greet", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "tools.greeet: the source has no such tool; did you mean `greet`?" in verbose(crib).body.decode()
+    assert names(crib) == {"greeet": False, "greet": False} and crib.get("/tools?format=openai").json == [], "known by name, and not to be called"
+    error = problem(crib.invoke("greet", {"name": "Ann"}), 503, "tool_unavailable")
+    assert "source `some` could not be loaded" in error["detail"] and error["retryable"] is True and error["retry_after_ms"] >= 1000, error
+    write(crib.manifest, crib.manifest.read_text().replace("greeet", "greet"))
+    poll(lambda: assert_greets(crib, "Hello"), 15, "the corrected policy")
+
+
+def test_policies_of_the_manifest_apply(start, tmp_path):
+    (tmp_path / "some.py").write_text("import os\n" + greeting_source() + "\n\ndef word() -> str:\n    'A word.'\n    return os.environ['KEY']\n")
+    policy = {"effect": "read", "timeout": "9s", "description": "Says hello to a person.", "aliases": ["hail"], "tags": ["t"],
+              "annotations": {"title": "W"}, "limits": [{"calls": 2, "per": "day"}]}
+    entry = module(tmp_path / "some.py", prefix="w_", functions=["greet", "word"], environment={"KEY": "value-of-key"}, tools={"greet": policy})
+    crib = start({"defaults": {"timeout": "20s"}, "python_modules": {"some": entry}}).ready()
+    tool, plain = crib.get("/tools/hail").json, crib.get("/tools/w_word").json
+    assert [tool[key] for key in ("name", "kind", "origin", "effect", "description", "tags")] == [
+        "w_greet", "python", "manifest", "read", policy["description"], ["t"]], tool
+    assert (tool["annotations"]["title"], tool["policy"]["timeout"], plain["policy"]["timeout"], plain["effect"]) == ("W", "9s", "20s", "write")
+    assert ok(crib.invoke("hail", {"name": "Ann"}))["meta"]["usage"][0]["remaining"] == 1
+    assert text_of(ok(crib.invoke("w_word"))) == "value-of-key"
 
 
 def test_duplicate_name_in_manifest_is_error(tmp_path):
@@ -190,6 +208,23 @@ def test_modules_change_with_the_manifest(start, tmp_path):
     poll(lambda: crib.get("/readyz").json["reloads"]["taken"] == 2, 10, "another manifest")
     assert assert_greets(crib, "Hello")
     assert set(pids) & set(children(crib.pid)), "an entry that has not changed keeps its workers"
+    entry = with_module["python_modules"]["m"]
+
+    def reload(**changes):
+        before = crib.get("/readyz").json["reloads"]["taken"]
+        write(crib.manifest, to_yaml(dict(manifest, python_modules={"m": dict(entry, **changes)})))
+        poll(lambda: crib.get("/readyz").json["reloads"]["taken"] > before, 10, "another manifest")
+        status = crib.get("/sources").json["sources"][0]
+        return status["state"], status["fault"], crib.get("/tools/greet").json["effect"]
+
+    assert reload(tools={"greet": {"effect": "read"}}) == ("up", None, "read")
+    missing = "tools.great: the source has no such tool; did you mean `greet`?; the previous tools stay in service"
+    assert reload(tools={"great": {"effect": "read"}}) == ("up", missing, "read"), "the policies before stay"
+    assert reload() == ("up", None, "write")
+    assert set(pids) & set(children(crib.pid)), "another policy starts no worker"
+    reload(environment={"KEY": "other"})
+    poll(lambda: not set(pids) & set(children(crib.pid)), 15, "other variables need other workers")
+    assert assert_greets(crib, "Hello")
     write(crib.manifest, to_yaml(manifest))
     poll(lambda: "greet" not in names(crib), 10, "it is gone")
     poll(lambda: not children(crib.pid), 10, "and its workers")
@@ -290,10 +325,9 @@ def test_importable_module_is_loaded(start, tmp_path):
 @pytest.fixture(scope="module")
 def pypi(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pypi")
-    done = subprocess.run([PYTHON, "-m", "venv", str(folder / "venv")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    if done.returncode:
+    if subprocess.run([PYTHON, "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("python3 -m venv does not work here")
-    done = subprocess.run([str(folder / "venv/bin/python"), "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), "iniconfig==2.0.0"],
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), "iniconfig==2.0.0"],
                           env=clean_env(home=folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     if done.returncode:
         pytest.skip("PyPI is out of reach")

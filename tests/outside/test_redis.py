@@ -43,13 +43,17 @@ def shared(one, other):
 
 
 def test_services_share_results_and_purges(start, upstream, redis):
-    one, other = (start(manifest(upstream, redis)) for _ in range(2))
+    one, other = (start(manifest(upstream, redis, y=cached_tool(upstream))) for _ in range(2))
     arguments = shared(one, other)
+    shared_y = lambda: [invoke_cached(crib, {"same": 1}, "y") for crib in (one, other)]  # noqa: E731
+    poll(lambda: shared_y()[1][0] == "hit", what="another tool's result")
+    before = invoke_cached(other, {"same": 1}, "y")
     done = subprocess.run([BIN, "purge", "x", "--server", one.base], text=True, capture_output=True, env=clean_env(), timeout=30)
     assert done.returncode == 0, done.stderr
     cache, run = invoke_cached(one, arguments)
     assert cache == "miss"
     poll(lambda: invoke_cached(other, arguments)[1] >= run, what="the purge at the other service")
+    assert invoke_cached(other, {"same": 1}, "y") == before, "another tool keeps its results"
 
 
 def test_killed_redis_fails_no_call(start, upstream, redis):
@@ -70,6 +74,10 @@ def test_killed_redis_fails_no_call(start, upstream, redis):
     redis.kill()
     poll(lambda: all(counted(crib, "read", "failed") + counted(crib, "read", "skipped") + counted(crib, "store", "skipped") for crib in cribs), what="the counters")
     time.sleep(1)
+    assert cribs[0].delete("/tools/x/cache").json["pending"] is True
+    for crib in cribs:
+        failures, skips = counted(crib, "read", "failed"), counted(crib, "read", "skipped")
+        assert failures < 20 < skips, "few calls wait for a dead server"
     redis.start()
     poll(lambda: all(map(is_up, cribs)), 30, "the connections")
     end.set()
@@ -77,6 +85,7 @@ def test_killed_redis_fails_no_call(start, upstream, redis):
         wait()
     assert not failed and len(calls) > 50
     shared(*cribs)
+    assert counted(cribs[0], "purge", "done") == 1
     for crib in cribs:
         assert "Redis cannot be used: calls go on without it" in crib.stderr and "cached results are shared through Redis" in crib.stderr
 

@@ -47,13 +47,56 @@ def test_registered_tools_survive_kill_nine(start):
     poll(lambda: '"registered":11' in crib.stderr, 2, "their number in the log")
 
 
+def test_tool_is_registered_replaced_and_removed(start_shared_crib):
+    crib = start_shared_crib
+    reply = put(crib, "weather", definition(limits=[{"calls": 2, "per": "lifetime"}]))
+    assert reply.status == 201 and crib.get("/tools/weather").json == reply.json
+    tool = reply.json
+    assert (tool["name"], tool["origin"], tool["kind"], tool["policy"]["effect"]) == ("weather", "registered", "http", "read")
+    assert tool["usage"][0]["remaining"] == 2
+    assert (repeated := put(crib, "weather", definition(limits=[{"calls": 2, "per": "lifetime"}]))).status == 200 and repeated.json == tool
+    assert put(crib, "weather", definition(aliases=["forecast"], context=["tenant"])).json["context"] == ["tenant"]
+    assert crib.get("/tools/forecast").json["name"] == "weather" and listed(crib) == ["weather"] and listed(crib, "manifest") == ["calculator"]
+    assert crib.get("/tools?format=openai&origin=registered").json[0]["function"]["name"] == "weather"
+    problem(crib.get("/tools?origin=elsewhere"), 400, "invalid_request")
+    for name, more, words in (("forecast", {}, "is an alias of `weather`, a tool that is registered already"),
+                              ("x", {"aliases": ["weather"]}, "registered already"), ("x", {"aliases": ["calculator"]}, "a tool of the manifest")):
+        assert words in problem(put(crib, name, definition(**more)), 409, "invalid_request")["detail"]
+    problem(crib.delete("/tools/forecast"), 404, "unknown_tool")
+    assert crib.delete("/tools/weather").json == {"tool": "weather", "deleted": True}
+    problem(crib.delete("/tools/weather"), 404, "unknown_tool")
+    problem(crib.get("/tools/forecast"), 404)
+
+
+def test_usage_and_switches_survive_a_registration(start):
+    crib = start({"tools": {}})
+    weather = definition("http://nowhere.invalid/{{ city }}", limits=[{"calls": 2, "per": "lifetime"}])  # RFC 6761: it never resolves
+    assert put(crib, "weather", weather).status == 201
+    problem(crib.invoke("weather", {}), 422, "invalid_arguments")
+    assert problem(crib.invoke("wether"), 404)["did_you_mean"] == ["weather"]
+    for _ in range(2):
+        problem(crib.invoke("weather", {"city": "Oslo"}), 502, "upstream_failed")
+    problem(crib.invoke("weather", {"city": "Oslo"}), 429, "usage_limit_reached")
+    assert crib.post("/tools/weather/disable").status == 200
+    for again in (lambda: crib.delete("/tools/weather"), crib.restart):
+        again()
+        put(crib, "weather", weather)
+        tool = crib.get("/tools/weather").json
+        assert (tool["available"], tool["usage"][0]["used"]) == (False, 2)
+        problem(crib.invoke("weather", {"city": "Oslo"}), 403, "tool_disabled")
+
+
 def test_registration_needs_an_admin(start):
-    crib = start({"callers": CALLERS, "tools": {}}, env=KEYS)
+    callers = [dict(CALLERS[0], allow=["get_*"]), *CALLERS[1:]]
+    crib = start({"callers": callers, "tools": {}}, env=KEYS)
+    assert put(crib, "get_x", definition(), ROOT).status == put(crib, "other", definition(), ROOT).status == 201
+    assert [tool["name"] for tool in crib.get("/tools", key=KEYS["ANN"]).json["tools"]] == ["get_x"], "grants hold for registered tools"
+    problem(crib.invoke("other", {"city": "x"}, key=KEYS["ANN"]), 403, "forbidden")
     problem(put(crib, "x", definition()), 401, "unauthenticated")
     problem(put(crib, "x", definition(), KEYS["ANN"]), 403, "forbidden")
     assert put(crib, "x", definition(), ROOT).status == 201
     problem(crib.delete("/tools/x", key=KEYS["BOB"]), 403, "forbidden")
-    assert crib.get("/tools/x", key=KEYS["ANN"]).json["origin"] == "registered"
+    assert crib.get("/tools/x", key=KEYS["BOB"]).json["origin"] == "registered"
     assert crib.delete("/tools/x", key=ROOT).json == {"tool": "x", "deleted": True}
 
 
@@ -68,7 +111,9 @@ def test_registration_needs_an_admin(start):
     (definition("http://2130706433/"), "may not reach"),
     (definition("http://[::ffff:169.254.169.254]/latest"), "may not reach"),
     (definition("http://localhost./"), "may not reach"),
-    ("text", "a map"), ([], "a map"), (None, "kind is missing: http"),
+    ("text", "a map"), ([], "a map"), (None, "kind is missing: http"), (definition(command=["/bin/id"]), "unknown key"),
+    (definition(aliases=["no name!"]), "1 to 128"),
+    (definition("ftp://example.com/"), "http:// or https://"), (definition("https://x.example/{{ context.tenant }}"), "write `context: [tenant]`"),
     (definition("https://x.example/%25252525/{{ city }}"), "more than 3 times"), (definition("https://x.example/..;a/"), "`..`"),
     (definition(cache={"ttl": "1m", "when": "'x' * 100000000 == args.city"}), "takes numbers"),
     (definition(**{f"key_{n}": 1 for n in range(60)}), "48 more"),
@@ -80,26 +125,40 @@ def test_invalid_registrations_are_refused(start_shared_crib, body, says):
     assert listed(start_shared_crib) == []
 
 
+def test_every_fault_of_a_registration_has_its_pointer(start_shared_crib):
+    faulty = definition(descripton="x", timeout="soon", env=[{"name": "HOME"}], request={
+        "url": "https://x.example/", "allow_private": True, "headers": {"authorization": "Bearer ${env:HOME}"}})
+    error = problem(put(start_shared_crib, "x", faulty), 400, "invalid_request")
+    pointers = {one["pointer"] for one in error["violations"]}
+    assert {"/descripton", "/timeout", "/env", "/request/allow_private", "/request/headers/authorization"} <= pointers, error
+    assert "did you mean description" in error["detail"] and "more" in error["detail"], error
+    problem(put(start_shared_crib, "no%20name", definition()), 400, "invalid_request")
+    for aliases in (["a", "a"], ["x"]):
+        assert "declared twice" in problem(put(start_shared_crib, "x", definition(aliases=aliases)), 400, "invalid_request")["detail"]
+
+
 @pytest.fixture(scope="module")
 def start_shared_crib(start_shared):
     return start_shared({"tools": {"calculator": {"kind": "native"}}}, env={"HOME": "/root/very-secret-home"})
 
 
 @pytest.mark.parametrize("headers, body, status", [
-    ({"content-type": "text/plain"}, "{}", 415), (None, "{", 400), (None, '{"kind": "http", "kind": "http"}', 400)])
+    ({"content-type": "text/plain"}, "{}", 415), (None, "{", 400), (None, '{"kind": "http", "kind": "http"}', 400),
+    (None, json.dumps(definition(description="x" * (256 << 10))), 413)], ids=["type", "json", "twice", "size"])
 def test_registration_bodies_are_read_strictly(start_shared_crib, headers, body, status):
     problem(start_shared_crib.request("PUT", "/tools/x", body, headers=headers), status, "invalid_request")
 
 
-def test_existing_names_cannot_be_registered(start, tmp_path):
-    """Neither at once nor by a later manifest: the file takes precedence, and the registration waits."""
+@pytest.mark.parametrize("name", ["weather", "Weather"])
+def test_existing_names_cannot_be_registered(start, name):
+    """Neither at once nor by a later manifest, in any spelling: the file takes precedence, and the registration waits."""
     crib = start({"tools": {"calculator": {"kind": "native", "aliases": ["calc"]}}})
-    for name in ("calculator", "calc"):
-        problem(put(crib, name, definition()), 409, "invalid_request")
-        problem(crib.delete(f"/tools/{name}"), 409, "invalid_request")
+    for own in ("calculator", "calc"):
+        problem(put(crib, own, definition()), 409, "invalid_request")
+        problem(crib.delete(f"/tools/{own}"), 409, "invalid_request")
     assert put(crib, "weather", definition()).status == 201
     before = crib.manifest.read_text()
-    crib.manifest.write_text(before + "  weather: {kind: native, use: calculator}\n")
+    crib.manifest.write_text(before + f"  {name}: {{kind: native, use: calculator}}\n")
     poll(lambda: listed(crib) == [], 8, "the manifest has the name")
     poll(lambda: "a registered tool is skipped" in crib.stderr, 2, "a word in the log")
     assert text_of(ok(crib.invoke("weather", {"expression": "6*7"}))) == "42"
@@ -108,6 +167,12 @@ def test_existing_names_cannot_be_registered(start, tmp_path):
     assert listed(crib) == []
     crib.manifest.write_text(before)
     poll(lambda: listed(crib) == ["weather"], 8, "it is back")
+    crib.manifest.write_text(before + "  other: {kind: native, use: calculator, aliases: [weather]}\n")
+    poll(lambda: listed(crib) == [], 8, "an alias of the manifest takes precedence, too")
+    assert crib.delete("/tools/weather").status == 200, "one that waits can be removed"
+    crib.manifest.write_text(before)
+    poll(lambda: crib.get("/tools/other").status == 404, 8, "the manifest as it was")
+    assert listed(crib) == []
 
 
 def test_parallel_admins_get_true_answers(start):

@@ -81,6 +81,10 @@ def test_bad_manifest_keeps_the_old_tools(start):
     crib.manifest.unlink()
     poll(lambda: reloads(crib)["refused"] == 2, 8, "a manifest that is gone is refused")
     assert names(crib) == ["mended"]
+    write(crib, "callers: [{name: ann, key: \"${file:key}\"}]\n")
+    poll(lambda: reloads(crib)["refused"] == 3, 8, "the file of a secret that is missing")
+    write(crib, "# for now\n")
+    wait_for_tools(crib, [])
 
 
 def test_included_files_are_added_and_removed(start):
@@ -185,6 +189,28 @@ def test_keys_are_rotated_without_a_restart(start, tmp_path):
     wait_for_log(crib, "1 removed (ann)")
 
 
+def test_settings_of_callers_change_with_the_manifest(start):
+    def manifest(**ann):
+        return {"callers": [{"name": "ann", "key": KEYS["ANN"], **ann}], "tools": {"calculator": CALCULATOR}}
+
+    crib = start(manifest())
+    call = lambda: crib.invoke("calculator", {"expression": "1"}, key=KEYS["ANN"]).status  # noqa: E731
+    disable = lambda: crib.post("/tools/calculator/disable", key=KEYS["ANN"]).status  # noqa: E731
+    assert (call(), disable()) == (200, 403)
+    for settings, wanted in (({"deny": ["calc*"]}, (403, 403)), ({"limits": [{"calls": 1, "per": "lifetime"}]}, (200, 403)),
+                             ({"limits": [{"calls": 1, "per": "lifetime"}], "admin": True}, (429, 200)), ({}, (403, 403))):
+        before = reloads_of_admin(crib)
+        write(crib, manifest(**settings))
+        send_sighup(crib)
+        poll(lambda: reloads_of_admin(crib) > before, 5, "the next manifest")
+        assert (call(), disable()) == wanted, settings
+
+
+def reloads_of_admin(crib):
+    """How many manifests were taken, by the log: `/readyz` tells it to administrators only."""
+    return crib.stderr.count("changed (ann)")
+
+
 def test_running_call_keeps_its_definition(start, tmp_path):
     """Old and new definition answer at the same time; the old one is not cut short, and both are rows."""
     ran = tmp_path / "ran"
@@ -204,14 +230,19 @@ def test_usage_stays_old_results_are_dropped(start, upstream):
     def tool(path, calls):
         return web(upstream.base + path, effect="read", cache={"ttl": "1h"}, limits=[{"calls": calls, "per": "lifetime"}])
 
-    crib = start({"tools": {"x": tool("/echo/one", 2)}})
+    off = {"kind": "native", "use": "calculator"}
+    crib = start({"tools": {"x": tool("/echo/one", 2), "off": off}})
     ok(crib.invoke("x"))
+    assert crib.post("/tools/off/disable").status == 200
     assert ok(crib.invoke("x"))["meta"]["cache"] == "hit"
-    for manifest, cache, used in ((tool("/echo/one", 5), "hit", 1), (tool("/echo/two", 5), "miss", 2), (tool("/echo/one", 2), "hit", 2)):
+    shown = crib.get("/tools/x").json["definition_hash"]
+    for manifest, is_same, cache, used in ((tool("/echo/one", 5), True, "hit", 1), (tool("/echo/two", 5), False, "miss", 2), (tool("/echo/one", 2), True, "hit", 2)):
         before = reloads(crib)["taken"]
-        write(crib, {"tools": {"x": manifest}})
+        write(crib, {"tools": {"x": manifest, "off": off}})
         send_sighup(crib)
         poll(lambda: reloads(crib)["taken"] > before, 5, "the next manifest")
+        assert (crib.get("/tools/x").json["definition_hash"] == shown) == is_same, "a limit is policy"
+        problem(crib.invoke("off", {"expression": "1"}), 403, "tool_disabled")
         assert ok(crib.invoke("x"))["meta"]["cache"] == cache
         assert crib.usage("x")[0]["used"] == used
     problem(crib.invoke("x", {"n": 9}), 429, "usage_limit_reached")

@@ -62,8 +62,9 @@ def test_slow_module_does_not_delay_listening(start, tmp_path):
     began = now()
     crib = start(manifest, folder=write_module(tmp_path / "crib", "import time\ntime.sleep(9)\n" + HELLO))
     assert 4.5 < time.monotonic() - began and elapsed(began) < 8.5
-    error = problem(crib.get("/readyz"), 503, "tool_unavailable")
-    assert "`greeter` is still loading" in error["detail"] and error["retryable"] is True, error
+    reply = crib.get("/readyz")
+    error = problem(reply, 503, "tool_unavailable")
+    assert "`greeter` is still loading" in error["detail"] and error["retryable"] is True and reply.headers["retry-after"] == "1", reply
     assert crib.get("/livez").status == 200 and source(crib)["state"] == "starting"
     ok(crib.invoke("calculator", {"expression": "6*7"}))
     error = problem(crib.invoke("hello", {"name": "Ann"}), 503, "tool_unavailable")
@@ -146,10 +147,15 @@ def test_restart_route_needs_an_admin(start, tmp_path):
     before = text_of(crib.invoke("pid", key=KEYS["ANN"]))
     problem(crib.post("/sources/greeter/restart", key=KEYS["ANN"]), 403, "forbidden")
     problem(crib.get("/sources", key=KEYS["ANN"]), 403, "forbidden")
+    problem(crib.get("/sources"), 401, "unauthenticated")
     problem(crib.post("/sources/nobody/restart", key=KEYS["ROOT"]), 404)
     done = crib.post("/sources/greeter/restart", key=KEYS["ROOT"])
     assert done.status == 200 and done.json["state"] == "up" and done.json["fault"] is None, done
-    assert text_of(crib.invoke("pid", key=KEYS["ANN"])) != before
+    assert (pid := text_of(crib.invoke("pid", key=KEYS["ANN"]))) != before
+    write_module(tmp_path / "crib", "import no_such_thing\n")
+    failed = crib.post("/sources/greeter/restart", key=KEYS["ROOT"]).json
+    assert failed["state"] == "up" and failed["fault"].endswith("; the previous tools stay in service"), failed
+    assert text_of(crib.invoke("pid", key=KEYS["ANN"])) == pid
 
 
 def test_tool_that_kills_its_worker_is_survived(start, tmp_path):

@@ -101,9 +101,10 @@ def test_default_effect_is_write(start):
 
 def test_definition_hash_changes_with_the_description(start):
     """The same definition has the same hash in another process; another description has another."""
-    def digest(words):
-        return start({"tools": {"x": sh("echo x", description=words)}}).get("/tools/x").json["definition_hash"]
+    def digest(words, **more):
+        return start({"tools": {"x": sh("echo x", description=words, **more)}}).get("/tools/x").json["definition_hash"]
 
+    assert digest("Says x to everyone.") != digest("Says x to everyone.", context=["tenant"])
     assert digest("Says x to everyone.") == digest("Says x to everyone.") != digest("Says y to everyone.")
 
 

@@ -62,13 +62,6 @@ impl TestRedis {
         self.process.wait().unwrap();
     }
 
-    /// Starts a killed server again, without its data.
-    pub(crate) fn restart(&mut self) {
-        let again = Self::start_at(self.port, &[]).unwrap();
-        // The old one has ended; dropping it here would wait for nothing.
-        *self = again;
-    }
-
     /// Stops the server without closing its connections, or lets it go on.
     pub(crate) fn freeze(&self, frozen: bool) {
         let signal = if frozen { "-STOP" } else { "-CONT" };
