@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import in_background, ok, parallel, poll, problem, error_result
+from harness import ok, parallel, poll, problem, error_result
 from recipes import CALLERS, KEYS, params, sh, to_yaml, web
 from upstream import reply_with
 
@@ -102,13 +102,6 @@ def test_scope_caller_is_the_default(start, upstream):
     assert invoke_cached(crib, tool="s", key=KEYS["BOB"]) == ("hit", 3)
 
 
-def test_named_context_fields_belong_to_the_key(start, upstream):
-    crib = start({"tools": {"x": cached_tool(upstream, cache={"ttl": "5m", "context": ["tenant"]})}})
-    assert invoke_cached(crib, context={"tenant": "a", "trace": "1"}) == ("miss", 1)
-    assert invoke_cached(crib, context={"tenant": "b", "trace": "1"}) == ("miss", 2)
-    assert invoke_cached(crib, context={"tenant": "a", "trace": "2"}) == ("hit", 1)
-
-
 def test_stored_results_survive_a_restart(start, upstream):
     """Results are read from the ledger with their remaining time; also after kill -9 once the row is written."""
     crib = start({"tools": {"x": cached_tool(upstream)}})
@@ -131,12 +124,6 @@ def test_changed_definition_changes_the_key(start, upstream, tmp_path):
     assert invoke_cached(crib) == ("miss", 2)
 
 
-def test_ttl_ends_a_stored_result(start, upstream):
-    crib = start({"tools": {"x": cached_tool(upstream, cache={"ttl": "1s"})}})
-    assert invoke_cached(crib) == ("miss", 1)
-    poll(lambda: invoke_cached(crib) == ("miss", 2), 5, "a miss after a second")
-
-
 def test_single_flight_runs_the_tool_once(start, upstream):
     """Twenty equal calls at once run the tool once; later ones join it or hit the stored result."""
     crib = start({"tools": {"x": cached_tool(upstream, "/wait")}})
@@ -151,16 +138,6 @@ def test_single_flight_is_per_caller(start, upstream):
     crib = start({"callers": CALLERS, "tools": {"x": cached_tool(upstream, "/wait")}}, env=KEYS)
     parallel(8, lambda index: invoke_cached(crib, key=KEYS["ANN" if index % 2 else "BOB"]))
     assert upstream.hits() == 2
-
-
-def test_leader_timeout_does_not_fail_followers(start, upstream):
-    """The first caller's short time is its own: the joined still get an answer."""
-    crib = start({"tools": {"x": cached_tool(upstream, "/wait")}})
-    leader = in_background(lambda: crib.invoke("x", {}, timeout="100ms"))
-    poll(lambda: upstream.hits() == 1, 5, "the flight")
-    joined = in_background(lambda: crib.invoke("x", {}))
-    assert leader().status in (200, 504)
-    ok(joined())
 
 
 def test_errors_are_not_cached(start, upstream):

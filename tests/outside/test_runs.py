@@ -1,13 +1,10 @@
-"""The history of a run: a call that repeats the last one is refused."""
+"""The history of a run: a call that repeats the last one is refused. What counts as a repetition is in tests/it/repeats.rs."""
 
 import json
 import socket
 
-from harness import lines_in, ok, parallel, poll, problem, error_result, text_of
-from recipes import CALLERS, KEYS, params, sh, web
-from upstream import reply_with
-
-ANN, BOB = KEYS["ANN"], KEYS["BOB"]
+from harness import lines_in, ok, poll, problem, text_of
+from recipes import sh
 
 
 def counter_tool(path, **policy):
@@ -41,87 +38,11 @@ def test_repeated_call_is_refused(start, tmp_path):
                for line in crib.get("/metrics").body.decode().splitlines())
 
 
-def test_repeat_guard_is_per_run_and_caller(start, tmp_path):
-    crib = start({"callers": CALLERS, "tools": {"x": counter_tool(tmp_path / "ran"), "y": counter_tool(tmp_path / "ran")}}, env=KEYS)
-    for key, tool, run in [(ANN, "x", "a"), (ANN, "x", "b"), (BOB, "x", "a"), (ANN, "y", "a"), (ANN, "x", "a")]:
-        ok(crib.invoke(tool, run_id=run, key=key))
-    for _ in range(3):
-        ok(crib.invoke("x", key=ANN))
-    assert_repeated(crib.invoke("x", run_id="a", key=ANN))
-    assert_repeated(crib.invoke("x", run_id="b", key=ANN))
-    assert_repeated(crib.invoke("x", run_id="a", key=BOB))
-
-
 def test_alias_and_spelling_are_the_same_tool(start, tmp_path):
     crib = start({"tools": {"get_x": counter_tool(tmp_path / "ran", aliases=["x"])}})
     ok(crib.invoke("get_x", run_id="r"))
     for name in ("x", "Get-X", "functions.get_x"):
         assert_repeated(crib.invoke(name, run_id="r"))
-
-
-def test_page_and_cache_mode_make_another_call(start, upstream):
-    crib = start({"tools": {"x": web(upstream.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
-    for more in ({}, {"cache": "refresh"}, {"cache": "bypass"}, {"page": {"detail": "full"}}, {}):
-        ok(crib.invoke("x", run_id="r", **more))
-        assert_repeated(crib.invoke("x", run_id="r", **more))
-    assert_repeated(crib.invoke("x", run_id="r", context={"a": 1}, timeout="5s", tool_use_id="u"))
-
-
-def test_stored_result_counts_as_an_answer(start, upstream):
-    """The check precedes the cache: the answer would be the same."""
-    crib = start({"tools": {"x": web(upstream.base + "/counter", effect="read", cache={"ttl": "5m"}, input_schema={"type": "object"})}})
-    ok(crib.invoke("x"))
-    assert ok(crib.invoke("x", run_id="r"))["meta"]["cache"] == "hit"
-    assert_repeated(crib.invoke("x", run_id="r"))
-
-
-def test_failed_calls_may_be_repeated(start, upstream):
-    """Only an answer counts: an error result does, a failure and a refusal do not, and they do not change the last answer."""
-    upstream.script("/turns", reply_with("down", 500), reply_with("down", 500), reply_with({"n": 1}), reply_with("gone", 404), reply_with("gone", 404))
-    crib = start({"tools": {"x": web(upstream.base + "/turns", effect="read"),
-                            "y": web(upstream.base + "/counter", effect="read", parameters=params(n="integer"))}})
-    for _ in range(2):
-        problem(crib.invoke("x", run_id="r"), 502, "upstream_failed")
-    ok(crib.invoke("x", run_id="r"))
-    problem(crib.invoke("y", {"n": "many"}, run_id="r"), 422, "invalid_arguments")
-    assert_repeated(crib.invoke("x", run_id="r"))
-    ok(crib.invoke("y", {"n": 1}, run_id="r"))
-    error_result(crib.invoke("x", run_id="r"))
-    assert_repeated(crib.invoke("x", run_id="r"))
-
-
-def test_parallel_equal_calls_all_run(start, upstream):
-    crib = start({"tools": {"x": web(upstream.base + "/wait", effect="read")}})
-    replies = parallel(4, lambda _: crib.invoke("x", run_id="r"))
-    assert [reply.status for reply in replies] == [200] * 4, replies
-    assert_repeated(crib.invoke("x", run_id="r"))
-
-
-def test_repeatable_tool_may_be_repeated(start, tmp_path):
-    crib = start({"tools": {"poll": counter_tool(tmp_path / "ran", repeatable=True), "x": counter_tool(tmp_path / "ran"),
-                            "current_time": {"kind": "native"}}})
-    for tool in ("poll", "current_time"):
-        for _ in range(3):
-            ok(crib.invoke(tool, run_id="r"))
-        assert crib.get("/tools/" + tool).json["policy"]["repeatable"] is True
-    assert crib.get("/tools/x").json["policy"]["repeatable"] is False
-    for tool in ("x", "current_time", "x"):
-        ok(crib.invoke(tool, run_id="between"))
-    assert_repeated(crib.invoke("x", run_id="between"))
-    assert lines_in(tmp_path / "ran") == 3 + 2
-
-
-def test_idempotency_key_replays_the_answer(start, tmp_path):
-    crib = start({"tools": {"x": counter_tool(tmp_path / "ran", effect="write")}})
-    send = lambda key: crib.invoke("x", run_id="r", headers={"idempotency-key": key})
-    first = send("k-1")
-    ok(first)
-    repeated = send("k-1")
-    assert (repeated.status, repeated.body, repeated.headers["idempotent-replayed"]) == (200, first.body, "true")
-    assert_repeated(send("k-2"))
-    ok(crib.invoke("x", {"n": 1}, run_id="r"))
-    ok(send("k-2"))
-    assert lines_in(tmp_path / "ran") == 3, "what was refused left its key free"
 
 
 def test_disconnected_caller_may_repeat(start, tmp_path):
