@@ -46,6 +46,7 @@ pub(super) fn postgres() -> Vec<Migration> {
         "0004" "list_indexes",
         "0005" "usage_hour",
         "0006" "counter_checks",
+        "0007" "commit_steps",
     }
 }
 
