@@ -8,10 +8,10 @@ use crate::call::CallSettings;
 use crate::environment::Environment;
 use crate::kinds::{ProcessEnv, Tool};
 use crate::ledger;
-use crate::manifest::{self, Manifest};
+use crate::manifest;
 use crate::secrets::Redactor;
+use crate::sources::live;
 pub(crate) use crate::sources::live::SourceFindings;
-use crate::sources::live::{self, LoadOutcome};
 use crate::text::sanitize;
 
 /// The folder of virtual environments, beside the ledger.
@@ -26,6 +26,7 @@ pub(super) fn venv_folder(ledger: &ledger::Settings) -> PathBuf {
 }
 
 /// The tools of a manifest, for a command that only shows them.
+#[derive(Default)]
 pub(crate) struct DeclaredTools {
     /// The manifest's own tools, then those of its sources.
     pub(crate) tools: Vec<Tool>,
@@ -50,28 +51,17 @@ pub(crate) async fn load_declared(
         is_standalone: true,
         ..manifest::Host::default()
     };
-    let manifest = manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host)
-        .map_err(Error::Manifest)?;
-    let Manifest {
-        mut tools,
-        mut sources,
-        calls,
-        ledger,
-        secrets,
-        ..
-    } = manifest;
-    for source in &mut sources {
-        source.settings.set_venv_dir(&venv_folder(&ledger));
+    let mut manifest =
+        manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host)
+            .map_err(Error::Manifest)?;
+    for source in &mut manifest.sources {
+        source.settings.set_venv_dir(&venv_folder(&manifest.ledger));
     }
-    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let redactor = Arc::new(Redactor::new(manifest.secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
-    let LoadOutcome {
-        tools: source_tools,
-        faults,
-        findings,
-        warnings,
-    } = live::list_once(sources, &tools, &process_env, on_progress).await;
-    tools.extend(source_tools);
+    let (sources, mut tools) = (manifest.sources, manifest.tools);
+    let loaded = live::list_once(sources, &tools, &process_env, on_progress).await;
+    tools.extend(loaded.tools);
     let clean = |texts: Vec<String>| {
         texts
             .iter()
@@ -84,9 +74,9 @@ pub(crate) async fn load_declared(
     };
     Ok(DeclaredTools {
         tools,
-        calls,
-        faults: clean(faults),
-        findings,
-        warnings: clean(warnings),
+        calls: manifest.calls,
+        faults: clean(loaded.faults),
+        findings: loaded.findings,
+        warnings: clean(loaded.warnings),
     })
 }

@@ -7,7 +7,7 @@ use super::Failure;
 use super::client::{ServerArgs, encode_segment};
 use super::durations::format_age;
 use super::operate::CallList;
-use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::output::{OutputArgs, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::call::Clock;
@@ -72,55 +72,61 @@ pub(super) async fn run(
     command: ApprovalsCommand,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    match command {
-        ApprovalsCommand::List(args) => list(args, environment).await,
-        ApprovalsCommand::Approve(args) => {
-            let mut body = Map::new();
-            if let Some(arguments) = &args.arguments {
-                let arguments: Map<String, Value> =
-                    serde_json::from_str(arguments).map_err(|error| {
-                        Failure::Usage(format!("--arguments: not a JSON object: {error}"))
-                    })?;
-                body.insert("arguments".into(), arguments.into());
-            }
-            let (id, note) = (&args.id, args.note);
-            decide(
-                (id, "approve"),
-                body,
-                note,
-                &args.server,
-                &args.output,
-                environment,
-            )
-            .await
-        }
+    let (verdict, id, note, arguments, server, output) = match command {
+        ApprovalsCommand::List(args) => return list(args, environment).await,
+        ApprovalsCommand::Approve(args) => (
+            "approve",
+            args.id,
+            args.note,
+            args.arguments,
+            args.server,
+            args.output,
+        ),
         ApprovalsCommand::Deny(args) => {
-            let (id, note) = (&args.id, args.note);
-            decide(
-                (id, "deny"),
-                Map::new(),
-                note,
-                &args.server,
-                &args.output,
-                environment,
-            )
-            .await
+            ("deny", args.id, args.note, None, args.server, args.output)
         }
+    };
+    let mut body = Map::new();
+    if let Some(arguments) = arguments {
+        let arguments: Map<String, Value> = serde_json::from_str(&arguments)
+            .map_err(|error| Failure::Usage(format!("--arguments: not a JSON object: {error}")))?;
+        body.insert("arguments".into(), arguments.into());
     }
+    if let Some(note) = note {
+        body.insert("note".into(), note.into());
+    }
+    let client = server.client_or_local(environment)?;
+    let waiting = CallList {
+        paths: &["/approvals?state=waiting"],
+        key: "approvals",
+        what: "waiting call",
+        command: "toolcrib approvals list",
+    };
+    let id = waiting.find(&client, &id, &output).await?;
+    let path = format!("/invocations/{}/{verdict}", encode_segment(&id));
+    let answer = client.invoke_tool(&path, &json!(body), None).await?;
+    print_answer(answer, output.is_for_people(), |answer| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        print_line(&format!(
+            "{}: {}, and the call is {} ({})",
+            text(&answer["tool"]),
+            text(&answer["approval"]["state"]),
+            text(&answer["state"]),
+            text(&answer["invocation_id"])
+        ));
+    })
 }
 
 async fn list(args: ListArgs, environment: &Environment) -> Result<(), Failure> {
     let client = args.server.client_or_local(environment)?;
     let state = encode_segment(&args.state);
     let answer = client.get(&format!("/approvals?state={state}")).await?;
-    let is_for_people = args.output.is_for_people();
-    print_answer(answer, is_for_people, |answer| match is_for_people {
-        true => print_table(
+    print_answer(answer, args.output.is_for_people(), |answer| {
+        print_table(
             &build_table(answer),
             "no call is in this state",
             environment,
-        ),
-        false => print_json(answer),
+        );
     })
 }
 
@@ -152,43 +158,6 @@ fn build_table(answer: &Value) -> Table {
         ]);
     }
     table
-}
-
-async fn decide(
-    (id, verdict): (&str, &str),
-    mut body: Map<String, Value>,
-    note: Option<String>,
-    server: &ServerArgs,
-    output: &OutputArgs,
-    environment: &Environment,
-) -> Result<(), Failure> {
-    if let Some(note) = note {
-        body.insert("note".into(), note.into());
-    }
-    let client = server.client_or_local(environment)?;
-    let waiting = CallList {
-        paths: &["/approvals?state=waiting"],
-        key: "approvals",
-        what: "waiting call",
-        command: "toolcrib approvals list",
-    };
-    let id = waiting.find(&client, id, output).await?;
-    let path = format!("/invocations/{}/{verdict}", encode_segment(&id));
-    let answer = client.invoke_tool(&path, &json!(body), None).await?;
-    let is_for_people = output.is_for_people();
-    print_answer(answer, is_for_people, |answer| match is_for_people {
-        true => {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            print_line(&format!(
-                "{}: {}, and the call is {} ({})",
-                text(&answer["tool"]),
-                text(&answer["approval"]["state"]),
-                text(&answer["state"]),
-                text(&answer["invocation_id"])
-            ));
-        }
-        false => print_json(answer),
-    })
 }
 
 #[cfg(test)]

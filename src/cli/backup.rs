@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::Failure;
+use super::failure::unless_stopped;
 use super::ledger_source::LedgerArgs;
 use super::output::print_json;
-use crate::app;
 use crate::environment::Environment;
 
 /// Arguments of `backup`.
@@ -23,15 +23,9 @@ pub(super) struct BackupArgs {
 pub(super) async fn run(args: BackupArgs, environment: &Environment) -> Result<(), Failure> {
     let copied = async {
         let ledger = args.ledger.open(environment).await?;
-        Ok(ledger.backup(&args.to).await?)
+        Ok::<_, Failure>(ledger.backup(&args.to).await?)
     };
-    let bytes = tokio::select! {
-        copied = copied => copied.map_err(|failure: Failure| failure)?,
-        stopped = app::wait_for_stop() => {
-            stopped?;
-            return Err(Failure::Failed("toolcrib: stopped".into()));
-        }
-    };
+    let bytes = unless_stopped(copied, "toolcrib: stopped").await??;
     print_json(&json!({"backup": args.to.display().to_string(), "bytes": bytes}));
     Ok(())
 }

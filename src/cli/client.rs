@@ -119,7 +119,7 @@ impl Client {
     /// Lets the server run the calls of a model's message, which is JSON or text.
     pub(super) async fn send_message(
         &self,
-        options: [(&str, Option<String>); 2],
+        options: [(&str, &Option<String>); 2],
         message: String,
         key: Option<&IdempotencyKey>,
     ) -> Result<(StatusCode, Value), Failure> {
@@ -129,12 +129,7 @@ impl Client {
         } else {
             "text/plain; charset=utf-8"
         };
-        let options = options
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)));
-        let query = form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(options)
-            .finish();
+        let query = encode_query(options.map(|(name, value)| (name, value.as_deref())));
         let request = self.http.post(self.join_url(&format!("/calls?{query}")));
         let request = request.header(CONTENT_TYPE, kind).body(message);
         self.send_request(with_idempotency_key(request, key)).await
@@ -256,4 +251,14 @@ pub(super) fn describe_problem(status: StatusCode, problem: &Value) -> String {
 /// A name as one segment of a path.
 pub(super) fn encode_segment(name: &str) -> impl std::fmt::Display + '_ {
     percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
+}
+
+/// A query of the parameters that have a value.
+pub(super) fn encode_query<'a>(
+    parameters: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> String {
+    let parameters = parameters.into_iter();
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(parameters.filter_map(|(name, value)| Some((name, value?))))
+        .finish()
 }

@@ -1,6 +1,19 @@
-//! Times in the tables: short, with the unit that fits.
+//! Times in the tables: short, with the unit that fits. And times in options.
 
 use jiff::Timestamp;
+
+use super::Failure;
+use crate::call::units::parse_time;
+
+/// The time or the span before `now` that an option such as `--since` names.
+pub(super) fn parse_time_option(
+    option: &str,
+    text: Option<&str>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Failure> {
+    let time = text.map(|text| parse_time(option, text, now)).transpose();
+    time.map_err(|message| Failure::Usage(format!("--{message}")))
+}
 
 /// A duration in milliseconds, such as `0.4 ms`, `12 ms`, `3.5 s` or `2m 05s`.
 pub(super) fn format_millis(millis: f64) -> String {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::app::Error;
+use crate::app::{self, Error};
 use crate::ledger;
 
 /// BSD's EX_USAGE (sysexits.h).
@@ -61,6 +61,20 @@ pub(super) fn describe_io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" (os error ").next().unwrap_or(&text);
     plain.to_owned()
+}
+
+/// The outcome of work, unless a signal stops it. Then the failure says what was not done.
+pub(super) async fn unless_stopped<T>(
+    work: impl Future<Output = T>,
+    when_stopped: &str,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => Ok(done),
+        stopped = app::wait_for_stop() => {
+            stopped?;
+            Err(Failure::Failed(when_stopped.into()))
+        }
+    }
 }
 
 #[cfg(test)]

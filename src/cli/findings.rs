@@ -18,11 +18,7 @@ pub(super) fn print_findings(findings: &[SourceFindings]) {
 
 /// The warnings about one source, one line each, and the number of those that are not shown.
 pub(super) fn finding_lines(found: &SourceFindings) -> Vec<String> {
-    let SourceFindings {
-        source,
-        shown,
-        warnings,
-    } = found;
+    let source = &found.source;
     let line = |finding: &ListedFinding| {
         let message = sanitize::clean_text(&finding.message);
         format!(
@@ -31,12 +27,13 @@ pub(super) fn finding_lines(found: &SourceFindings) -> Vec<String> {
             finding.rule.as_str()
         )
     };
-    let lines = shown
+    let lines = found
+        .shown
         .iter()
         .filter(|finding| !finding.is_hint)
         .take(MAX_PRINTED)
         .map(line);
-    let more = warnings.saturating_sub(MAX_PRINTED);
+    let more = found.warnings.saturating_sub(MAX_PRINTED);
     let more =
         (more > 0).then(|| format!("source `{source}`: {more} more warnings about its tools"));
     lines.chain(more).collect()

@@ -2,16 +2,16 @@
 //! file.
 
 use jiff::Timestamp;
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::ServerArgs;
-use super::durations::{format_age, format_millis};
+use super::client::{ServerArgs, encode_query};
+use super::durations::{format_age, format_millis, parse_time_option};
 use super::ledger_source::LedgerArgs;
-use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::output::{OutputArgs, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
-use crate::call::units::parse_time;
 use crate::call::{Caller, Clock, ErrorKind};
 use crate::environment::Environment;
 use crate::http::InvocationView;
@@ -61,10 +61,7 @@ pub(super) struct InvocationArgs {
 
 pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Result<(), Failure> {
     let is_for_people = args.output.is_for_people();
-    let print = |answer: &Value| match is_for_people {
-        true => print_for_people(answer, environment),
-        false => print_json(answer),
-    };
+    let print = |answer: &Value| print_for_people(answer, environment);
     if let Some(client) = args.server.client()? {
         let answer = client
             .get(&format!("/invocations?{}", build_query(&args)))
@@ -72,11 +69,7 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
         return print_answer(answer, is_for_people, print);
     }
     let now = Clock::system().now();
-    let time = |option: &str, text: &Option<String>| {
-        let time = text.as_deref().map(|text| parse_time(option, text, now));
-        time.transpose()
-            .map_err(|message| Failure::Usage(format!("--{message}")))
-    };
+    let time = |option, text: &Option<String>| parse_time_option(option, text.as_deref(), now);
     let (since, until) = (time("since", &args.since)?, time("until", &args.until)?);
     let ledger = args.ledger.open(environment).await?;
     let query = Query {
@@ -99,8 +92,8 @@ pub(super) async fn run(args: InvocationArgs, environment: &Environment) -> Resu
         .iter()
         .map(|row| json!(InvocationView::from(row)))
         .collect();
-    print(&json!({"invocations": views, "next_cursor": next}));
-    Ok(())
+    let answer = json!({"invocations": views, "next_cursor": next});
+    print_answer((StatusCode::OK, answer), is_for_people, print)
 }
 
 fn parse_state(word: &str) -> Result<State, String> {
@@ -114,25 +107,20 @@ fn parse_kind(word: &str) -> Result<ErrorKind, String> {
 }
 
 fn build_query(args: &InvocationArgs) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.append_pair("limit", &args.limit.to_string());
+    let limit = args.limit.to_string();
     let states: Vec<&str> = args.state.iter().map(|state| state.as_str()).collect();
     let states = (!states.is_empty()).then(|| states.join(","));
-    for (name, value) in [
-        ("tool", &args.tool),
-        ("caller", &args.caller),
-        ("run_id", &args.run_id),
-        ("state", &states),
-        ("kind", &args.kind.map(|kind| kind.as_str().to_owned())),
-        ("q", &args.q),
-        ("since", &args.since),
-        ("until", &args.until),
-    ] {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    query.finish()
+    encode_query([
+        ("limit", Some(&*limit)),
+        ("tool", args.tool.as_deref()),
+        ("caller", args.caller.as_deref()),
+        ("run_id", args.run_id.as_deref()),
+        ("state", states.as_deref()),
+        ("kind", args.kind.map(ErrorKind::as_str)),
+        ("q", args.q.as_deref()),
+        ("since", args.since.as_deref()),
+        ("until", args.until.as_deref()),
+    ])
 }
 
 fn print_for_people(answer: &Value, environment: &Environment) {

@@ -26,11 +26,7 @@ impl LedgerArgs {
     /// The ledger that `serve` would open here.
     pub(super) fn settings(&self, environment: &Environment) -> Result<ledger::Settings, Failure> {
         if let Some(url) = &self.ledger {
-            return Ok(ledger::Settings {
-                url: url.clone(),
-                base: PathBuf::new(),
-                ..Manifest::default().ledger
-            });
+            return Ok(ledger_at(url));
         }
         let Some(path) = self.manifest.path()? else {
             return Ok(Manifest::default().ledger);
@@ -46,5 +42,14 @@ impl LedgerArgs {
     /// Opens it for reading only.
     pub(super) async fn open(&self, environment: &Environment) -> Result<Arc<dyn Ledger>, Failure> {
         Ok(ledger::open_read_only(&self.settings(environment)?).await?)
+    }
+}
+
+/// The settings of the ledger with this address.
+pub(super) fn ledger_at(url: &str) -> ledger::Settings {
+    ledger::Settings {
+        url: url.to_owned(),
+        base: PathBuf::new(),
+        ..Manifest::default().ledger
     }
 }

@@ -1,17 +1,15 @@
 //! `toolcrib migrate`: moves a whole ledger to another file or database.
 
-use std::path::PathBuf;
-
 use serde_json::{Map, Value, json};
 
 use super::Failure;
+use super::failure::unless_stopped;
+use super::ledger_source::ledger_at;
 use super::output::{OutputArgs, print_json, print_line, print_table};
 use super::table::{Content, Table};
-use crate::app;
 use crate::call::Clock;
 use crate::environment::Environment;
-use crate::ledger::{self, Moved, Settings, TableSums};
-use crate::manifest::Manifest;
+use crate::ledger::{self, Moved, TableSums};
 
 /// Arguments of `migrate`.
 #[derive(clap::Args)]
@@ -30,14 +28,9 @@ pub(super) async fn run(args: MigrateArgs, environment: &Environment) -> Result<
             "toolcrib: FROM and TO are the same ledger: name a new file or an empty database";
         return Err(Failure::Usage(message.into()));
     }
-    let (from, to) = (settings(&args.from), settings(&args.to));
-    let moved = tokio::select! {
-        moved = ledger::migrate(&from, &to, Clock::system().now()) => moved?,
-        stopped = app::wait_for_stop() => {
-            stopped?;
-            return Err(Failure::Failed("toolcrib: stopped; the target is still empty".into()));
-        }
-    };
+    let (from, to) = (ledger_at(&args.from), ledger_at(&args.to));
+    let moved = ledger::migrate(&from, &to, Clock::system().now());
+    let moved = unless_stopped(moved, "toolcrib: stopped; the target is still empty").await??;
     if args.output.is_for_people() {
         print_table(&build_table(&moved.tables), "", environment);
         print_line(&format!(
@@ -48,14 +41,6 @@ pub(super) async fn run(args: MigrateArgs, environment: &Environment) -> Result<
         print_json(&to_json(&moved));
     }
     Ok(())
-}
-
-fn settings(url: &str) -> Settings {
-    Settings {
-        url: url.to_owned(),
-        base: PathBuf::new(),
-        ..Manifest::default().ledger
-    }
 }
 
 fn build_table(tables: &[TableSums]) -> Table {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::Failure;
 use super::client::{Client, ServerArgs, encode_segment};
 use super::invocations::SHORT_ID;
-use super::output::{OutputArgs, print_json, print_line};
-use super::server_answer::print_answer;
+use super::output::{OutputArgs, print_line};
+use super::server_answer::{print_answer, successful};
 use crate::call::InvocationId;
 use crate::call::units::Count;
 use crate::environment::Environment;
@@ -110,8 +110,8 @@ impl CallList {
         }
         let mut found = Vec::new();
         for path in self.paths {
-            let (status, answer) = client.get(&format!("{path}&limit={MAX_LISTED}")).await?;
-            print_answer((status, answer.clone()), output.is_for_people(), |_| ())?;
+            let answer = client.get(&format!("{path}&limit={MAX_LISTED}")).await?;
+            let answer = successful(answer, output.is_for_people())?;
             let ids = answer[self.key].as_array().into_iter().flatten();
             let ids = ids
                 .filter_map(|row| row["invocation_id"].as_str())
@@ -187,9 +187,7 @@ fn print(
     output: &OutputArgs,
     describe: impl FnOnce(&Value) -> String,
 ) -> Result<(), Failure> {
-    let is_for_people = output.is_for_people();
-    print_answer(answer, is_for_people, |answer| match is_for_people {
-        true => print_line(&describe(answer)),
-        false => print_json(answer),
+    print_answer(answer, output.is_for_people(), |answer| {
+        print_line(&describe(answer));
     })
 }

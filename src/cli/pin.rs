@@ -14,16 +14,16 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::Failure;
-use super::failure::describe_io_error;
+use super::failure::{describe_io_error, unless_stopped};
 use super::manifest_file::ManifestArg;
 use super::output::print_line;
-use crate::app::{self, Error};
+use crate::app::Error;
 use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::kinds::ProcessEnv;
 use crate::manifest::definition_change::DefinitionParts;
 use crate::manifest::pins::{self, Pins, ServerPins, ToolPin};
-use crate::manifest::{self, DeclaredSource, Manifest, ProcessInput};
+use crate::manifest::{self, DeclaredSource, ProcessInput};
 use crate::secrets::Redactor;
 use crate::sources::{SourceFault, SourceKind, SourceListing};
 use crate::text::sanitize;
@@ -48,14 +48,10 @@ pub(super) struct PinArgs {
 /// before.
 pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.manifest.required_path("")?;
-    let Manifest {
-        sources,
-        pins,
-        secrets,
-        ..
-    } = manifest::load(&path, &ProcessInput::new(environment), &HashMap::new())
+    let manifest = manifest::load(&path, &ProcessInput::new(environment), &HashMap::new())
         .map_err(Error::Manifest)?;
-    let servers: Vec<DeclaredSource> = sources
+    let servers: Vec<DeclaredSource> = manifest
+        .sources
         .into_iter()
         .filter(|source| source.settings.can_be_pinned())
         .collect();
@@ -67,22 +63,16 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
         .filter(|server| is_chosen(server.name()))
         .collect();
 
-    let redactor = Arc::new(Redactor::new(secrets.iter().map(String::as_str)));
+    let redactor = Arc::new(Redactor::new(manifest.secrets.iter().map(String::as_str)));
     let process_env = ProcessEnv::new(redactor.clone(), environment);
     let listed = join_all(
         chosen
             .iter()
             .map(|server| list_server(server, &process_env)),
     );
-    let listed = tokio::select! {
-        listed = listed => listed,
-        stopped = app::wait_for_stop() => {
-            stopped?;
-            return Err(Failure::Failed("toolcrib: stopped; nothing was written".into()));
-        }
-    };
+    let listed = unless_stopped(listed, "toolcrib: stopped; nothing was written").await?;
 
-    let before = pins.unwrap_or_default();
+    let before = manifest.pins.unwrap_or_default();
     let mut next = Pins {
         version: pins::FORMAT_VERSION,
         servers: before.servers.clone(),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::client::ServerArgs;
-use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::output::{OutputArgs, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
@@ -20,16 +20,12 @@ pub(super) struct SourcesArgs {
 }
 
 pub(super) async fn run(args: SourcesArgs, environment: &Environment) -> Result<(), Failure> {
-    let is_for_people = args.output.is_for_people();
     let answer = args
         .server
         .client_or_local(environment)?
         .get("/sources")
         .await?;
-    print_answer(answer, is_for_people, |answer| {
-        if !is_for_people {
-            return print_json(answer);
-        }
+    print_answer(answer, args.output.is_for_people(), |answer| {
         print_table(&build_table(answer), "no sources", environment);
         let notes = describe_notes(answer);
         if !notes.is_empty() {

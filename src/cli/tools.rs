@@ -13,7 +13,6 @@ use super::output::{is_terminal, print_json, print_note, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::app::{self, DeclaredTools};
-use crate::call::CallSettings;
 use crate::environment::Environment;
 use crate::formats::{self, Format, ListedTool, NameRules};
 use crate::http;
@@ -95,10 +94,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
             log_demo();
             DeclaredTools {
                 tools: builtin::demo_tools(&OwnPorts::default()),
-                calls: CallSettings::default(),
-                faults: Vec::new(),
-                findings: Vec::new(),
-                warnings: Vec::new(),
+                ..DeclaredTools::default()
             }
         }
     };
@@ -132,15 +128,13 @@ async fn print_tools_of_server(
     format: ToolsFormat,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    let is_for_people = format == ToolsFormat::Table;
     let path = match format {
         ToolsFormat::Table | ToolsFormat::Json => "/tools".to_owned(),
         ToolsFormat::Api(format) => format!("/tools?format={}", format.as_str()),
     };
     let answer = client.get(&path).await?;
-    print_answer(answer, is_for_people, |answer| match is_for_people {
-        true => print_table(&build_table_of_answer(answer), "no tools", environment),
-        false => print_json(answer),
+    print_answer(answer, format == ToolsFormat::Table, |answer| {
+        print_table(&build_table_of_answer(answer), "no tools", environment);
     })
 }
 

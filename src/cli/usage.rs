@@ -1,13 +1,14 @@
 //! `toolcrib usage`: totals for each tool and caller, from a running server or from the ledger's
 //! file. With `--bucket`: counts by time, from a running server.
 
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::{Client, ServerArgs};
+use super::client::{Client, ServerArgs, encode_query};
 use super::durations::format_millis;
 use super::ledger_source::LedgerArgs;
-use super::output::{OutputArgs, print_json, print_line, print_table};
+use super::output::{OutputArgs, print_line, print_table};
 use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
@@ -48,10 +49,8 @@ pub(super) async fn run(args: UsageArgs, environment: &Environment) -> Result<()
         return print_buckets(&args, &client, environment).await;
     }
     let print = |answer: &Value| {
-        if !is_for_people {
-            return print_json(answer);
-        }
-        print_table(&build_table(answer), "no calls are recorded", environment);
+        let totals = build_table(&answer["tools"]);
+        print_table(&totals, "no calls are recorded", environment);
         let limits = build_limit_table(answer);
         if !limits.is_empty() {
             print_line("");
@@ -64,8 +63,8 @@ pub(super) async fn run(args: UsageArgs, environment: &Environment) -> Result<()
     let ledger = args.ledger.open(environment).await?;
     let rows = ledger.usage_totals(None).await?;
     let tools: Vec<ToolUsage> = rows.into_iter().map(ToolUsage::from).collect();
-    print(&json!({"tools": tools}));
-    Ok(())
+    let answer = json!({"tools": tools});
+    print_answer((StatusCode::OK, answer), is_for_people, print)
 }
 
 async fn print_buckets(
@@ -73,35 +72,22 @@ async fn print_buckets(
     client: &Client,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for (name, value) in [
-        ("bucket", &args.bucket),
-        ("since", &args.since),
-        ("until", &args.until),
-        ("by", &args.by),
-    ] {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    let answer = client.get(&format!("/usage?{}", query.finish())).await?;
-    let is_for_people = args.output.is_for_people();
-    print_answer(
-        answer,
-        is_for_people,
-        |answer: &Value| match is_for_people {
-            true => print_table(
-                &build_bucket_table(answer),
-                "no calls are recorded",
-                environment,
-            ),
-            false => print_json(answer),
-        },
-    )
+    let query = encode_query([
+        ("bucket", args.bucket.as_deref()),
+        ("since", args.since.as_deref()),
+        ("until", args.until.as_deref()),
+        ("by", args.by.as_deref()),
+    ]);
+    let answer = client.get(&format!("/usage?{query}")).await?;
+    print_answer(answer, args.output.is_for_people(), |answer| {
+        let counts = build_table(&answer["buckets"]);
+        print_table(&counts, "no calls are recorded", environment);
+    })
 }
 
-/// A column that no row fills is not shown, such as the caller of counts for each tool.
-fn build_bucket_table(answer: &Value) -> Table {
+/// Totals or counts by time. A column that no row fills is not shown, such as the start of totals, or
+/// the caller of counts for each tool.
+fn build_table(rows: &Value) -> Table {
     let mut table = Table::new(&[
         ("START", Content::Word),
         ("TOOL", Content::Name),
@@ -116,7 +102,7 @@ fn build_bucket_table(answer: &Value) -> Table {
         ("P99", Content::Number),
         ("TOKENS", Content::Number),
     ]);
-    for row in answer["buckets"].as_array().into_iter().flatten() {
+    for row in rows.as_array().into_iter().flatten() {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let number = |key: &str| row[key].as_u64().unwrap_or_default().to_string();
         let time = |key: &str| row[key].as_f64().map(format_millis).unwrap_or_default();
@@ -145,39 +131,6 @@ fn describe_tokens(row: &Value) -> String {
         (Some(read), Some(written)) => (read + written).to_string(),
         _ => String::new(),
     }
-}
-
-fn build_table(answer: &Value) -> Table {
-    let mut table = Table::new(&[
-        ("TOOL", Content::Name),
-        ("CALLER", Content::Name),
-        ("CALLS", Content::Number),
-        ("OK", Content::Number),
-        ("FAILED", Content::Number),
-        ("REFUSED", Content::Number),
-        ("CACHED", Content::Number),
-        ("P50", Content::Number),
-        ("P99", Content::Number),
-        ("TOKENS", Content::Number),
-    ]);
-    for row in answer["tools"].as_array().into_iter().flatten() {
-        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let number = |key: &str| row[key].as_u64().unwrap_or_default().to_string();
-        let time = |key: &str| row[key].as_f64().map(format_millis).unwrap_or_default();
-        table.add_row([
-            text("tool"),
-            text("caller"),
-            number("calls"),
-            number("succeeded"),
-            number("failed"),
-            number("refused"),
-            number("cache_hits"),
-            time("p50_ms"),
-            time("p99_ms"),
-            describe_tokens(row),
-        ]);
-    }
-    table
 }
 
 /// Each limit once, and whose it is.
@@ -225,7 +178,7 @@ mod tests {
         let row = json!({"start": "2026-06-15T12:00:00Z", "tool": "add", "caller": null, "calls": 12, "succeeded": 10, "failed": 1,
                          "refused": 1, "cache_hits": 0, "p50_ms": 0.42, "p99_ms": 1203.0});
         assert_eq!(
-            build_bucket_table(&json!({"buckets": [row]})).format(100),
+            build_table(&json!([row])).format(100),
             "START                 TOOL  CALLS  OK  FAILED  REFUSED  CACHED     P50    P99\n\
              2026-06-15T12:00:00Z  add      12  10       1        1       0  0.4 ms  1.2 s"
         );
@@ -258,12 +211,12 @@ mod tests {
         let row = json!({"tool": "get_weather_now", "caller": "research", "calls": 1234, "succeeded": 1200, "failed": 4, "refused": 30,
                          "cache_hits": 7, "p50_ms": 0.42, "p99_ms": 1203.0});
         assert_eq!(
-            build_table(&json!({"tools": [row]})).format(80),
+            build_table(&json!([row])).format(80),
             "TOOL             CALLER    CALLS    OK  FAILED  REFUSED  CACHED     P50    P99\n\
              get_weather_now  research   1234  1200       4       30       7  0.4 ms  1.2 s"
         );
         let without = json!({"tool": "add", "caller": "anonymous", "calls": 1, "succeeded": 1, "p50_ms": null});
-        let shown = build_table(&json!({"tools": [without]})).format(80);
+        let shown = build_table(&json!([without])).format(80);
         assert_eq!(
             shown,
             "TOOL  CALLER     CALLS  OK  FAILED  REFUSED  CACHED\nadd   anonymous      1   1       0        0       0"

@@ -86,7 +86,7 @@ impl CallRequest {
                 dialect,
                 run_id,
             } => {
-                let options = [("dialect", dialect), ("run_id", run_id)];
+                let options = [("dialect", &dialect), ("run_id", &run_id)];
                 let (status, answer) = client.send_message(options, text, key).await?;
                 let all = answer["results"]
                     .as_array()

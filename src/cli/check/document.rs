@@ -3,78 +3,77 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::live::LiveOutcome;
-use crate::app::SourceFindings;
+use crate::app::{DeclaredTools, SourceFindings};
 use crate::call::Kind;
 use crate::manifest::{
-    Checked, DeclaredVariable, Finding, Manifest, ManifestInput as _, ProcessInput, Rule, Severity,
+    Checked, DeclaredVariable, Finding, Manifest, ManifestInput as _, ProcessInput, Severity,
 };
 
-/// The output of `--format json`.
-#[derive(Serialize)]
-pub(super) struct CheckDocument<'a> {
-    /// The manifest. Findings name the included files.
-    file: String,
-    /// Whether the exit code is 0.
+/// The output of `--format json`. `live` has the listed tools, if the sources were started.
+pub(super) fn to_json(
+    path: &Path,
+    checked: &Checked,
+    live: Option<&DeclaredTools>,
+    environment: &[VariableView<'_>],
     ok: bool,
-    errors: usize,
-    warnings: usize,
-    hints: usize,
-    /// The number of tools; with `--live`, those of the sources included.
-    tools: usize,
-    /// The number of Python modules. Their tools are unknown here.
-    modules: usize,
-    /// The number of MCP servers. Their tools are unknown here.
-    servers: usize,
-    /// The number of OpenAPI documents. Their tools are unknown here.
-    apis: usize,
-    callers: usize,
-    /// With `--live`: sources and tools that cannot be used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failures: Option<&'a [String]>,
-    /// With `--live`: warnings about other sources and their tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source_warnings: Option<&'a [String]>,
-    /// With `--live`: what misleads models in the definitions of the listed tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source_findings: Option<Vec<SourceFindingView<'a>>>,
-    environment: Vec<VariableView<'a>>,
-    findings: Vec<FindingView<'a>>,
+) -> Value {
+    let mut document = json!({
+        // The manifest. Findings name the included files.
+        "file": path.display().to_string(),
+        // Whether the exit code is 0.
+        "ok": ok,
+        "errors": checked.count(Severity::Error),
+        "warnings": checked.count(Severity::Warning)
+            + live.map_or(0, DeclaredTools::count_warnings),
+        "hints": checked.count(Severity::Hint),
+        // With `--live`, those of the sources included.
+        "tools": live.map_or(checked.manifest.tools.len(), |live| live.tools.len()),
+        // The sources, by kind. Their tools are unknown here.
+        "modules": count_sources(&checked.manifest, Kind::Python),
+        "servers": count_sources(&checked.manifest, Kind::Mcp),
+        "apis": count_sources(&checked.manifest, Kind::Http),
+        "callers": checked.manifest.callers.len(),
+    });
+    if let Some(live) = live {
+        // Sources and tools that cannot be used.
+        document["failures"] = json!(live.faults);
+        // Warnings about other sources and their tools.
+        document["source_warnings"] = json!(live.warnings);
+        // What misleads models in the definitions of the listed tools.
+        document["source_findings"] = live.findings.iter().flat_map(source_findings).collect();
+    }
+    document["environment"] = json!(environment);
+    document["findings"] = checked.findings.iter().map(finding).collect();
+    document
 }
 
-#[derive(Serialize)]
-struct FindingView<'a> {
-    file: String,
-    line: usize,
-    column: usize,
-    path: &'a str,
-    severity: Severity,
-    rule: Rule,
-    message: &'a str,
+fn finding(finding: &Finding) -> Value {
+    json!({
+        "file": finding.location.file.display().to_string(),
+        "line": finding.location.line,
+        "column": finding.location.column,
+        "path": finding.path,
+        "severity": finding.severity,
+        "rule": finding.rule,
+        "message": finding.message,
+    })
 }
 
-/// A finding about a tool that a source has listed.
-#[derive(Serialize)]
-struct SourceFindingView<'a> {
-    source: &'a str,
-    tool: &'a str,
-    severity: Severity,
-    rule: Rule,
-    message: &'a str,
-}
-
-fn source_finding_views(found: &SourceFindings) -> impl Iterator<Item = SourceFindingView<'_>> {
-    found.shown.iter().map(|finding| SourceFindingView {
-        source: &found.source,
-        tool: &finding.tool,
-        severity: if finding.is_hint {
-            Severity::Hint
-        } else {
-            Severity::Warning
-        },
-        rule: finding.rule,
-        message: &finding.message,
+fn source_findings(found: &SourceFindings) -> impl Iterator<Item = Value> {
+    found.shown.iter().map(|finding| {
+        let severity = match finding.is_hint {
+            true => Severity::Hint,
+            false => Severity::Warning,
+        };
+        json!({
+            "source": found.source,
+            "tool": finding.tool,
+            "severity": severity,
+            "rule": finding.rule,
+            "message": finding.message,
+        })
     })
 }
 
@@ -117,78 +116,24 @@ impl VariableState {
     }
 }
 
-impl<'a> CheckDocument<'a> {
-    /// The document. `live` has the listed tools, if the sources were started.
-    pub(super) fn new(
-        path: &Path,
-        checked: &'a Checked,
-        live: Option<&'a LiveOutcome>,
-        environment: Vec<VariableView<'a>>,
-        ok: bool,
-    ) -> Self {
-        Self {
-            file: path.display().to_string(),
-            ok,
-            errors: checked.count(Severity::Error),
-            warnings: checked.count(Severity::Warning)
-                + live.map_or(0, LiveOutcome::count_warnings),
-            hints: checked.count(Severity::Hint),
-            tools: live.map_or(checked.manifest.tools.len(), |live| live.tools),
-            modules: count_sources(&checked.manifest, Kind::Python),
-            servers: count_sources(&checked.manifest, Kind::Mcp),
-            apis: count_sources(&checked.manifest, Kind::Http),
-            callers: checked.manifest.callers.len(),
-            failures: live.map(|live| &live.faults[..]),
-            source_warnings: live.map(|live| &live.warnings[..]),
-            source_findings: live.map(|live| {
-                live.findings
-                    .iter()
-                    .flat_map(source_finding_views)
-                    .collect()
-            }),
-            environment,
-            findings: checked.findings.iter().map(FindingView::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a Finding> for FindingView<'a> {
-    fn from(finding: &'a Finding) -> Self {
-        Self {
-            file: finding.location.file.display().to_string(),
-            line: finding.location.line,
-            column: finding.location.column,
-            path: &finding.path,
-            severity: finding.severity,
-            rule: finding.rule,
-            message: &finding.message,
-        }
-    }
-}
-
 /// The declared variables, with their state in this environment.
 pub(super) fn variable_views<'a>(
     declared: &'a [DeclaredVariable],
     environment: &ProcessInput,
 ) -> Vec<VariableView<'a>> {
     let view = |declared: &'a DeclaredVariable| {
-        let DeclaredVariable {
-            tool,
-            source,
-            variable,
-        } = declared;
+        let variable = &declared.variable;
         let state = match environment.env_var(&variable.name) {
             Some(_) => VariableState::Set,
             None if variable.default.is_some() => VariableState::Default,
             None if variable.required => VariableState::Missing,
             None => VariableState::Unset,
         };
-        let set = matches!(state, VariableState::Set);
         VariableView {
-            tool: tool.as_deref(),
-            source: source.as_deref(),
+            tool: declared.tool.as_deref(),
+            source: declared.source.as_deref(),
             name: &variable.name,
-            set,
+            set: matches!(state, VariableState::Set),
             state,
         }
     };

@@ -3,25 +3,14 @@
 use std::path::Path;
 
 use super::super::Failure;
+use super::super::failure::unless_stopped;
 use super::super::tools::log_progress;
-use crate::app::{self, DeclaredTools, SourceFindings};
+use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
 use crate::manifest::Finding;
 
-/// What listing the sources has shown.
-#[derive(Default)]
-pub(super) struct LiveOutcome {
-    /// All tools, those of the sources included.
-    pub(super) tools: usize,
-    /// Sources and tools that cannot be used, each with the reason.
-    pub(super) faults: Vec<String>,
-    /// Warnings about other sources, such as tools that are left out or quarantined.
-    pub(super) warnings: Vec<String>,
-    /// What misleads models in the definitions of the listed tools.
-    pub(super) findings: Vec<SourceFindings>,
-}
-
-impl LiveOutcome {
+/// What `check` asks of the listed tools.
+impl DeclaredTools {
     /// Without the warnings about documents that the check has found in the files.
     pub(super) fn without_repetitions(mut self, findings: &[Finding]) -> Self {
         let texts: Vec<String> = findings
@@ -53,28 +42,7 @@ impl LiveOutcome {
 pub(super) async fn list_sources(
     path: &Path,
     environment: &Environment,
-) -> Result<LiveOutcome, Failure> {
-    let listed = async {
-        let declared = app::load_declared(path, environment, log_progress).await?;
-        let DeclaredTools {
-            tools,
-            faults,
-            warnings,
-            findings,
-            ..
-        } = declared;
-        Ok(LiveOutcome {
-            tools: tools.len(),
-            faults,
-            warnings,
-            findings,
-        })
-    };
-    tokio::select! {
-        listed = listed => listed,
-        stopped = app::wait_for_stop() => {
-            stopped?;
-            Err(Failure::Failed("toolcrib: stopped".into()))
-        }
-    }
+) -> Result<DeclaredTools, Failure> {
+    let listed = app::load_declared(path, environment, log_progress);
+    Ok(unless_stopped(listed, "toolcrib: stopped").await??)
 }

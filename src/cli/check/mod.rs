@@ -10,11 +10,10 @@ use std::path::Path;
 
 use self::arguments::CheckFormat;
 pub(super) use self::arguments::{CheckArgs, rules_help};
-use self::document::CheckDocument;
-use self::live::LiveOutcome;
 use super::Failure;
 use super::manifest_file::{DEFAULT_MANIFEST, describe_missing_manifest};
-use super::output::{print_line, print_note};
+use super::output::{print_json, print_line, print_note};
+use crate::app::DeclaredTools;
 use crate::environment::Environment;
 use crate::manifest::{self, Checked, Finding, Location, Manifest, ProcessInput, Rule, Severity};
 
@@ -42,7 +41,7 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
             .await?
             .without_repetitions(&checked.findings)
     } else {
-        LiveOutcome::default()
+        DeclaredTools::default()
     };
     let has_findings = checked
         .findings
@@ -53,11 +52,8 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
     let ok = !has_findings && live.faults.is_empty();
     match args.format {
         CheckFormat::Json => {
-            let document =
-                CheckDocument::new(path, &checked, is_listed.then_some(&live), variables, ok);
-            let text = serde_json::to_string_pretty(&document)
-                .map_err(|error| Failure::Failed(error.to_string()))?;
-            print_line(&text);
+            let live = is_listed.then_some(&live);
+            print_json(&document::to_json(path, &checked, live, &variables, ok));
         }
         CheckFormat::Text => {
             let text = text::format(

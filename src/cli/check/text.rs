@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::findings::finding_lines;
 use super::document::{VariableView, count_sources};
-use super::live::LiveOutcome;
+use crate::app::DeclaredTools;
 use crate::call::Kind;
 use crate::call::units::Count;
 use crate::manifest::{self, Checked, Manifest, Severity};
@@ -15,25 +15,19 @@ use crate::text::sanitize;
 pub(super) fn format(
     path: &Path,
     checked: &Checked,
-    live: Option<&LiveOutcome>,
+    live: Option<&DeclaredTools>,
     variables: &[VariableView<'_>],
     ok: bool,
     lists_hints: bool,
 ) -> String {
     let count = |severity, noun| Count(checked.count(severity), noun);
     let mut lines = manifest::summarize_findings(&checked.findings, lists_hints);
-    for VariableView {
-        tool,
-        source,
-        name,
-        state,
-        ..
-    } in variables
-    {
-        let owner = tool.or(*source).unwrap_or_default();
+    for variable in variables {
+        let owner = variable.tool.or(variable.source).unwrap_or_default();
         lines.push(format!(
-            "{owner}: environment variable {name}: {}",
-            state.describe()
+            "{owner}: environment variable {}: {}",
+            variable.name,
+            variable.state.describe()
         ));
     }
     lines.extend(
@@ -48,7 +42,7 @@ pub(super) fn format(
         live.into_iter()
             .flat_map(|live| live.faults.iter().cloned()),
     );
-    let warnings = checked.count(Severity::Warning) + live.map_or(0, LiveOutcome::count_warnings);
+    let warnings = checked.count(Severity::Warning) + live.map_or(0, DeclaredTools::count_warnings);
     let found = format!(
         "{}, {}",
         Count(warnings, "warning"),
@@ -56,7 +50,7 @@ pub(super) fn format(
     );
     lines.push(if ok {
         let Manifest { tools, callers, .. } = &checked.manifest;
-        let tools = Count(live.map_or(tools.len(), |live| live.tools), "tool");
+        let tools = Count(live.map_or(tools.len(), |live| live.tools.len()), "tool");
         let sources = describe_sources(&checked.manifest, live.is_some());
         format!(
             "{}: ok: {tools}{sources}, {}, {found}",

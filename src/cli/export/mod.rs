@@ -17,10 +17,10 @@ use self::selection::Selection;
 use self::server_pages::ServerPages;
 use super::Failure;
 use super::client::ServerArgs;
+use super::durations::parse_time_option;
 use super::failure::describe_io_error;
 use super::ledger_source::LedgerArgs;
 use crate::call::Clock;
-use crate::call::units::parse_time;
 use crate::environment::Environment;
 
 /// Arguments of `export`.
@@ -71,75 +71,54 @@ impl Pages {
 
 pub(super) async fn run(args: ExportArgs, environment: &Environment) -> Result<(), Failure> {
     let now = Clock::system().now();
-    let time = |option: &str, text: Option<&str>| {
-        text.map(|text| parse_time(option, text, now))
-            .transpose()
-            .map_err(|message| Failure::Usage(format!("--{message}")))
-    };
+    let time = |option, text: &Option<String>| parse_time_option(option, text.as_deref(), now);
     let selection = Selection {
-        since: time("since", args.since.as_deref())?,
-        until: time("until", args.until.as_deref())?.map_or(now, |until| until.min(now)),
+        since: time("since", &args.since)?,
+        until: time("until", &args.until)?.map_or(now, |until| until.min(now)),
         tool: args.tool,
     };
-    let pages = match args.server.client()? {
+    let mut pages = match args.server.client()? {
         Some(client) => Pages::Server(ServerPages::new(client, selection)),
         None => Pages::Ledger(LedgerPages::new(
             args.ledger.open(environment).await?,
             selection,
         )),
     };
-    // The reader may need only the first calls. It is no failure that it closes the pipe then.
-    match write_calls(pages, args.format).await {
-        Err(WriteError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(WriteError::Output(error)) => Err(Failure::Failed(format!(
-            "toolcrib: standard output: {}",
-            describe_io_error(&error)
-        ))),
-        Err(WriteError::Input(failure)) => Err(failure),
-        Ok(()) => Ok(()),
-    }
-}
-
-enum WriteError {
-    Input(Failure),
-    Output(io::Error),
-}
-
-impl From<Failure> for WriteError {
-    fn from(failure: Failure) -> Self {
-        Self::Input(failure)
-    }
-}
-
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl From<csv::Error> for WriteError {
-    fn from(error: csv::Error) -> Self {
-        Self::Output(io::Error::other(error))
-    }
-}
-
-async fn write_calls(mut pages: Pages, format: ExportFormat) -> Result<(), WriteError> {
     let mut output = BufWriter::new(io::stdout());
+    let mut written = write_header(&mut output, args.format);
+    loop {
+        match written {
+            Ok(()) => {}
+            // The reader may need only the first calls. It is no failure that it closes the pipe then.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => {
+                return Err(Failure::Failed(format!(
+                    "toolcrib: standard output: {}",
+                    describe_io_error(&error)
+                )));
+            }
+        }
+        let calls = pages.next().await?;
+        if calls.is_empty() {
+            return Ok(());
+        }
+        written = write_calls(&mut output, &calls, args.format);
+    }
+}
+
+fn write_header(output: &mut impl Write, format: ExportFormat) -> io::Result<()> {
     if format == ExportFormat::Csv {
         output.write_all(&csv_columns::header()?)?;
     }
-    loop {
-        let calls = pages.next().await?;
-        if calls.is_empty() {
-            break;
+    output.flush()
+}
+
+fn write_calls(output: &mut impl Write, calls: &[Value], format: ExportFormat) -> io::Result<()> {
+    for call in calls {
+        match format {
+            ExportFormat::Jsonl => writeln!(output, "{call}")?,
+            ExportFormat::Csv => output.write_all(&csv_columns::line(call)?)?,
         }
-        for call in calls {
-            match format {
-                ExportFormat::Jsonl => writeln!(output, "{call}")?,
-                ExportFormat::Csv => output.write_all(&csv_columns::line(&call)?)?,
-            }
-        }
-        output.flush()?;
     }
-    Ok(output.flush()?)
+    output.flush()
 }

@@ -8,10 +8,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
 use serde_json::Value;
-use url::form_urlencoded;
 
 use super::super::Failure;
-use super::super::client::{Client, describe_problem, encode_segment};
+use super::super::client::{Client, encode_query, encode_segment};
+use super::super::server_answer::successful;
 use super::selection::Selection;
 use crate::call::InvocationId;
 
@@ -70,19 +70,15 @@ impl ServerPages {
         let mut ids = Vec::new();
         let mut cursor = InvocationId::lower_bound(end).to_string();
         loop {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query
-                .append_pair("limit", &PAGE_SIZE.to_string())
-                .append_pair("since", &self.from.to_string())
-                .append_pair("cursor", &cursor);
-            if let Some(tool) = &self.tool {
-                query.append_pair("tool", tool);
-            }
-            let path = format!("/invocations?{}", query.finish());
-            let (status, page) = self.client.get(&path).await?;
-            if !status.is_success() {
-                return Err(refused(status, &page));
-            }
+            let (limit, since) = (PAGE_SIZE.to_string(), self.from.to_string());
+            let query = encode_query([
+                ("limit", Some(&*limit)),
+                ("since", Some(&*since)),
+                ("cursor", Some(&*cursor)),
+                ("tool", self.tool.as_deref()),
+            ]);
+            let page = self.client.get(&format!("/invocations?{query}")).await?;
+            let page = successful(page, true)?;
             let rows = page["invocations"].as_array().into_iter().flatten();
             let has_ended = |row: &&Value| {
                 let state = row["state"].as_str().unwrap_or_default();
@@ -105,12 +101,11 @@ impl ServerPages {
         let client = &self.client;
         let read_one = |id: String| async move {
             let path = format!("/invocations/{}", encode_segment(&id));
-            let (status, mut call) = client.get(&path).await?;
-            match status {
-                StatusCode::NOT_FOUND => return Ok(None),
-                _ if !status.is_success() => return Err(refused(status, &call)),
-                _ => {}
+            let (status, call) = client.get(&path).await?;
+            if status == StatusCode::NOT_FOUND {
+                return Ok::<_, Failure>(None);
             }
+            let mut call = successful((status, call), true)?;
             if let Some(fields) = call.as_object_mut() {
                 fields.retain(|name, _| !FIELDS_OF_SERVICE.contains(&name.as_str()));
             }
@@ -120,8 +115,4 @@ impl ServerPages {
         let calls: Vec<Option<Value>> = calls.try_collect().await?;
         Ok(calls.into_iter().flatten().collect())
     }
-}
-
-fn refused(status: StatusCode, problem: &Value) -> Failure {
-    Failure::Failed(format!("toolcrib: {}", describe_problem(status, problem)))
 }

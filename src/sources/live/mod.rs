@@ -25,8 +25,8 @@ mod startup_settings;
 mod tool_lists;
 
 pub use error::Error;
-pub(crate) use lifecycle::{LoadOutcome, SourceFindings, list_once};
 pub use lifecycle::{QuarantinedTool, Restart, SourceState, SourceView};
+pub(crate) use lifecycle::{SourceFindings, list_once};
 pub use live_tools::{LiveTools, ReloadStatus};
 pub use registration::RegisterError;
 pub(crate) use service_config::ManifestReading;

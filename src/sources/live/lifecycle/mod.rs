@@ -31,5 +31,5 @@ mod tools;
 pub use control::Restart;
 pub(super) use entry::{Sources, snapshot_files};
 pub use live_source::{SourceState, SourceView};
-pub(crate) use load::{LoadOutcome, SourceFindings, list_once};
+pub(crate) use load::{SourceFindings, list_once};
 pub use tools::QuarantinedTool;
