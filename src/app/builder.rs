@@ -28,22 +28,22 @@ use crate::telemetry::{self, Telemetry};
 /// Collects the parts of a service.
 #[derive(Default)]
 pub struct AppBuilder {
-    tools: Vec<Tool>,
-    agents: Vec<Tool<Agent>>,
+    pub(super) tools: Vec<Tool>,
+    pub(super) agents: Vec<Tool<Agent>>,
     sources: Vec<DeclaredSource>,
-    services: Services,
+    pub(super) services: Services,
     manifest: Option<PathBuf>,
-    environment: Option<Environment>,
+    pub(super) environment: Option<Environment>,
     listen: Option<String>,
-    ledger: Option<String>,
+    pub(super) ledger: Option<String>,
     accept_loss: bool,
     allow_open: bool,
     deny: Vec<String>,
     demo: bool,
     manifest_only: bool,
     only_tool: Option<String>,
-    clock: Option<Clock>,
-    call_log: Option<CallLog>,
+    pub(super) clock: Option<Clock>,
+    pub(super) call_log: Option<CallLog>,
     banner_output: Option<HumanOutput>,
 }
 
@@ -225,22 +225,19 @@ impl AppBuilder {
         for agent in agents {
             tools.push(agent.build_with(&clients)?);
         }
+        let manifest_only = manifest_only && sources.is_empty() && tools.is_empty();
+        if demo {
+            tools.extend(builtin::demo_tools(&own_ports));
+        }
         let mut config = ServiceConfig {
             manifest,
-            manifest_only: manifest_only && sources.is_empty() && tools.is_empty(),
+            manifest_only,
             program_sources: sources,
             own_ports: own_ports.clone(),
             token_sources: TokenSources::default(),
             environment: environment.unwrap_or_else(Environment::from_process),
             venv_folder: PathBuf::new(),
-            program_tools: tools
-                .into_iter()
-                .chain(
-                    demo.then(|| builtin::demo_tools(&own_ports))
-                        .into_iter()
-                        .flatten(),
-                )
-                .collect(),
+            program_tools: tools,
             deny_patterns: ToolPattern::parse_list(&deny),
             allow_open,
             listen: listen.clone(),

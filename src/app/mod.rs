@@ -113,6 +113,12 @@ impl App {
         shared.in_flight_calls.close();
         shared.in_flight_calls.wait_until_empty().await;
         self.close_streams.cancel();
+        self.close_parts().await;
+    }
+
+    /// Ends the sources, and closes the ledger, the log and the telemetry.
+    async fn close_parts(&self) {
+        let shared = self.registry().shared();
         self.live.stop_sources().await;
         shared.ledger.close().await;
         shared.call_log.flush().await;

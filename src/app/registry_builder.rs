@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Error;
 use super::shared::build_shared;
+use super::{AppBuilder, Error};
 use crate::access::callers::Callers;
-use crate::call::{Clock, Services};
+use crate::call::Clock;
 use crate::catalog::registry::{ChangeError, DesiredState, Registry};
 use crate::environment::Environment;
 use crate::kinds::{Agent, BuildError, HttpClients, Tool};
@@ -17,15 +17,7 @@ use crate::metrics::Metrics;
 
 /// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
 #[derive(Default)]
-pub struct RegistryBuilder {
-    tools: Vec<Tool>,
-    agents: Vec<Tool<Agent>>,
-    services: Services,
-    ledger: Option<String>,
-    environment: Option<Environment>,
-    clock: Option<Clock>,
-    call_log: Option<CallLog>,
-}
+pub struct RegistryBuilder(AppBuilder);
 
 impl Registry {
     /// Starts the builder of a registry without a service. Its tools have the same layers as those
@@ -58,54 +50,47 @@ impl Registry {
 impl RegistryBuilder {
     /// Adds a tool.
     #[must_use]
-    pub fn tool(mut self, tool: Tool) -> Self {
-        self.tools.push(tool);
-        self
+    pub fn tool(self, tool: Tool) -> Self {
+        Self(self.0.tool(tool))
     }
 
     /// Adds an agent as a tool. It finds the tools that it may use by name, including those that
     /// are registered later.
     #[must_use]
-    pub fn agent(mut self, agent: Tool<Agent>) -> Self {
-        self.agents.push(agent);
-        self
+    pub fn agent(self, agent: Tool<Agent>) -> Self {
+        Self(self.0.agent(agent))
     }
 
     /// Shares a value with all native tools. They get it with `ToolContext::service::<T>()`.
     #[must_use]
-    pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.services.insert(value);
-        self
+    pub fn share<T: Send + Sync + 'static>(self, value: T) -> Self {
+        Self(self.0.share(value))
     }
 
     /// Sets the ledger (`sqlite://FILE`, relative to the working folder). By default it is in a
     /// temporary folder that is deleted with the registry. Calls, limits and stored results are
     /// then lost when the program ends.
     #[must_use]
-    pub fn ledger(mut self, url: impl Into<String>) -> Self {
-        self.ledger = Some(url.into());
-        self
+    pub fn ledger(self, url: impl Into<String>) -> Self {
+        Self(self.0.ledger(url))
     }
 
     /// Sets the variables for tools. The default is the environment of the process.
     #[must_use]
-    pub fn environment(mut self, environment: Environment) -> Self {
-        self.environment = Some(environment);
-        self
+    pub fn environment(self, environment: Environment) -> Self {
+        Self(self.0.environment(environment))
     }
 
     /// Replaces the clock, for tests of windows and expiry.
     #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
+    pub fn clock(self, clock: Clock) -> Self {
+        Self(self.0.clock(clock))
     }
 
     /// Sets the destination of the log line of each call. The default is tracing events.
     #[must_use]
-    pub fn call_log(mut self, log: CallLog) -> Self {
-        self.call_log = Some(log);
-        self
+    pub fn call_log(self, log: CallLog) -> Self {
+        Self(self.0.call_log(log))
     }
 
     /// Opens the ledger and builds every tool's stack.
@@ -114,7 +99,7 @@ impl RegistryBuilder {
     /// [`Error::Tool`]: two tools have the same name, a schema is invalid, or a variable is
     /// missing. [`Error::Ledger`]: the ledger cannot be opened.
     pub async fn build(self) -> Result<Arc<Registry>, Error> {
-        let Self {
+        let AppBuilder {
             mut tools,
             agents,
             services,
@@ -122,7 +107,8 @@ impl RegistryBuilder {
             environment,
             clock,
             call_log,
-        } = self;
+            ..
+        } = self.0;
         let environment = environment.unwrap_or_else(Environment::from_process);
         let clients = HttpClients::default();
         for agent in agents {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -30,7 +31,7 @@ struct BackgroundWork {
     /// Ends at the second signal.
     second_signal: AbortOnDropHandle<()>,
     /// Tasks that end when the service stops.
-    tasks: Vec<AbortOnDropHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl App {
@@ -167,41 +168,31 @@ impl App {
             &shared.clock,
             shared.metrics.commit_metrics(),
         );
-        let mut tasks = vec![
-            AbortOnDropHandle::new(tokio::spawn(self.live.clone().watch_for_changes(hangups))),
-            AbortOnDropHandle::new(tokio::spawn(ledger::verify_counters(
-                ledger.clone(),
-                commits.clone(),
-            ))),
-            AbortOnDropHandle::new(tokio::spawn(ledger::watch_clock(clock.clone(), commits))),
-        ];
-        let sweep = self.registry().clone().sweep_approvals();
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(sweep)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.live.clone().watch_for_changes(hangups));
+        tasks.spawn(ledger::verify_counters(ledger.clone(), commits.clone()));
+        tasks.spawn(ledger::watch_clock(clock.clone(), commits));
+        tasks.spawn(self.registry().clone().sweep_approvals());
         if let Some(notices) = shared.approval_notices.clone() {
-            let send = send_approval_webhooks(self.registry().clone(), notices);
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(send)));
+            tasks.spawn(send_approval_webhooks(self.registry().clone(), notices));
         }
         if let Some(changes) = ledger.watch_shared_changes() {
-            let follow = shared_changes::follow(self.live.clone(), changes);
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
-            let show = running_calls::show(shared.clone());
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(show)));
+            tasks.spawn(shared_changes::follow(self.live.clone(), changes));
+            tasks.spawn(running_calls::show(shared.clone()));
         }
         if let Some((news, answered)) = shared.runs.news().zip(ledger.watch_answered()) {
-            let tell = answered_calls::tell(ledger.clone(), news.clone());
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(tell)));
-            let follow = answered_calls::follow(shared.runs.clone(), answered);
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(follow)));
+            tasks.spawn(answered_calls::tell(ledger.clone(), news.clone()));
+            tasks.spawn(answered_calls::follow(shared.runs.clone(), answered));
         }
-        let count = ledger::count_ended_hours(ledger.clone(), clock.clone(), self.retention);
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(count)));
+        let (ledger, clock) = (ledger.clone(), clock.clone());
+        tasks.spawn(ledger::count_ended_hours(
+            ledger.clone(),
+            clock.clone(),
+            self.retention,
+        ));
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
-            tokio::spawn(ledger::run_retention(
-                ledger.clone(),
-                clock.clone(),
-                retention,
-            ));
+            tokio::spawn(ledger::run_retention(ledger, clock, retention));
         }
         Ok(BackgroundWork {
             stop_signals,
@@ -211,15 +202,10 @@ impl App {
     }
 
     /// Ends the sources and closes the ledger, after all calls have ended.
-    async fn shut_down(self, tasks: Vec<AbortOnDropHandle<()>>) -> Result<(), Error> {
+    async fn shut_down(self, tasks: JoinSet<()>) -> Result<(), Error> {
         drop(tasks);
-        self.live.stop_sources().await;
+        self.close_parts().await;
         let shared = self.registry().shared();
-        shared.ledger.close().await;
-        shared.call_log.flush().await;
-        if let Some(telemetry) = &shared.telemetry {
-            telemetry.shut_down().await;
-        }
         if let Some(error) = shared.ledger.wait_for_failure().now_or_never() {
             return Err(error.into());
         }

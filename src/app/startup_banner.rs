@@ -193,16 +193,9 @@ impl Display for StartupBanner {
 
 /// A source with the number of its tools, or the reason why it has none.
 fn describe_source(source: &SourceView) -> String {
-    let SourceView {
-        name,
-        tools,
-        doing,
-        fault,
-        ..
-    } = source;
-    let kind = source.kind.as_str();
-    match (source.state, fault, doing) {
-        (SourceState::Up, ..) => format!("{name} ({kind}): {}", Count(*tools, "tool")),
+    let (name, kind) = (&source.name, source.kind.as_str());
+    match (source.state, &source.fault, &source.doing) {
+        (SourceState::Up, ..) => format!("{name} ({kind}): {}", Count(source.tools, "tool")),
         (SourceState::Starting, _, Some(doing)) => {
             format!("{name} ({kind}): still loading: {doing}")
         }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::ListedTool;
-use crate::call::{Definition, Effect, JsonObject};
+use crate::call::{Effect, JsonObject};
 use crate::schema;
 
 /// The hints that can be derived from an effect.
@@ -14,32 +14,30 @@ const EFFECT_HINTS: [&str; 3] = ["readOnlyHint", "destructiveHint", "idempotentH
 /// `$schema`, `$defs` and all of 2020-12, because every MCP client must accept that. The output
 /// schema may have any type, which 2026-07-28 allows.
 pub(crate) fn render_tool(offer: &ListedTool<'_>) -> JsonObject {
-    let Definition {
-        name,
-        description,
-        input_schema,
-        output_schema,
-        ..
-    } = offer.definition;
+    let definition = offer.definition;
     let mut tool = JsonObject::new();
-    tool.insert("name".into(), name.as_str().into());
-    if !description.trim().is_empty() {
-        tool.insert("description".into(), description.as_str().into());
+    tool.insert("name".into(), definition.name.as_str().into());
+    if !definition.description.trim().is_empty() {
+        tool.insert("description".into(), definition.description.as_str().into());
     }
     // MCP requires `type: object` at the root itself.
-    let is_object = input_schema.get("type") == Some(&Value::from("object"));
+    let is_object = definition.input_schema.get("type") == Some(&Value::from("object"));
     let plain = (!is_object)
-        .then(|| schema::to_standalone(input_schema))
+        .then(|| schema::to_standalone(&definition.input_schema))
         .flatten();
     tool.insert(
         "inputSchema".into(),
-        plain.unwrap_or_else(|| Value::clone(input_schema)),
+        plain.unwrap_or_else(|| Value::clone(&definition.input_schema)),
     );
     add_mcp_fields(&mut tool, offer);
-    if let Some(output) = output_schema.as_deref().and_then(schema::to_standalone) {
+    if let Some(output) = definition
+        .output_schema
+        .as_deref()
+        .and_then(schema::to_standalone)
+    {
         tool.insert("outputSchema".into(), output);
     }
-    let meta = &offer.definition.meta;
+    let meta = &definition.meta;
     if !meta.is_empty() {
         tool.insert("_meta".into(), meta.clone().into());
     }

@@ -34,7 +34,8 @@ const KNOWN_KEYWORDS: [&str; 13] = [
 ];
 
 /// A type of a parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 enum ParameterType {
     String,
     Integer,
@@ -45,18 +46,6 @@ enum ParameterType {
 }
 
 impl ParameterType {
-    fn from_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "string" => Self::String,
-            "integer" => Self::Integer,
-            "number" => Self::Number,
-            "boolean" => Self::Boolean,
-            "array" => Self::Array,
-            "object" => Self::Object,
-            _ => return None,
-        })
-    }
-
     fn of_value(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Null => return None,
@@ -87,14 +76,7 @@ impl ParameterType {
 
     /// The word of JSON Schema.
     fn schema_word(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Array => "array",
-            Self::Object => "object",
-        }
+        self.into()
     }
 
     /// The word of the format.
@@ -276,11 +258,11 @@ fn value_type(schema: &JsonObject) -> Option<ParameterType> {
 /// The one type of the values that fit, besides null.
 fn type_of(schema: &JsonObject) -> Option<ParameterType> {
     match schema.get("type") {
-        Some(Value::String(word)) => return ParameterType::from_word(word),
+        Some(Value::String(word)) => return word.parse().ok(),
         Some(Value::Array(words)) => {
             let words = words.iter().filter_map(Value::as_str);
             let words = words.filter(|word| *word != "null");
-            return ParameterType::common(words.map(ParameterType::from_word));
+            return ParameterType::common(words.map(|word| word.parse().ok()));
         }
         _ => {}
     }

@@ -30,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceBuilder;
+use tower::layer::layer_fn;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
@@ -45,7 +46,8 @@ pub use self::api::wire::{DeclaredTool, InvocationView, ToolView};
 pub use self::edge::server::serve;
 pub use self::problem::{ApiError, Problem};
 
-use self::api::{metrics, toolbox};
+use self::api::metrics::CountRequests;
+use self::api::toolbox;
 use self::edge::guard::{self, Guard};
 use self::edge::{cors, request_id};
 use self::pages::{console, docs};
@@ -66,14 +68,16 @@ pub fn router(
     let ids = request_id::RequestIdGenerator {
         random: || fastrand::u128(..),
     };
+    let metrics = live.registry().shared().metrics.clone();
     let layers = ServiceBuilder::new()
         .layer(MapResponseLayer::new(guard::add_security_headers))
         .layer(MapRequestLayer::new(request_id::remove_invalid_id))
         .layer(SetRequestIdLayer::x_request_id(ids))
         .layer(PropagateRequestIdLayer::x_request_id())
-        .layer(metrics::CountRequestsLayer::new(
-            live.registry().shared().metrics.clone(),
-        ))
+        .layer(layer_fn(move |inner| CountRequests {
+            inner,
+            metrics: metrics.clone(),
+        }))
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(ValidateRequestHeaderLayer::custom(Guard::new(settings)))
         .option_layer(cors::layer_for(&settings.allowed_origins));

@@ -16,30 +16,30 @@ pub const TARGET: &str = "toolcrib::call";
 
 /// The end of a call: only handles and numbers. So it is cheap to make and keeps no result in
 /// memory.
-pub(super) struct EndedCall {
-    pub(super) at: Timestamp,
-    pub(super) id: InvocationId,
-    pub(super) request_id: Option<Arc<str>>,
-    pub(super) trace: Option<Arc<TraceContext>>,
+pub(crate) struct EndedCall {
+    pub(crate) at: Timestamp,
+    pub(crate) id: InvocationId,
+    pub(crate) request_id: Option<Arc<str>>,
+    pub(crate) trace: Option<Arc<TraceContext>>,
     /// The span of the call, if it is recorded.
-    pub(super) span: Option<Arc<CallSpan>>,
-    pub(super) tool: ToolName,
-    pub(super) caller: Arc<Caller>,
-    pub(super) run_id: Option<Arc<str>>,
-    pub(super) tool_use_id: Option<Arc<str>>,
-    pub(super) state: State,
-    pub(super) kind: Option<ErrorKind>,
+    pub(crate) span: Option<Arc<CallSpan>>,
+    pub(crate) tool: ToolName,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) run_id: Option<Arc<str>>,
+    pub(crate) tool_use_id: Option<Arc<str>>,
+    pub(crate) state: State,
+    pub(crate) kind: Option<ErrorKind>,
     /// One sentence of the service on why the call failed.
-    pub(super) detail: Option<Arc<str>>,
-    pub(super) cache: CacheStatus,
-    pub(super) attempts: u32,
-    pub(super) duration_us: i64,
+    pub(crate) detail: Option<Arc<str>>,
+    pub(crate) cache: CacheStatus,
+    pub(crate) attempts: u32,
+    pub(crate) duration_us: i64,
     /// The answer of a call that ended earlier was given again.
-    pub(super) replayed: bool,
+    pub(crate) replayed: bool,
 }
 
 impl EndedCall {
-    pub(super) fn new(invocation: &Invocation, row: &Row) -> Self {
+    pub(crate) fn new(invocation: &Invocation, row: &Row) -> Self {
         let duration_us = row.duration_us.unwrap_or_default();
         Self {
             at: row

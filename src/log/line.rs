@@ -6,6 +6,7 @@ use std::io::Write as _;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 use tracing::Level;
 
 use super::ended_call::EndedCall;
@@ -54,15 +55,6 @@ struct LineFields<'a> {
     target: &'static str,
 }
 
-#[derive(Serialize)]
-struct LostLines {
-    timestamp: Timestamp,
-    level: &'static str,
-    message: &'static str,
-    lines: u64,
-    target: &'static str,
-}
-
 impl Format {
     /// Appends the line of a call.
     pub(super) fn append_call(self, out: &mut Vec<u8>, ended: &EndedCall) {
@@ -99,16 +91,14 @@ impl Format {
         let (level, message) = (Level::WARN, "log lines were lost: nothing read the output");
         match self {
             Self::Json => {
-                append_json(
-                    out,
-                    &LostLines {
-                        timestamp: now,
-                        level: level.as_str(),
-                        message,
-                        lines,
-                        target: TARGET,
-                    },
-                );
+                let line = json!({
+                    "timestamp": now,
+                    "level": level.as_str(),
+                    "message": message,
+                    "lines": lines,
+                    "target": TARGET,
+                });
+                append_json(out, &line);
             }
             Self::Human { colour } => {
                 append_prefix(out, colour, now, level);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use ended_call::EndedCall;
+pub(crate) use ended_call::EndedCall;
 pub use ended_call::TARGET;
 pub use forward::{FieldValue, ForwardLayer, LineSink, LoggedLine};
 pub use line::Format;

@@ -93,22 +93,17 @@ impl StateGauges {
         self.source_up.reset();
         self.source_replaced.reset();
         self.source_quarantined.reset();
-        for SourceSample {
-            name,
-            up,
-            replaced,
-            quarantined,
-        } in &now.sources
-        {
+        for source in &now.sources {
+            let labels = &[&*source.name];
             self.source_up
-                .with_label_values(&[&**name])
-                .set((*up).into());
+                .with_label_values(labels)
+                .set(source.up.into());
             self.source_replaced
-                .with_label_values(&[&**name])
-                .inc_by(*replaced);
+                .with_label_values(labels)
+                .inc_by(source.replaced);
             self.source_quarantined
-                .with_label_values(&[&**name])
-                .set(level(*quarantined as u64));
+                .with_label_values(labels)
+                .set(level(source.quarantined as u64));
         }
     }
 }

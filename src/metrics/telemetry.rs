@@ -7,7 +7,8 @@ use prometheus::{Error, IntCounterVec};
 use super::families::Families;
 
 /// What became of a record that was to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ExportOutcome {
     /// The collector has accepted it.
     Exported,
@@ -17,17 +18,6 @@ pub enum ExportOutcome {
     Failed,
     /// The queue was full.
     Dropped,
-}
-
-impl ExportOutcome {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Exported => "exported",
-            Self::Rejected => "rejected",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-        }
-    }
 }
 
 /// Metrics of what is sent. There are no series without telemetry.
@@ -51,7 +41,7 @@ impl TelemetryMetrics {
     pub fn count(&self, signal: &str, outcome: ExportOutcome, records: u64) {
         if records > 0 {
             self.records
-                .with_label_values(&[signal, outcome.as_str()])
+                .with_label_values(&[signal, outcome.into()])
                 .inc_by(records);
         }
     }

@@ -17,13 +17,3 @@ impl Batching {
     /// The largest queue: its records take about a kilobyte each.
     pub(super) const MAX_WAITING: usize = 65_536;
 }
-
-impl Default for Batching {
-    fn default() -> Self {
-        Self {
-            waiting: 2048,
-            together: 512,
-            delay: Duration::from_secs(5),
-        }
-    }
-}

@@ -7,11 +7,8 @@ use tokio::time::Instant;
 
 use super::queue::Record;
 use super::signal::Signal;
-use crate::call::{
-    CacheStatus, CallSpan, Caller, ErrorKind, InvocationId, Kind, ModelUsage, ToolName,
-    TraceContext,
-};
-use crate::ledger::State;
+use crate::call::{CallSpan, InvocationId, Kind, ModelUsage, ToolName, TraceContext};
+use crate::log;
 
 /// A span that has ended, before its message is made.
 pub(super) struct EndedSpan {
@@ -37,21 +34,10 @@ pub(super) enum Subject {
 
 /// A call that has ended.
 pub(super) struct EndedCall {
-    pub(super) id: InvocationId,
+    pub(super) ended: log::EndedCall,
     pub(super) parent: Option<InvocationId>,
-    pub(super) tool: ToolName,
     pub(super) kind: Kind,
-    pub(super) caller: Arc<Caller>,
     pub(super) agent: Option<ToolName>,
-    pub(super) run_id: Option<Arc<str>>,
-    pub(super) tool_use_id: Option<Arc<str>>,
-    pub(super) request_id: Option<Arc<str>>,
-    pub(super) state: State,
-    pub(super) error: Option<ErrorKind>,
-    pub(super) detail: Option<Arc<str>>,
-    pub(super) cache: CacheStatus,
-    pub(super) attempts: u32,
-    pub(super) is_replayed: bool,
     pub(super) model: Option<ModelUsage>,
     pub(super) content: Option<Content>,
 }

@@ -1,7 +1,8 @@
 //! The three signals.
 
 /// A signal of OpenTelemetry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum Signal {
     Traces,
     Metrics,
@@ -13,11 +14,7 @@ impl Signal {
 
     /// The name in metrics, in the path of HTTP and, in capitals, in variables.
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Traces => "traces",
-            Self::Metrics => "metrics",
-            Self::Logs => "logs",
-        }
+        self.into()
     }
 
     /// The path of HTTP.

@@ -91,29 +91,29 @@ fn new_span(ended: &EndedSpan) -> Span {
 }
 
 fn complete_call(span: &mut Span, ended: &EndedSpan, call: &EndedCall) {
-    span.name = format!("execute_tool {}", call.tool);
+    span.name = format!("execute_tool {}", call.ended.tool);
     let mut attributes = Attributes::default();
     attributes.text("gen_ai.operation.name", "execute_tool");
-    attributes.text("gen_ai.tool.name", call.tool.as_str());
+    attributes.text("gen_ai.tool.name", call.ended.tool.as_str());
     attributes.text("gen_ai.tool.type", "function");
-    attributes.text_if("gen_ai.tool.call.id", call.tool_use_id.as_deref());
-    attributes.text_if("gen_ai.conversation.id", call.run_id.as_deref());
+    attributes.text_if("gen_ai.tool.call.id", call.ended.tool_use_id.as_deref());
+    attributes.text_if("gen_ai.conversation.id", call.ended.run_id.as_deref());
     let agent = call.agent.as_ref().map(|agent| agent.as_str());
     attributes.text_if("gen_ai.agent.name", agent);
     if let Some(request) = &ended.span.mcp {
         span.kind = SpanKind::Server.into();
         add_mcp(&mut attributes, "tools/call", request);
     }
-    attributes.text("toolcrib.invocation_id", call.id.to_string());
+    attributes.text("toolcrib.invocation_id", call.ended.id.to_string());
     let parent = call.parent.map(|id| id.to_string());
     attributes.text_if("toolcrib.parent_invocation_id", parent);
-    attributes.text_if("toolcrib.request_id", call.request_id.as_deref());
-    attributes.text("toolcrib.caller", &*call.caller.name);
+    attributes.text_if("toolcrib.request_id", call.ended.request_id.as_deref());
+    attributes.text("toolcrib.caller", &*call.ended.caller.name);
     attributes.text("toolcrib.tool.kind", call.kind.as_str());
-    attributes.text("toolcrib.state", call.state.as_str());
-    attributes.text("toolcrib.cache", call.cache.as_str());
-    attributes.integer("toolcrib.attempts", call.attempts);
-    if call.is_replayed {
+    attributes.text("toolcrib.state", call.ended.state.as_str());
+    attributes.text("toolcrib.cache", call.ended.cache.as_str());
+    attributes.integer("toolcrib.attempts", call.ended.attempts);
+    if call.ended.replayed {
         attributes.text("toolcrib.replayed", "true");
     }
     if let Some(model) = &call.model {
@@ -124,11 +124,11 @@ fn complete_call(span: &mut Span, ended: &EndedSpan, call: &EndedCall) {
         attributes.text_if("gen_ai.tool.call.arguments", content.arguments.as_deref());
         attributes.text_if("gen_ai.tool.call.result", content.result.as_deref());
     }
-    let error = match call.error {
+    let error = match call.ended.kind {
         Some(kind) => Some(kind.as_str()),
-        None => (call.state == State::Failed).then_some(TOOL_ERROR_TYPE),
+        None => (call.ended.state == State::Failed).then_some(TOOL_ERROR_TYPE),
     };
-    set_error(span, &mut attributes, error, call.detail.as_deref());
+    set_error(span, &mut attributes, error, call.ended.detail.as_deref());
     span.attributes = attributes.into_vec();
 }
 
@@ -158,7 +158,7 @@ fn child_span(parent: &Span, ended: &EndedSpan, call: &EndedCall, child: &ChildS
             (span.name, span.kind) = (name, kind.into());
             if call.kind == Kind::Agent {
                 attributes.text("gen_ai.operation.name", "invoke_agent");
-                attributes.text("gen_ai.agent.name", call.tool.as_str());
+                attributes.text("gen_ai.agent.name", call.ended.tool.as_str());
             }
             if call.kind == Kind::Mcp {
                 attributes.text("mcp.method.name", "tools/call");
@@ -189,7 +189,7 @@ fn child_span(parent: &Span, ended: &EndedSpan, call: &EndedCall, child: &ChildS
 /// The name of an attempt, and whether it leaves the process.
 fn attempt_name_and_kind(call: &EndedCall) -> (String, SpanKind) {
     let name = match call.kind {
-        Kind::Agent => format!("invoke_agent {}", call.tool),
+        Kind::Agent => format!("invoke_agent {}", call.ended.tool),
         _ => "attempt".to_owned(),
     };
     let kind = match call.kind {

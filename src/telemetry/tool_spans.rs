@@ -6,6 +6,7 @@ use super::ended_span::{Content, EndedCall, EndedSpan, Subject, Times};
 use super::pipeline::Telemetry;
 use crate::call::{CallSpan, Correlation, Invocation, Kind, ModelUsage, ToolResult};
 use crate::ledger::Row;
+use crate::log;
 
 /// Longest arguments and longest result in a span, in bytes of JSON.
 const MAX_CONTENT_BYTES: usize = 8 << 10;
@@ -69,21 +70,13 @@ impl ToolSpans {
         parts: EndedParts<'_>,
     ) {
         let call = EndedCall {
-            id: row.id,
+            ended: log::EndedCall {
+                replayed: parts.is_replayed,
+                ..log::EndedCall::new(invocation, row)
+            },
             parent: invocation.call_chain.parent,
-            tool: invocation.tool.clone(),
             kind: self.kind,
-            caller: invocation.caller.clone(),
             agent: invocation.call_chain.agent.clone(),
-            run_id: invocation.run.id.clone(),
-            tool_use_id: invocation.correlation.tool_use_id.clone(),
-            request_id: invocation.correlation.request_id.clone(),
-            state: row.state,
-            error: row.kind,
-            detail: row.logged_detail(),
-            cache: row.cache,
-            attempts: row.attempts,
-            is_replayed: parts.is_replayed,
             model: parts.model,
             content: self.captures.then(|| Content {
                 arguments: Some(cut(&row.arguments).to_owned()),

@@ -99,13 +99,9 @@ impl<'a> Variables<'a> {
 
     /// The settings of a queue, below a prefix such as `OTEL_BSP`.
     pub(super) fn batching(&mut self, prefix: &str, delay_ms: u64) -> Batching {
-        let standard = Batching::default();
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let waiting = self.number(&format!("{prefix}_MAX_QUEUE_SIZE"), standard.waiting as u64);
-        let together = self.number(
-            &format!("{prefix}_MAX_EXPORT_BATCH_SIZE"),
-            standard.together as u64,
-        );
+        let waiting = self.number(&format!("{prefix}_MAX_QUEUE_SIZE"), 2048);
+        let together = self.number(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), 512);
         Batching {
             waiting: size(waiting).clamp(1, Batching::MAX_WAITING),
             together: size(together).clamp(1, Batching::MAX_WAITING),

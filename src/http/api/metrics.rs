@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::TryFutureExt;
 use futures_util::future::MapOk;
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::access::callers::Callers;
 use crate::call::Caller;
@@ -16,7 +16,7 @@ use crate::http::edge::auth::Authenticated;
 use crate::http::openapi::responses::{AuthResponses, CommonResponses};
 use crate::http::problem::ApiError;
 use crate::metrics::{MetricFamily, Metrics, ServiceState, SourceSample, TEXT_FORMAT};
-use crate::sources::live::{LiveTools, SourceState, SourceView};
+use crate::sources::live::{LiveTools, SourceState};
 
 /// Metrics in Prometheus' text format. For admins and callers with `metrics: true`: they name every
 /// tool.
@@ -56,29 +56,19 @@ async fn current_state(live: &LiveTools) -> ServiceState {
         }
     }
     let (cache_entries, cache_bytes) = shared.cache.size().await;
+    let sources = live.sources().into_iter().map(|source| SourceSample {
+        name: source.name,
+        up: source.state == SourceState::Up,
+        replaced: source.replaced,
+        quarantined: source.quarantined.len(),
+    });
     ServiceState {
         calls: shared.in_flight_calls.len(),
         cache_entries,
         cache_bytes,
         ledger_up: shared.ledger.check_health().is_ok(),
         lines_lost: shared.call_log.lost_lines(),
-        sources: live.sources().into_iter().map(source_level).collect(),
-    }
-}
-
-fn source_level(source: SourceView) -> SourceSample {
-    let SourceView {
-        name,
-        state,
-        replaced,
-        quarantined,
-        ..
-    } = source;
-    SourceSample {
-        name,
-        up: state == SourceState::Up,
-        replaced,
-        quarantined: quarantined.len(),
+        sources: sources.collect(),
     }
 }
 
@@ -100,28 +90,9 @@ pub(crate) fn check_metrics_access(callers: &Callers, caller: &Caller) -> Result
 ///
 /// axum's `from_fn` is shorter. It copies all layers inside of it for each request.
 #[derive(Clone)]
-pub(crate) struct CountRequestsLayer(Metrics);
-
-impl CountRequestsLayer {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self(metrics)
-    }
-}
-
-impl<S> Layer<S> for CountRequestsLayer {
-    type Service = CountRequests<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let metrics = self.0.clone();
-        CountRequests { inner, metrics }
-    }
-}
-
-/// The service of [`CountRequestsLayer`].
-#[derive(Clone)]
 pub(crate) struct CountRequests<S> {
-    inner: S,
-    metrics: Metrics,
+    pub(crate) inner: S,
+    pub(crate) metrics: Metrics,
 }
 
 impl<S, B> Service<Request> for CountRequests<S>
