@@ -23,17 +23,21 @@ const DEFAULT_NAME: &str = "question";
 /// Longest name of a question, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// A question: a text for a person, and the form of the answer.
-#[derive(Debug, Clone, PartialEq)]
+/// A question of a running tool.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = QuestionView)]
 pub struct Question {
-    /// The name of the question, unique among the questions of one call.
+    /// Name of the question, unique within the call.
+    #[schema(value_type = String)]
     pub name: Arc<str>,
-    /// The tool that asks.
+    /// Name of the tool that asks: the called tool, or one that it calls.
+    #[schema(value_type = String)]
     pub tool: ToolName,
-    /// The text for the person. It holds no secrets of the manifest.
+    // It holds no secrets of the manifest.
+    /// The text for a person.
     pub message: String,
-    /// JSON Schema of the answer's content: an object whose properties are texts, numbers,
-    /// booleans or choices (MCP, Elicitation).
+    /// JSON Schema of the answer's `content`: an object with simple properties.
+    #[schema(value_type = Object)]
     pub schema: Value,
 }
 

@@ -82,6 +82,16 @@ pub enum ApiError {
     Internal,
 }
 
+/// A call that was not recorded.
+impl From<&CallError> for ApiError {
+    fn from(error: &CallError) -> Self {
+        Self::Call {
+            failure: Failure::from(error),
+            invocation: None,
+        }
+    }
+}
+
 impl From<ledger::Error> for ApiError {
     fn from(error: ledger::Error) -> Self {
         Self::Ledger(error)
@@ -218,9 +228,7 @@ impl Problem {
             did_you_mean: Vec::new(),
         }
     }
-}
 
-impl Problem {
     /// The same problem under another title than that of its kind.
     fn with_title(self, title: &str) -> Self {
         Self {

@@ -5,7 +5,33 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::problem::ApiError;
+use crate::call::InvocationId;
 use crate::text::suggest;
+
+/// Default number of rows on a page.
+const PAGE_SIZE: u32 = 50;
+/// Most rows on a page.
+const MAX_PAGE_SIZE: u32 = 500;
+
+/// The number of rows on a page.
+pub(super) fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
+    match limit.unwrap_or(PAGE_SIZE) {
+        limit @ 1..=MAX_PAGE_SIZE => Ok(limit),
+        _ => Err(ApiError::Malformed(format!(
+            "limit is 1 to {MAX_PAGE_SIZE}"
+        ))),
+    }
+}
+
+/// The last row of the previous page, which its `next_cursor` names.
+pub(super) fn read_cursor(cursor: Option<String>) -> Result<Option<InvocationId>, ApiError> {
+    let last = cursor.map(|cursor| cursor.parse()).transpose();
+    last.map_err(|_| {
+        ApiError::Malformed(
+            "invalid cursor: send next_cursor of the previous page unchanged".into(),
+        )
+    })
+}
 
 /// The parameters of a query string. Unknown or invalid ones are refused.
 pub(super) struct QueryParams<T>(pub(super) T);

@@ -7,7 +7,7 @@ use axum::extract::FromRef;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::api::event_feed::shared::EventStreams;
+use super::api::event_feed::replicas::ReplicaPolls;
 use super::api::usage::buckets::CountSlots;
 use super::edge::memory::MemoryBudget;
 use super::mcp::McpService;
@@ -31,10 +31,12 @@ pub(super) struct Handles {
     pub live: Arc<LiveTools>,
     /// The MCP server.
     pub mcp: McpService,
-    /// The streams of `GET /events`.
-    pub event_streams: EventStreams,
+    /// The task that finds the calls of other replicas, for the streams of `GET /events`.
+    pub event_polls: ReplicaPolls,
     /// How many of them may be open.
     pub event_slots: Streams,
+    /// Tripped at shutdown, to end the streams that clients keep open without a call.
+    pub shutdown: CancellationToken,
     /// Largest request body, in bytes.
     pub max_body: usize,
     /// Memory for the values of all requests.
@@ -60,8 +62,7 @@ impl AppState {
     ) -> Self {
         let max_body = settings.max_body;
         let registry = live.registry().clone();
-        let mcp = McpService::new(registry.clone(), settings, shutdown);
-        let event_streams = EventStreams::new(shutdown);
+        let mcp = McpService::new(registry.clone(), settings);
         let event_slots =
             Streams::bounded("event streams", settings.max_connections, MAX_SUBSCRIBERS);
         let memory = MemoryBudget::new(max_body);
@@ -73,7 +74,8 @@ impl AppState {
             registry,
             live,
             mcp,
-            event_streams,
+            event_polls: ReplicaPolls::default(),
+            shutdown: shutdown.clone(),
             event_slots,
             max_body,
             memory,

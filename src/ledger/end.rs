@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Row, State};
-use crate::call::{Digest, ERROR_RESULT_SUMMARY, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult};
+use crate::call::{
+    Answer, Digest, ERROR_RESULT_SUMMARY, Failure, INTERRUPTED_SUMMARY, Meta, ToolResult,
+};
 
 /// How a call ended.
 #[derive(Debug)]
@@ -65,6 +67,18 @@ impl Row {
             result,
             meta: meta.unwrap_or_default(),
         })
+    }
+
+    /// The answer of this call with that result.
+    pub fn to_answer(&self, result: ToolResult, meta: Meta) -> Answer {
+        Answer {
+            invocation: self.id,
+            tool_use_id: self.tool_use_id.clone(),
+            result: Arc::new(result),
+            meta,
+            replayed: false,
+            waiting: false,
+        }
     }
 
     /// One sentence of the service on why the call failed or was refused; `None` if it did neither.

@@ -128,17 +128,14 @@ impl FormAnswer {
         Some(Self::from_result(answer))
     }
 
-    fn from_result(
-        ElicitResult {
-            action, content, ..
-        }: ElicitResult,
-    ) -> Self {
-        let note = content.as_ref().and_then(|content| content.get("note"));
+    fn from_result(answer: ElicitResult) -> Self {
+        let content = answer.content.as_ref();
+        let note = content.and_then(|content| content.get("note"));
         let note = note.and_then(Value::as_str);
         let note = note
             .filter(|note| !note.trim().is_empty() && note.len() <= MAX_NOTE_BYTES)
             .map(Into::into);
-        match action {
+        match answer.action {
             ElicitationAction::Accept => Self::Decided(Verdict::Approve(None), note),
             ElicitationAction::Decline => Self::Decided(Verdict::Deny, note),
             _ => Self::Closed,

@@ -1,6 +1,7 @@
 //! The rounds of a call that waits for approval, since 2026-07-28: the call is answered with a
 //! question, and the client repeats it with the answer and the state.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,14 +73,10 @@ impl Asked<'_> {
         again: &Invocation,
     ) -> Result<Round, ErrorData> {
         let shared = self.registry.shared();
-        let invalid = |error: String| {
-            let data = json!({"kind": "invalid_request"});
-            ErrorData::invalid_params(error, Some(data))
-        };
         let id = self
             .scope()
             .open(&shared.digest_key, state, shared.clock.now())
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| invalid_state(error))?;
         let Ok(row) = shared.ledger.find_approval(id).await else {
             let error = CallError::LedgerUnavailable {
                 reason: "the waiting call cannot be read".into(),
@@ -90,7 +87,7 @@ impl Asked<'_> {
         };
         let row = row
             .filter(|row| row.caller == self.caller.name)
-            .ok_or_else(|| invalid("the call of requestState is no longer known".into()))?;
+            .ok_or_else(|| invalid_state("the call of requestState is no longer known"))?;
         let is_named = row.approvers().any(|name| *name == *self.caller.name);
         let may_decide = is_named && way == Some(Way::Form);
         if row.state != ApprovalState::Waiting || !may_decide {
@@ -104,7 +101,7 @@ impl Asked<'_> {
             }
             None => {
                 let question = self.question(Way::Form, &row);
-                let question = question.ok_or_else(|| invalid("answer with the form".into()))?;
+                let question = question.ok_or_else(|| invalid_state("answer with the form"))?;
                 return Ok(Round::Asks(Box::new(question)));
             }
         };
@@ -134,15 +131,7 @@ impl Asked<'_> {
         let question = InputRequest::Elicitation(way.question(self.registry, row)?);
         let key = &self.registry.shared().digest_key;
         let state = self.scope().seal(key, row.invocation, row.expires_at);
-        let questions = InputRequests::from([(QUESTION.to_owned(), question)]);
-        let mut result = InputRequiredResult::new(Some(questions), Some(state));
-        let mut meta = MetaObject::new();
-        meta.insert(SERVER_INFO.into(), server_info());
-        let id = row.invocation.to_string();
-        meta.insert("toolcrib/invocationId".into(), id.into());
-        meta.insert("toolcrib/state".into(), "waiting".into());
-        result.meta = Some(meta);
-        Some(result)
+        Some(asking_result(row.invocation, QUESTION, question, state))
     }
 
     /// Waits until another person has decided and the call has ended, at most as long as a new
@@ -179,12 +168,8 @@ impl Asked<'_> {
         }
         match found.row.decode_end(found.origin_result) {
             Ok(End::Answered { result, meta }) => Some(Ok(Answer {
-                invocation: id,
                 tool_use_id: None,
-                result: Arc::new(result),
-                meta,
-                replayed: false,
-                waiting: false,
+                ..found.row.to_answer(result, meta)
             })),
             Ok(End::Failed(failure)) => Some(Err(CallError::StoredFailure {
                 failure: Box::new(failure),
@@ -203,4 +188,27 @@ impl Asked<'_> {
             ..again.waiting_answer()
         }
     }
+}
+
+/// The result that asks the client for an answer, and has the state that belongs to it.
+pub(super) fn asking_result(
+    call: InvocationId,
+    name: &str,
+    question: InputRequest,
+    state: String,
+) -> InputRequiredResult {
+    let questions = InputRequests::from([(name.to_owned(), question)]);
+    let mut result = InputRequiredResult::new(Some(questions), Some(state));
+    let mut meta = MetaObject::new();
+    meta.insert(SERVER_INFO.into(), server_info());
+    meta.insert("toolcrib/invocationId".into(), call.to_string().into());
+    meta.insert("toolcrib/state".into(), "waiting".into());
+    result.meta = Some(meta);
+    result
+}
+
+/// The refusal of a request whose state or answer cannot be used.
+pub(super) fn invalid_state(reason: impl Display) -> ErrorData {
+    let data = json!({"kind": "invalid_request"});
+    ErrorData::invalid_params(reason.to_string(), Some(data))
 }

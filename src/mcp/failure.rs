@@ -15,27 +15,9 @@
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde::Serialize;
 use serde_json::json;
 
-use crate::call::{
-    CallError, Content, Effect, ErrorKind, Failure, FailureSource, InvocationId, JsonObject,
-    Violation,
-};
-
-/// The fields of a REST problem, beside the text for the model.
-#[derive(Serialize)]
-struct ProblemData<'a> {
-    kind: ErrorKind,
-    source: FailureSource,
-    detail: &'a str,
-    retryable: bool,
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    invocation_id: Option<InvocationId>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    violations: &'a [Violation],
-}
+use crate::call::{CallError, Content, Effect, ErrorKind, Failure, InvocationId, JsonObject};
 
 /// The JSON-RPC code of a refused call; `data` has the kind of error. Implementations may use
 /// -32000 to -32019, and no SDK uses this one.
@@ -84,27 +66,21 @@ pub(super) fn build_reply(
     }
     let failure = Failure::from_error(error, effect);
     let invocation_id = id.and_then(|id| error.recorded_invocation(id));
-    let Failure {
-        kind,
-        detail,
-        retryable,
-        retry_after_ms,
-        violations,
-        ..
-    } = &failure;
-    let (retryable, retry_after_ms) = (*retryable, *retry_after_ms);
-    let source = kind.facts().source;
-    let problem = ProblemData {
-        kind: *kind,
-        source,
-        detail,
-        retryable,
-        retry_after_ms,
-        invocation_id,
-        violations,
-    };
-    let problem = json!(problem);
-    if is_protocol_error(*kind) {
+    // The fields of a REST problem, beside the text for the model.
+    let mut problem = json!({
+        "kind": failure.kind,
+        "source": failure.kind.facts().source,
+        "detail": failure.detail,
+        "retryable": failure.retryable,
+        "retry_after_ms": failure.retry_after_ms,
+    });
+    if let Some(id) = invocation_id {
+        problem["invocation_id"] = json!(id);
+    }
+    if !failure.violations.is_empty() {
+        problem["violations"] = json!(failure.violations);
+    }
+    if is_protocol_error(failure.kind) {
         let error = ErrorData::new(REFUSED_CODE, failure.for_model.clone(), Some(problem));
         return Err(JsonRpcFailure {
             error,

@@ -203,7 +203,7 @@ impl Handler {
         entry: &Arc<Entry>,
         mut invocation: Box<Invocation>,
         (mcp_peer, context): (&McpPeer, &RequestContext<RoleServer>),
-        (way, asks): (Option<Way>, bool),
+        way: Option<Way>,
         (state, answers): (Option<String>, Option<InputResponses>),
     ) -> Result<Round, ErrorData> {
         let arguments = invocation.input.arguments.clone();
@@ -222,15 +222,10 @@ impl Handler {
                 .await;
         }
         let Some(way) = way else {
-            let id = invocation.id;
-            if asks {
-                let answers = answers.as_ref();
-                return Ok(self
-                    .run_until_question(asked, entry, invocation, (mcp_peer, context), answers)
-                    .await);
-            }
-            let call = self.run_call(entry, invocation, mcp_peer, context, (None, false));
-            return Ok(Round::Ends(id, call.await));
+            let answers = answers.as_ref();
+            return Ok(self
+                .run_until_question(asked, entry, invocation, (mcp_peer, context), answers)
+                .await);
         };
         // The question is the answer, so the request does not wait for a decision.
         let wait_ends = CancellationToken::new();
@@ -462,8 +457,7 @@ impl ServerHandler for Handler {
         let has_rounds = way.is_some() || asks || request.request_state.is_some();
         let (id, outcome) = if modern && has_rounds {
             let answers = (request.request_state, request.input_responses);
-            let ways = (way, asks);
-            let round = self.run_round(&entry, invocation, (&mcp_peer, &context), ways, answers);
+            let round = self.run_round(&entry, invocation, (&mcp_peer, &context), way, answers);
             match Box::pin(round).await? {
                 Round::Asks(question) => return Ok((*question).into()),
                 Round::Ends(id, outcome) => (id, outcome),

@@ -11,14 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, MetaObject, ServerRequest,
+    InputRequest, InputRequiredResult, InputResponses, ServerRequest,
 };
 use rmcp::{Peer, RoleServer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
-use super::approval_rounds::{Asked, Round};
-use super::content::{SERVER_INFO, server_info};
+use super::approval_rounds::{Asked, Round, asking_result, invalid_state};
 use crate::call::{CallError, InvocationId, Question, QuestionAnswer, QuestionListener};
 use crate::schema::check_answer;
 use crate::tracking::questions::Stage;
@@ -115,14 +114,7 @@ impl Asked<'_> {
             .scope()
             .seal_question(&shared.digest_key, (id, number), expires);
         let form = InputRequest::Elicitation(form(question)?);
-        let forms = InputRequests::from([(question.name.to_string(), form)]);
-        let mut result = InputRequiredResult::new(Some(forms), Some(state));
-        let mut meta = MetaObject::new();
-        meta.insert(SERVER_INFO.into(), server_info());
-        meta.insert("toolcrib/invocationId".into(), id.to_string().into());
-        meta.insert("toolcrib/state".into(), "waiting".into());
-        result.meta = Some(meta);
-        Some(result)
+        Some(asking_result(id, &question.name, form, state))
     }
 
     /// A later round of a call that asks: takes the client's answer, and waits for the next
@@ -136,22 +128,17 @@ impl Asked<'_> {
         answers: Option<&InputResponses>,
     ) -> Result<Round, ErrorData> {
         let shared = self.registry.shared();
-        let invalid = |error: String| {
-            let data = json!({"kind": "invalid_request"});
-            ErrorData::invalid_params(error, Some(data))
-        };
         let (id, number) = self
             .scope()
             .open_question(&shared.digest_key, state, shared.clock.now())
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| invalid_state(error))?;
         let caller = &*self.caller.name;
         let Some(mut stages) = shared.questions.stages(id, caller) else {
             return match self.recorded_outcome(id).await {
                 Some(outcome) => Ok(Round::Ends(id, outcome)),
-                None => Err(invalid(
+                None => Err(invalid_state(
                     "the call of requestState has ended or runs on another replica: call the tool \
-                     again"
-                        .into(),
+                     again",
                 )),
             };
         };
@@ -165,7 +152,7 @@ impl Asked<'_> {
                 shared.questions.answer(id, caller, number, answer);
             } else {
                 let asked = self.question_result(id, number, &question);
-                let asked = asked.ok_or_else(|| invalid("answer with the form".into()))?;
+                let asked = asked.ok_or_else(|| invalid_state("answer with the form"))?;
                 return Ok(Round::Asks(Box::new(asked)));
             }
         }

@@ -5,7 +5,7 @@
 //! refused, and a state never decides twice, because the ledger keeps one decision for each call.
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::call::{DigestKey, InvocationId, JsonObject};
 
@@ -43,8 +43,7 @@ pub(super) enum StateError {
 impl StateScope<'_> {
     /// The state for a waiting call of this request.
     pub(super) fn seal(self, key: &DigestKey, call: InvocationId, expires: Timestamp) -> String {
-        let expires = expires.as_millisecond();
-        format!("{call}.{expires}.{}", self.tag(key, call, expires))
+        self.seal_as(key, None, call, expires)
     }
 
     /// The waiting call of a state that this service has made for this request.
@@ -54,19 +53,7 @@ impl StateScope<'_> {
         state: &str,
         now: Timestamp,
     ) -> Result<InvocationId, StateError> {
-        let mut parts = state.splitn(3, '.');
-        let mut next = || parts.next().ok_or(StateError::Foreign);
-        let (call, expires, tag) = (next()?, next()?, next()?);
-        let call: InvocationId = call.parse().map_err(|_| StateError::Foreign)?;
-        let expires: i64 = expires.parse().map_err(|_| StateError::Foreign)?;
-        let data = self.signed_data(call, expires);
-        if !key.is_tag_of(PURPOSE, &data, tag) {
-            return Err(StateError::Foreign);
-        }
-        if now.as_millisecond() >= expires {
-            return Err(StateError::Expired);
-        }
-        Ok(call)
+        self.open_as(key, None, state, now)
     }
 
     /// The state for a question of this request's call, with the number of the question.
@@ -76,10 +63,8 @@ impl StateScope<'_> {
         (call, number): (InvocationId, u32),
         expires: Timestamp,
     ) -> String {
-        let expires = expires.as_millisecond();
-        let data = json!([number, self.signed_data(call, expires)]);
-        let tag = key.tag(QUESTION_PURPOSE, &data);
-        format!("{QUESTION_PREFIX}{number}.{call}.{expires}.{tag}")
+        let state = self.seal_as(key, Some(number), call, expires);
+        format!("{QUESTION_PREFIX}{number}.{state}")
     }
 
     /// Whether a state belongs to a question of a tool, not to an approval.
@@ -96,34 +81,65 @@ impl StateScope<'_> {
         now: Timestamp,
     ) -> Result<(InvocationId, u32), StateError> {
         let state = state.strip_prefix(QUESTION_PREFIX);
-        let mut parts = state.ok_or(StateError::Foreign)?.splitn(4, '.');
-        let mut next = || parts.next().ok_or(StateError::Foreign);
-        let (number, call, expires, tag) = (next()?, next()?, next()?, next()?);
+        let parts = state.and_then(|state| state.split_once('.'));
+        let (number, state) = parts.ok_or(StateError::Foreign)?;
         let number: u32 = number.parse().map_err(|_| StateError::Foreign)?;
+        let call = self.open_as(key, Some(number), state, now)?;
+        Ok((call, number))
+    }
+
+    fn seal_as(
+        self,
+        key: &DigestKey,
+        question: Option<u32>,
+        call: InvocationId,
+        expires: Timestamp,
+    ) -> String {
+        let expires = expires.as_millisecond();
+        let (purpose, data) = self.signed_data(question, call, expires);
+        format!("{call}.{expires}.{}", key.tag(purpose, &data))
+    }
+
+    fn open_as(
+        self,
+        key: &DigestKey,
+        question: Option<u32>,
+        state: &str,
+        now: Timestamp,
+    ) -> Result<InvocationId, StateError> {
+        let mut parts = state.splitn(3, '.');
+        let mut next = || parts.next().ok_or(StateError::Foreign);
+        let (call, expires, tag) = (next()?, next()?, next()?);
         let call: InvocationId = call.parse().map_err(|_| StateError::Foreign)?;
         let expires: i64 = expires.parse().map_err(|_| StateError::Foreign)?;
-        let data = json!([number, self.signed_data(call, expires)]);
-        if !key.is_tag_of(QUESTION_PURPOSE, &data, tag) {
+        let (purpose, data) = self.signed_data(question, call, expires);
+        if !key.is_tag_of(purpose, &data, tag) {
             return Err(StateError::Foreign);
         }
         if now.as_millisecond() >= expires {
             return Err(StateError::Expired);
         }
-        Ok((call, number))
+        Ok(call)
     }
 
-    fn tag(self, key: &DigestKey, call: InvocationId, expires: i64) -> String {
-        key.tag(PURPOSE, &self.signed_data(call, expires))
-    }
-
-    fn signed_data(self, call: InvocationId, expires: i64) -> serde_json::Value {
-        json!([
+    /// What the signature covers, with its purpose. `question` is the number of a question.
+    fn signed_data(
+        self,
+        question: Option<u32>,
+        call: InvocationId,
+        expires: i64,
+    ) -> (&'static str, Value) {
+        let data = json!([
             call.to_string(),
             expires,
             self.caller,
             self.tool,
             self.arguments
-        ])
+        ]);
+        match question {
+            Some(number) => (QUESTION_PURPOSE, json!([number, data])),
+            None => (PURPOSE, data),
+        }
     }
 }
 

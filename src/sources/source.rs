@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use crate::call::{Effect, EnvVar, JsonObject};
 use crate::kinds::Runner;
 use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
+use crate::sources::openapi::reader::LeftOut;
 
 /// A party that brings tools of its own, such as a Python module or an MCP server. Dropping the
 /// source and its runners ends everything that it has started.
@@ -50,15 +52,16 @@ pub struct SourceListing {
     pub skipped_names: Vec<String>,
 }
 
-/// The operations of an OpenAPI document, and which of them are tools.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The operations of an OpenAPI document.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = OperationsView)]
 pub struct Operations {
     /// All operations of the document.
     pub found: usize,
     /// Those that are tools.
     pub imported: usize,
-    /// Those that are selected and cannot be tools: method and path, and the reason.
-    pub left_out: Vec<(String, String)>,
+    /// Those that are selected and cannot be tools.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// One tool of a source, before the manifest's settings are applied.

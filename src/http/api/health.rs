@@ -11,16 +11,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::metrics::check_metrics_access;
-use super::sources::{SourceView, source_views};
-use crate::call::{CallError, Failure};
-use crate::catalog::{Catalog, Entry};
+use crate::call::CallError;
+use crate::catalog::Entry;
 use crate::http::edge::auth::authenticate_caller;
 use crate::http::openapi::responses::{
     AuthResponses, CommonResponses, LedgerResponses, QueryResponses,
 };
 use crate::http::problem::ApiError;
 use crate::http::query::QueryParams;
-use crate::sources::live::{self, LiveTools, ReloadStatus};
+use crate::sources::live::{LiveTools, SourceView};
 use crate::stack::circuit_breaker::BreakerState;
 
 /// The answer to a probe.
@@ -98,39 +97,6 @@ pub(crate) struct Reloads {
     pub refused: u64,
 }
 
-impl Readiness {
-    fn from_status(status: Option<&ReloadStatus>) -> Self {
-        let manifest =
-            status.map(|status| status.refusal.clone().unwrap_or_else(|| "current".into()));
-        let reloads = status.map(|status| Reloads {
-            taken: status.accepted,
-            refused: status.refused,
-        });
-        Self {
-            status: "ready",
-            manifest,
-            reloads,
-            ledger: None,
-            breakers: None,
-            sources: None,
-        }
-    }
-
-    /// Adds the parts that name tools.
-    fn with_details(self, catalog: &Catalog, sources: Vec<SourceView>) -> Self {
-        let breakers = catalog
-            .entries()
-            .filter_map(BreakerView::from_entry)
-            .collect();
-        Self {
-            ledger: Some("up"),
-            breakers: Some(breakers),
-            sources: Some(sources),
-            ..self
-        }
-    }
-}
-
 /// The process answers. Depends on nothing.
 #[utoipa::path(get, operation_id = "is_alive", path = "/livez", tag = "health", responses(
     (status = 200, description = "Alive", body = Health), CommonResponses))]
@@ -197,10 +163,7 @@ pub(crate) async fn readyz(
             })
     };
     if let Some(error) = fault {
-        return Err(ApiError::Call {
-            failure: Failure::from(&error),
-            invocation: None,
-        });
+        return Err(ApiError::from(&error));
     }
     let awaited = live.awaited_sources();
     if !awaited.is_empty() {
@@ -212,17 +175,25 @@ pub(crate) async fn readyz(
             may_see_names,
         )));
     }
-    let ready = Readiness::from_status(live.reload_status().as_deref());
-    Ok(Json(if is_verbose {
-        ready.with_details(&catalog, source_views(&live))
-    } else {
-        ready
+    let status = live.reload_status();
+    let status = status.as_deref();
+    let breakers = || catalog.entries().filter_map(BreakerView::from_entry);
+    Ok(Json(Readiness {
+        status: "ready",
+        manifest: status.map(|status| status.refusal.clone().unwrap_or_else(|| "current".into())),
+        reloads: status.map(|status| Reloads {
+            taken: status.accepted,
+            refused: status.refused,
+        }),
+        ledger: is_verbose.then_some("up"),
+        breakers: is_verbose.then(|| breakers().collect()),
+        sources: is_verbose.then(|| live.sources()),
     }))
 }
 
 /// The text that tells which sources are still loading. Only callers that may read metrics see the
 /// names.
-fn describe_loading(awaited: &[live::SourceView], named: bool) -> String {
+fn describe_loading(awaited: &[SourceView], named: bool) -> String {
     let names: Vec<String> = awaited
         .iter()
         .map(|source| format!("source `{}` is still loading", source.name))

@@ -8,19 +8,17 @@
 //! model can learn from is a result with status 200. Newer clients speak MCP: see `mcp/toolbox.rs`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tower_http::request_id::RequestId;
 
 use super::tools::route::{api_error_for_call, resolve_allowed, resolve_tool};
-use crate::call::{Answer, Content, EMPTY_ERROR_MESSAGE, ErrorKind, FailureSource};
+use crate::call::{Answer, Content, EMPTY_ERROR_MESSAGE, ErrorKind, FailureSource, JsonObject};
 use crate::catalog::{Entry, NewCall};
 use crate::formats::toolbox;
 use crate::http::edge::auth::Authenticated;
@@ -54,12 +52,6 @@ pub(crate) fn routes(settings: &ServerSettings) -> Router<AppState> {
 /// An error in the shape of MCP Toolbox, with the status of the problem.
 struct ToolboxError(ApiError);
 
-#[derive(Serialize)]
-struct ErrorBody<'a> {
-    status: &'a str,
-    error: &'a str,
-}
-
 impl From<ApiError> for ToolboxError {
     fn from(error: ApiError) -> Self {
         Self(error)
@@ -69,31 +61,20 @@ impl From<ApiError> for ToolboxError {
 impl IntoResponse for ToolboxError {
     fn into_response(self) -> Response {
         let problem = Problem::from(self.0);
-        problem.respond_with(ErrorBody {
-            status: problem.reason_phrase(),
-            error: &problem.detail,
-        })
+        problem.respond_with(json!({
+            "status": problem.reason_phrase(),
+            "error": problem.detail,
+        }))
     }
 }
 
 /// Tools by name.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolManifest<'a> {
-    server_version: &'static str,
-    tools: BTreeMap<&'a str, Value>,
-}
-
-impl<'a> ToolManifest<'a> {
-    fn new(tools: impl IntoIterator<Item = (&'a str, &'a Arc<Entry>)>) -> Json<Self> {
-        let tools = tools.into_iter();
-        Json(Self {
-            server_version: env!("CARGO_PKG_VERSION"),
-            tools: tools
-                .map(|(name, entry)| (name, toolbox::render_tool(&entry.definition)))
-                .collect(),
-        })
-    }
+fn respond_with_tools<'a>(tools: impl IntoIterator<Item = (&'a str, &'a Arc<Entry>)>) -> Response {
+    let tools = tools.into_iter();
+    let tools: JsonObject = tools
+        .map(|(name, entry)| (name.to_owned(), toolbox::render_tool(&entry.definition)))
+        .collect();
+    Json(json!({"serverVersion": env!("CARGO_PKG_VERSION"), "tools": tools})).into_response()
 }
 
 type Auth = Result<Authenticated, ApiError>;
@@ -121,7 +102,7 @@ fn list_tools(
     }
     let shown = entries.iter().filter(|entry| entry.is_available());
     let shown = shown.map(|entry| (entry.definition.name.as_str(), entry));
-    Ok(ToolManifest::new(shown).into_response())
+    Ok(respond_with_tools(shown))
 }
 
 async fn get_tool(auth: Auth, name: Name) -> Result<Response, ToolboxError> {
@@ -129,7 +110,7 @@ async fn get_tool(auth: Auth, name: Name) -> Result<Response, ToolboxError> {
     let PathPart(name) = name?;
     let entry = resolve_allowed(&catalog, &name, &caller)?;
     // Clients look for the name that they requested.
-    Ok(ToolManifest::new([(name.as_str(), &entry)]).into_response())
+    Ok(respond_with_tools([(name.as_str(), &entry)]))
 }
 
 async fn invoke_tool(

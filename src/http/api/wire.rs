@@ -152,19 +152,15 @@ impl<'a> ToolView<'a> {
 
     /// The view of a tool that is not registered yet.
     pub fn from_tool(tool: &'a Tool) -> Self {
-        let Tool {
-            definition,
-            kind,
-            origin,
-            policy,
-            settings,
-            ..
-        } = tool;
-        let context = tool.context_fields();
         Self::new(
-            definition,
-            (*kind, *origin, settings.source.as_deref(), policy.effect),
-            &context,
+            &tool.definition,
+            (
+                tool.kind,
+                tool.origin,
+                tool.settings.source.as_deref(),
+                tool.policy.effect,
+            ),
+            &tool.context_fields(),
             tool.is_available(),
             definition_hash(tool),
         )
@@ -405,17 +401,11 @@ pub(crate) struct EnvView<'a> {
 
 impl<'a> From<&'a EnvVar> for EnvView<'a> {
     fn from(var: &'a EnvVar) -> Self {
-        let EnvVar {
-            name,
-            description,
-            default,
-            ..
-        } = var;
         Self {
-            name,
-            description,
+            name: &var.name,
+            description: &var.description,
             required: var.is_required(),
-            default: default.as_deref(),
+            default: var.default.as_deref(),
         }
     }
 }

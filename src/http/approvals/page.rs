@@ -1,16 +1,15 @@
 //! The page as HTML.
 
-use std::sync::Arc;
-
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::response::{IntoResponse, Response};
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
+use serde_json::json;
 
 use super::view::{StateView, kept_arguments, shown_context};
 use crate::approval::request::ApprovalRequest;
-use crate::call::Effect;
+use crate::call::JsonObject;
 use crate::catalog::registry::Registry;
 use crate::http::problem::{ApiError, Problem};
 use crate::ledger::{ApprovalRow, ApprovalState};
@@ -26,22 +25,8 @@ const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; for
 pub(super) struct Page {
     title: String,
     text: String,
-    call: Option<ShownCall>,
+    call: Option<serde_json::Value>,
     can_decide: bool,
-}
-
-#[derive(Serialize)]
-struct ShownCall {
-    id: String,
-    tool: Arc<str>,
-    caller: Arc<str>,
-    effect: Option<Effect>,
-    run_id: Option<Arc<str>>,
-    message: Option<Arc<str>>,
-    arguments: String,
-    context: Option<String>,
-    requested_at: String,
-    expires_at: String,
 }
 
 impl Page {
@@ -85,22 +70,22 @@ impl Page {
             text,
             can_decide,
             // A link tells nothing about a call after its decision.
-            call: can_decide.then(|| ShownCall {
-                id: row.invocation.to_string(),
-                tool: row.tool.clone(),
-                caller: row.caller.clone(),
-                effect: shown.map(|request| request.effect),
-                run_id: shown.and_then(|request| request.run_id.clone()),
-                message: shown.and_then(|request| request.message.clone()),
-                arguments: arguments
-                    .and_then(|arguments| serde_json::to_string_pretty(&arguments).ok())
-                    .map(|text| escape_invisible(&text))
-                    .unwrap_or_else(|| "The arguments of this call are not kept.".into()),
-                context: shown_context(registry, row.invocation, shown)
-                    .and_then(|context| serde_json::to_string_pretty(&context).ok())
-                    .map(|text| escape_invisible(&text)),
-                requested_at: row.requested_at.to_string(),
-                expires_at: row.expires_at.to_string(),
+            call: can_decide.then(|| {
+                json!({
+                    "id": row.invocation,
+                    "tool": row.tool,
+                    "caller": row.caller,
+                    "effect": shown.map(|request| request.effect),
+                    "run_id": shown.and_then(|request| request.run_id.as_deref()),
+                    "message": shown.and_then(|request| request.message.as_deref()),
+                    "arguments": arguments.as_ref().and_then(shown_json)
+                        .unwrap_or_else(|| "The arguments of this call are not kept.".into()),
+                    "context": shown_context(registry, row.invocation, shown)
+                        .as_ref()
+                        .and_then(shown_json),
+                    "requested_at": row.requested_at.to_string(),
+                    "expires_at": row.expires_at.to_string(),
+                })
             }),
         }
     }
@@ -123,6 +108,11 @@ impl Page {
             }
         }
     }
+}
+
+fn shown_json(fields: &JsonObject) -> Option<String> {
+    let text = serde_json::to_string_pretty(fields).ok()?;
+    Some(escape_invisible(&text))
 }
 
 /// The page of an error, with its status. The call is shown again, if there is one.

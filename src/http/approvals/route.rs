@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::view::{ApprovalView, StateView, may_decide, may_see, wait_for_row};
 use crate::approval::deciding::{DecideError, Decision, Verdict};
-use crate::call::{Caller, Failure, InvocationId, JsonObject};
+use crate::call::{Caller, InvocationId, JsonObject};
 use crate::catalog::registry::Registry;
 use crate::http::api::invocations::route::{InvocationDetail, load_detail, not_found};
 use crate::http::edge::auth::Principal;
@@ -21,14 +21,10 @@ use crate::http::openapi::responses::{
     LookupResponses, QueryResponses, ValidationResponses,
 };
 use crate::http::problem::ApiError;
-use crate::http::query::QueryParams;
+use crate::http::query::{QueryParams, page_size, read_cursor};
 use crate::http::state::AppState;
 use crate::ledger::ApprovalQuery;
 
-/// Default number of approvals on a page.
-const PAGE_SIZE: u32 = 50;
-/// Most approvals on a page.
-const MAX_PAGE_SIZE: u32 = 500;
 /// Longest note, in bytes.
 const MAX_NOTE_BYTES: usize = 2000;
 
@@ -69,24 +65,12 @@ pub(crate) async fn list_approvals(
     Principal(caller): Principal,
     QueryParams(params): QueryParams<ListApprovals>,
 ) -> Result<Json<ApprovalPage>, ApiError> {
-    let limit = params.limit.unwrap_or(PAGE_SIZE);
-    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
-        return Err(ApiError::Malformed(format!(
-            "limit is 1 to {MAX_PAGE_SIZE}"
-        )));
-    }
-    let cursor = params.cursor.map(|cursor| {
-        cursor.parse().map_err(|_| {
-            ApiError::Malformed(
-                "invalid cursor: send next_cursor of the previous page unchanged".into(),
-            )
-        })
-    });
+    let limit = page_size(params.limit)?;
     let query = ApprovalQuery {
         state: params.state.map(Into::into),
         tool: params.tool,
         visible_to: (!caller.admin).then(|| caller.name.to_string()),
-        before: cursor.transpose()?,
+        before: read_cursor(params.cursor)?,
         limit: limit + 1,
         ..ApprovalQuery::default()
     };
@@ -236,10 +220,7 @@ pub(crate) async fn apply_decision(
             json!(StateView::from(state)).as_str().unwrap_or_default()
         )),
         DecideError::Elsewhere(_) => ApiError::Conflict(error.to_string()),
-        DecideError::Invalid(error) => ApiError::Call {
-            failure: Failure::from(&error),
-            invocation: None,
-        },
+        DecideError::Invalid(error) => ApiError::from(&error),
         DecideError::Ledger(error) => ApiError::Ledger(error),
     })?;
     wait_for_row(registry, id).await;

@@ -129,6 +129,10 @@ pub(super) fn error_response(status: StatusCode, id: &Value, error: &ErrorData) 
         .into_response()
 }
 
+fn bad_request(id: Option<Value>, error: ErrorData) -> Response {
+    error_response(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+}
+
 /// The answer to a browser, which a person has sent here.
 pub(super) fn not_a_page() -> Response {
     let text = "this is the address for MCP clients, not a page: enter it in the settings of a client. The console of this \
@@ -148,13 +152,9 @@ pub(super) fn session_not_found(id: Option<Value>) -> Response {
 }
 
 /// Refuses a request whose id is in flight. rmcp would send the answer of one request to the other.
-pub(super) fn id_in_use(id: &Value) -> Response {
+pub(super) fn id_in_use(id: Value) -> Response {
     let text = "a request with this id is in flight in this session; give each request its own id";
-    error_response(
-        StatusCode::BAD_REQUEST,
-        id,
-        &ErrorData::invalid_request(text, None),
-    )
+    bad_request(Some(id), ErrorData::invalid_request(text, None))
 }
 
 /// The params of `initialize` cannot be read.
@@ -163,13 +163,13 @@ pub(super) fn invalid_initialize(id: Option<Value>) -> Response {
         format!("initialize cannot be read: {INITIALIZE_PARAMS}"),
         None,
     );
-    error_response(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+    bad_request(id, error)
 }
 
 /// Refuses a header that occurs twice. A proxy on the way may have used the other value.
 pub(super) fn duplicate_header(header: &str, id: Option<Value>) -> Response {
     let error = ErrorData::header_mismatch(format!("there is more than one {header} header"), None);
-    error_response(StatusCode::BAD_REQUEST, &id.unwrap_or_default(), &error)
+    bad_request(id, error)
 }
 
 /// Turns an error that rmcp gives as plain text into a JSON-RPC error.

@@ -60,20 +60,13 @@ pub(super) struct McpService {
     config: StreamableHttpServerConfig,
     /// For clients of MCP Toolbox, which use no sessions.
     toolbox_config: StreamableHttpServerConfig,
-    /// Tripped at shutdown, to end the streams without a call.
-    shutdown: CancellationToken,
     /// Ends all sessions, and the answers in them, when the last handle on the router is dropped.
     _end_sessions: Arc<DropGuard>,
 }
 
 impl McpService {
-    /// Makes the server. `shutdown` ends streams without a call, but no answers: these last as long
-    /// as their connections.
-    pub(super) fn new(
-        registry: Arc<Registry>,
-        settings: &ServerSettings,
-        shutdown: &CancellationToken,
-    ) -> Self {
+    /// Makes the server.
+    pub(super) fn new(registry: Arc<Registry>, settings: &ServerSettings) -> Self {
         let handler = Handler::for_peers(registry, peer_from_parts);
         let all_ended = CancellationToken::new();
         let sessions = Sessions::new(all_ended.clone());
@@ -87,14 +80,15 @@ impl McpService {
             .with_max_request_body_bytes(settings.max_body)
             .with_cancellation_token(all_ended.clone());
         let toolbox_config = config.clone().with_legacy_session_mode(false);
+        let what = "MCP streams without a call";
+        let streams = Streams::bounded(what, settings.max_connections, usize::MAX);
         let _end_sessions = Arc::new(all_ended.drop_guard());
         Self {
             handler,
             sessions,
-            streams: Streams::new(settings.max_connections),
+            streams,
             config,
             toolbox_config,
-            shutdown: shutdown.clone(),
             _end_sessions,
         }
     }

@@ -28,8 +28,7 @@ use super::listen::ToolListSubscription;
 use super::message::{self, Message};
 use super::sessions::{Session, UseError};
 use super::stateless;
-use super::streams::key_revoked;
-use crate::call::Caller;
+use super::streams::stream_end;
 use crate::call::json::Mended;
 use crate::catalog::registry::Registry;
 use crate::http::edge::auth::Authenticated;
@@ -259,10 +258,10 @@ async fn answer_message(
             Some(LISTEN_METHOD) => {
                 let slot = service.streams.reserve_slot(&peer.caller)?;
                 let end = stream_end(
-                    service,
+                    state.shutdown.clone(),
                     state.registry.clone(),
                     &parts.headers,
-                    &peer.caller,
+                    peer.caller.clone(),
                 );
                 if !peer.is_toolbox
                     && let Some(plain) = ToolListSubscription::read(&parts.headers, &message)
@@ -356,10 +355,10 @@ pub(in crate::http) async fn get(
         false => None,
     };
     let end = stream_end(
-        service,
+        state.shutdown.clone(),
         state.registry.clone(),
         &parts.headers,
-        &peer.caller,
+        peer.caller.clone(),
     );
     let response = answer_in_session(
         service,
@@ -463,24 +462,7 @@ async fn answer_in_session(
 fn refusal_response(refused: UseError, id: Option<Value>) -> Response {
     match refused {
         UseError::Ended => message::session_not_found(id),
-        UseError::IdInUse => message::id_in_use(&id.unwrap_or_default()),
-    }
-}
-
-/// Returns when a stream without a call must end: at shutdown, or when the caller's key is revoked.
-fn stream_end(
-    service: &McpService,
-    registry: Arc<Registry>,
-    headers: &HeaderMap,
-    caller: &Arc<Caller>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let shutdown = service.shutdown.clone();
-    let revoked = key_revoked(registry, headers, caller.clone());
-    async move {
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = revoked => {}
-        }
+        UseError::IdInUse => message::id_in_use(id.unwrap_or_default()),
     }
 }
 
@@ -508,7 +490,6 @@ mod tests {
     use std::future::Future;
     use std::task::{Context, Waker};
 
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::App;
@@ -520,11 +501,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = format!("sqlite://{}", folder.path().join("test.db").display());
         let app = App::builder().ledger(ledger).build().await.unwrap();
-        let service = McpService::new(
-            app.registry().clone(),
-            &ServerSettings::default(),
-            &CancellationToken::new(),
-        );
+        let service = McpService::new(app.registry().clone(), &ServerSettings::default());
         let manager = service.sessions.rmcp_manager();
         let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
             "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use serde_json::Value;
@@ -102,10 +102,6 @@ pub(super) struct SessionUse {
     request: Option<Value>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl Sessions {
     pub(super) fn new(ending: CancellationToken) -> Self {
         Self::with_limits(MAX_SESSIONS, MAX_PER_CALLER, ending)
@@ -131,12 +127,14 @@ impl Sessions {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        lock(&self.0.table).by_id.len()
+        self.0.table.lock().by_id.len()
     }
 
     /// The session with this id, if this caller owns it.
     pub(super) fn get(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
-        lock(&self.0.table)
+        self.0
+            .table
+            .lock()
             .by_id
             .get(id)
             .filter(|session| session.owner == caller.name)
@@ -150,7 +148,7 @@ impl Sessions {
     /// 503, if there are too many sessions in all, or too many of this caller, and none of them was
     /// unused for `MIN_IDLE_TO_REPLACE`.
     pub(super) fn reserve_slot(&self, caller: &Caller) -> Result<SessionSlot, ApiError> {
-        let mut table = lock(&self.0.table);
+        let mut table = self.0.table.lock();
         let is_own = |owner: &Arc<str>| *owner == caller.name;
         let owners = table
             .by_id
@@ -248,13 +246,13 @@ impl Sessions {
     /// secret.
     fn end_if(&self, session: &Session, condition: impl FnOnce(Option<Duration>) -> bool) -> bool {
         let ends = {
-            let mut uses = lock(&session.uses);
+            let mut uses = session.uses.lock();
             let ends = !uses.ended && condition(uses.idle_time());
             uses.ended |= ends;
             ends
         };
         if ends {
-            lock(&self.0.table).by_id.remove(&session.id);
+            self.0.table.lock().by_id.remove(&session.id);
             session.ended.cancel();
             let (manager, id, rmcp_lock) = (
                 self.0.manager.clone(),
@@ -310,7 +308,10 @@ impl SessionSlot {
             rmcp_lock: Arc::default(),
             stream_slot: tokio::sync::Mutex::default(),
         });
-        lock(&sessions.0.table)
+        sessions
+            .0
+            .table
+            .lock()
             .by_id
             .insert(session.id.clone(), session.clone());
         tokio::spawn(sessions.clone().end_when_idle(session.clone()));
@@ -320,7 +321,7 @@ impl SessionSlot {
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        let mut table = lock(&self.sessions.0.table);
+        let mut table = self.sessions.0.table.lock();
         if let Some(index) = table.opening.iter().position(|owner| *owner == self.owner) {
             table.opening.swap_remove(index);
         }
@@ -339,7 +340,7 @@ impl Session {
     /// Starts a request. Its id must not be in flight in the session.
     pub(super) fn begin_request(&self, id: &Value) -> Result<SessionUse, UseError> {
         let mut session_use = self.begin_use()?;
-        if !lock(&self.uses).requests.insert(id.clone()) {
+        if !self.uses.lock().requests.insert(id.clone()) {
             return Err(UseError::IdInUse);
         }
         session_use.request = Some(id.clone());
@@ -348,7 +349,7 @@ impl Session {
 
     /// Starts a use without a request id, such as a stream.
     pub(super) fn begin_use(&self) -> Result<SessionUse, UseError> {
-        let mut uses = lock(&self.uses);
+        let mut uses = self.uses.lock();
         if uses.ended {
             return Err(UseError::Ended);
         }
@@ -375,7 +376,7 @@ impl Session {
 
     /// Time since the last use; `None` while the session is in use.
     fn idle_time(&self) -> Option<Duration> {
-        lock(&self.uses).idle_time()
+        self.uses.lock().idle_time()
     }
 }
 
@@ -387,7 +388,7 @@ impl Uses {
 
 impl Drop for SessionUse {
     fn drop(&mut self) {
-        let mut uses = lock(&self.uses);
+        let mut uses = self.uses.lock();
         uses.count -= 1;
         uses.last_use = Instant::now();
         if let Some(id) = &self.request {

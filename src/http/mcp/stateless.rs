@@ -85,40 +85,37 @@ impl StatelessCall {
             Ok(prepared) => prepared.with_request(registry, peer, || message::id_text(&id)),
             Err(PrepareError::Protocol(error)) => return refusal_response(&id, &error.into()),
             Err(PrepareError::Unavailable(error)) => {
-                return match Reply::from_error(&error, true) {
-                    Ok(result) => Json(JsonRpcAnswer {
-                        jsonrpc: "2.0",
-                        id: &id,
-                        result,
-                    })
-                    .into_response(),
-                    Err(refused) => refusal_response(&id, &refused),
-                };
+                return respond(&id, Reply::from_error(&error, true));
             }
         };
         drop(catalog);
         let PreparedCall { entry, invocation } = prepared;
         let invocation_id = invocation.id;
         let outcome = registry.invoke(&entry, invocation).await;
-        match Reply::from_call(
+        let reply = Reply::from_call(
             registry,
             (&entry, &peer.caller),
             invocation_id,
             &outcome,
             true,
-        ) {
-            Ok(result) => Json(JsonRpcAnswer {
-                jsonrpc: "2.0",
-                id: &id,
-                result,
-            })
-            .into_response(),
-            Err(refused) => refusal_response(&id, &refused),
-        }
+        );
+        respond(&id, reply)
     }
 }
 
 /// A JSON-RPC error. Its status is 200, unless the same failure has a status of its own in REST.
+fn respond(id: &Value, reply: Result<Reply<'_>, JsonRpcFailure>) -> Response {
+    match reply {
+        Ok(result) => Json(JsonRpcAnswer {
+            jsonrpc: "2.0",
+            id,
+            result,
+        })
+        .into_response(),
+        Err(refused) => refusal_response(id, &refused),
+    }
+}
+
 fn refusal_response(id: &Value, JsonRpcFailure { error, failure }: &JsonRpcFailure) -> Response {
     let response = error_response(StatusCode::OK, id, error);
     match failure {

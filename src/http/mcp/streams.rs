@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::call::{CallError, Caller, Failure};
 use crate::catalog::registry::Registry;
@@ -42,12 +43,7 @@ pub(in crate::http) struct StreamSlot {
 }
 
 impl Streams {
-    /// Bounds the streams of a service with this many connections.
-    pub(in crate::http) fn new(max_connections: usize) -> Self {
-        Self::bounded("MCP streams without a call", max_connections, usize::MAX)
-    }
-
-    /// Bounds the streams of another kind: also to `at_most` in all.
+    /// Bounds the streams of one kind in a service with this many connections, and to `at_most`.
     pub(in crate::http) fn bounded(
         what: &'static str,
         max_connections: usize,
@@ -71,7 +67,7 @@ impl Streams {
     /// # Errors
     /// 503, if there are too many streams in all, or too many of this caller.
     pub(in crate::http) fn reserve_slot(&self, caller: &Caller) -> Result<StreamSlot, ApiError> {
-        let mut open = self.lock_open();
+        let mut open = self.0.open.lock();
         let (all, own) = (
             open.values().sum(),
             open.get(&caller.name).copied().unwrap_or_default(),
@@ -88,15 +84,11 @@ impl Streams {
             caller: caller.name.clone(),
         })
     }
-
-    fn lock_open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.open.lock()
-    }
 }
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        let mut open = self.streams.lock_open();
+        let mut open = self.streams.0.open.lock();
         if let Some(own) = open.get_mut(&self.caller) {
             *own -= 1;
             if *own == 0 {
@@ -106,18 +98,19 @@ impl Drop for StreamSlot {
     }
 }
 
-/// Returns when the key in `headers` is no longer valid, or identifies another caller.
+/// Returns when a stream without a call must end: at shutdown, or when the key in `headers` is no longer
+/// valid or identifies another caller.
 ///
 /// Changed grants do not end a stream: its client is notified that its list of tools has changed.
 /// The loop holds no catalog while it waits, so old tools can end.
-pub(in crate::http) fn key_revoked(
+pub(in crate::http) fn stream_end(
+    shutdown: CancellationToken,
     registry: Arc<Registry>,
     headers: &HeaderMap,
     caller: Arc<Caller>,
 ) -> impl Future<Output = ()> + Send + use<> {
-    // Only the key is kept: values of headers keep the read buffer of the connection in memory.
     let key = key_from_headers(headers).map(str::to_owned);
-    async move {
+    let revoked = async move {
         let mut changes = registry.watch_changes();
         while authenticate_key(registry.catalog().callers(), key.as_deref())
             .is_ok_and(|known| known == caller)
@@ -126,7 +119,8 @@ pub(in crate::http) fn key_revoked(
                 return std::future::pending().await;
             }
         }
-    }
+    };
+    async move { _ = shutdown.run_until_cancelled_owned(revoked).await }
 }
 
 /// Refuses one more of `what` if a bound is reached. The pairs are `(open, bound)`: of all callers,
@@ -198,6 +192,6 @@ mod tests {
                 && streams.reserve_slot(&caller("ann")).is_err()
         );
         drop(held);
-        assert!(streams.lock_open().is_empty());
+        assert!(streams.0.open.lock().is_empty());
     }
 }

@@ -86,19 +86,10 @@ impl FixedRoutes {
         names: &mut UsedNames,
         schemas: &mut Map<String, Value>,
     ) -> Value {
-        let Definition {
-            name,
-            description,
-            input_schema,
-            output_schema,
-            annotations,
-            tags,
-            ..
-        } = tool;
-        let stem = names.claim_stem(&schema::to_identifier(name.as_str()));
+        let stem = names.claim_stem(&schema::to_identifier(tool.name.as_str()));
 
         let arguments = format!("{stem}_arguments");
-        add_schema(tool, input_schema, &arguments, &stem, names, schemas);
+        add_schema(tool, &tool.input_schema, &arguments, &stem, names, schemas);
         let request = format!("{stem}_request");
         schemas.insert(
             request.clone(),
@@ -106,7 +97,7 @@ impl FixedRoutes {
         );
 
         let mut operation = self.document["paths"][INVOKE_ROUTE]["post"].clone();
-        if let Some(output) = output_schema {
+        if let Some(output) = &tool.output_schema {
             let result = format!("{stem}_result");
             add_schema(tool, output, &result, &result, names, schemas);
             let answer = format!("{stem}_answer");
@@ -119,19 +110,21 @@ impl FixedRoutes {
             operation["responses"]["200"]["content"]["application/json"]["schema"] =
                 schema_ref(&answer);
         }
-        let title = annotations.get("title").and_then(Value::as_str);
-        let first_sentence = description
+        let title = tool.annotations.get("title").and_then(Value::as_str);
+        let first_sentence = tool
+            .description
             .lines()
             .next()
             .and_then(|line| line.split(". ").next());
         let labels = std::iter::once("invoke").chain(
-            tags.iter()
+            tool.tags
+                .iter()
                 .map(String::as_str)
                 .filter(|tag| *tag != "invoke"),
         );
         operation["tags"] = labels.collect();
         operation["summary"] = title.or(first_sentence).unwrap_or_default().into();
-        operation["description"] = description.as_str().into();
+        operation["description"] = tool.description.as_str().into();
         operation["operationId"] = format!("invoke_{stem}").into();
         let request_content = &mut operation["requestBody"]["content"]["application/json"];
         request_content["schema"] = schema_ref(&request);

@@ -5,7 +5,7 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing::get};
-use serde::Serialize;
+use serde_json::json;
 
 use super::static_files::StaticFile;
 use crate::http::edge::auth::{Authenticated, OptionalAuth};
@@ -64,27 +64,16 @@ pub(crate) fn routes() -> Router<AppState> {
         )
 }
 
-/// The rights of the person at the page.
-#[derive(Serialize)]
-struct Session {
-    /// Whether the data needs a key.
-    needs_key: bool,
-    /// The caller of the key; null without a key that is needed.
-    caller: Option<String>,
-    /// Whether the caller is an admin.
-    admin: bool,
-    version: &'static str,
-}
-
 /// Says whether the page must ask for a key, and whose key it has. A bad key gets 401.
 async fn show_session(OptionalAuth(auth): OptionalAuth) -> Response {
-    let session = Session {
-        needs_key: auth
-            .as_ref()
-            .is_none_or(|Authenticated { catalog, .. }| !catalog.callers().is_empty()),
-        caller: auth.as_ref().map(|auth| auth.caller.name.to_string()),
-        admin: auth.as_ref().is_some_and(|auth| auth.caller.admin),
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    let needs_key = auth
+        .as_ref()
+        .is_none_or(|Authenticated { catalog, .. }| !catalog.callers().is_empty());
+    let session = json!({
+        "needs_key": needs_key,
+        "caller": auth.as_ref().map(|auth| auth.caller.name.to_string()),
+        "admin": auth.as_ref().is_some_and(|auth| auth.caller.admin),
+        "version": env!("CARGO_PKG_VERSION"),
+    });
     ([(header::CACHE_CONTROL, "no-store")], Json(session)).into_response()
 }

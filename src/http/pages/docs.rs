@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Json, Router, routing::get};
 use moka::future::Cache;
-use serde::Serialize;
+use serde_json::json;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -104,33 +104,21 @@ async fn show_index(headers: HeaderMap) -> Response {
     };
     let mut response = match headers.get_all(ACCEPT).iter().any(accepts_html) {
         true => console::page(&headers),
-        false => Json(Index {
-            name: env!("CARGO_PKG_NAME"),
-            version: env!("CARGO_PKG_VERSION"),
-            tools: "/tools",
-            calls: "/calls",
-            mcp: "/mcp",
-            openapi: "/openapi.json",
-            docs: "/docs",
-        })
+        false => Json(json!({
+            "name": env!("CARGO_PKG_NAME"),
+            "version": env!("CARGO_PKG_VERSION"),
+            "tools": "/tools",
+            "calls": "/calls",
+            "mcp": "/mcp",
+            "openapi": "/openapi.json",
+            "docs": "/docs",
+        }))
         .into_response(),
     };
     response
         .headers_mut()
         .append(VARY, HeaderValue::from_static("accept"));
     response
-}
-
-/// The answer of `GET /` to a program.
-#[derive(Serialize)]
-struct Index {
-    name: &'static str,
-    version: &'static str,
-    tools: &'static str,
-    calls: &'static str,
-    mcp: &'static str,
-    openapi: &'static str,
-    docs: &'static str,
 }
 
 /// Most bytes of cached documents. A document takes some 4 KB for each tool.

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::schema_parts::ToolSchema;
@@ -30,16 +31,20 @@ const MAX_NAME_BYTES: usize = 256;
 /// The longest message. Names in it may be of any length, because another party chose them.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// A finding about a tool of a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What misleads models in the definition of a tool, or what a provider refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = FindingView)]
 pub struct ListedFinding {
-    /// The name under which the tool is served.
+    /// Name of the tool.
     pub tool: String,
-    /// The rule that found it.
+    /// The rule, as in `toolcrib check`.
+    #[schema(value_type = String)]
     pub rule: Rule,
     /// The part of the definition, the fault and the correct form.
     pub message: String,
-    /// Whether it may be intended.
+    /// Present and true if it may be intended.
+    #[serde(rename = "hint", skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
     pub is_hint: bool,
 }
 

@@ -16,7 +16,7 @@ const MAX_PENDING: usize = 1024;
 const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// The requests without an answer. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Pending(Arc<watch::Sender<HashMap<RequestId, AnswerTime>>>);
 
 /// When a request ends.
@@ -26,12 +26,6 @@ enum AnswerTime {
     WhenDone,
     /// When its client cancels it.
     WhenCancelled,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(HashMap::new())))
-    }
 }
 
 impl Pending {

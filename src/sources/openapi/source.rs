@@ -390,10 +390,7 @@ fn build_tools(
     let operations = Operations {
         found,
         imported: listing.tools.len(),
-        left_out: left_out
-            .into_iter()
-            .map(|left_out| (left_out.operation, left_out.reason))
-            .collect(),
+        left_out,
     };
     Ok((listing, operations))
 }

@@ -1,7 +1,6 @@
 //! An ended call as data: its entry in `results`, and what its reply to the model is made of.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -57,15 +56,8 @@ impl EndedCall {
         let end = end.map_err(|UnreadableRow| ApiError::Internal)?;
         Ok(Some(match end {
             End::Answered { result, meta } => {
-                let answer = Answer {
-                    invocation: row.id,
-                    tool_use_id: row.tool_use_id.clone(),
-                    result: Arc::new(result),
-                    meta,
-                    replayed: false,
-                    waiting: false,
-                };
-                Self::from_answer(registry, caller, &row, &select_first_part(answer))
+                let answer = select_first_part(row.to_answer(result, meta));
+                Self::from_answer(registry, caller, &row, &answer)
             }
             End::Failed(failure) => {
                 Self::from_problem(&row, &Problem::from_failure(failure, Some(row.id)))

@@ -103,29 +103,19 @@ impl CallsRequest {
     /// 400, with what would be right.
     pub(super) fn from_parts(query: CallsQuery, body: MessageBody) -> Result<Self, ApiError> {
         let mut request = Self::default();
-        let CallsQuery {
-            dialect,
-            run_id,
-            deny,
-            cache,
-            timeout,
-            model,
-            parallel,
-            waiting,
-        } = query;
         for (field, text) in [
-            ("dialect", dialect),
-            ("run_id", run_id),
-            ("cache", cache),
-            ("timeout", timeout),
-            ("model", model),
-            ("waiting", waiting),
+            ("dialect", query.dialect),
+            ("run_id", query.run_id),
+            ("cache", query.cache),
+            ("timeout", query.timeout),
+            ("model", query.model),
+            ("waiting", query.waiting),
         ] {
             if let Some(text) = text {
                 request.set_option(field, Value::String(text))?;
             }
         }
-        if let Some(names) = deny {
+        if let Some(names) = query.deny {
             request.add_denied(
                 names
                     .split(',')
@@ -134,7 +124,7 @@ impl CallsRequest {
                     .collect(),
             )?;
         }
-        if let Some(text) = parallel {
+        if let Some(text) = query.parallel {
             request.set_option(
                 "parallel",
                 text.parse::<u64>().map_or(Value::String(text), Value::from),
@@ -324,9 +314,7 @@ impl CallsRequest {
 /// messages in objects, but with other fields.
 fn is_envelope(fields: &JsonObject) -> bool {
     fields.contains_key("message") != fields.contains_key("text")
-        && fields.keys().all(|key| {
-            key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str())
-        })
+        && fields.keys().all(|key| is_envelope_field(key))
 }
 
 /// The first unknown field of an object that was probably meant as an envelope.
@@ -334,10 +322,12 @@ fn unknown_field(body: &Value) -> Option<&str> {
     let fields = body
         .as_object()
         .filter(|fields| fields.contains_key("message") || fields.contains_key("text"))?;
-    let known = |key: &&String| {
-        *key == "message" || *key == "text" || ENVELOPE_OPTIONS.contains(&key.as_str())
-    };
-    fields.keys().find(|key| !known(key)).map(String::as_str)
+    let mut keys = fields.keys().map(String::as_str);
+    keys.find(|key| !is_envelope_field(key))
+}
+
+fn is_envelope_field(key: &str) -> bool {
+    key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key)
 }
 
 #[cfg(test)]

@@ -436,7 +436,10 @@ pub(super) fn append_reminder(messages: &mut [Value], reminder: Option<&str>) {
 impl CompletedTurn {
     /// The whole answer.
     pub(super) fn to_answer(&self) -> CallsAnswer<'_> {
-        let results: Vec<CallResult<'_>> = self.results().collect();
+        let calls = self.message.calls.iter().zip(&self.completed);
+        let results: Vec<CallResult<'_>> = calls
+            .map(|(call, completed)| completed.to_result(call))
+            .collect();
         let is_answer = |result: &CallResult<'_>| matches!(result, CallResult::Answer(answer) if answer.result_as_answer);
         CallsAnswer {
             dialect: self.message.dialect,
@@ -444,22 +447,8 @@ impl CompletedTurn {
             result_as_answer: results.iter().any(is_answer),
             results,
             warnings: self.message.warnings.clone(),
-            waiting: Some(self.held()).filter(|held| !held.is_empty()),
+            waiting: Some(&*self.held).filter(|held| !held.is_empty()),
         }
-    }
-
-    /// The results of the calls, as in the route's answer.
-    pub(super) fn results(&self) -> impl Iterator<Item = CallResult<'_>> {
-        self.message
-            .calls
-            .iter()
-            .zip(&self.completed)
-            .map(|(call, completed)| completed.to_result(call))
-    }
-
-    /// The waiting calls for which the message is held.
-    pub(super) fn held(&self) -> &[InvocationId] {
-        &self.held
     }
 
     /// The message with its results, to be stored.
@@ -485,7 +474,7 @@ impl CompletedTurn {
     }
 
     /// The messages to append to the conversation. A held message has none yet.
-    pub(super) fn messages(&self) -> Vec<Value> {
+    fn messages(&self) -> Vec<Value> {
         if !self.held.is_empty() {
             return Vec::new();
         }

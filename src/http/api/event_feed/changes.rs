@@ -46,12 +46,8 @@ impl KnownTools {
         }
         let removed = before.into_keys().filter(|name| !self.0.contains_key(name));
         changes.removed.extend(removed);
-        let ToolChanges {
-            added,
-            removed,
-            changed,
-        } = &changes;
-        let is_same = added.is_empty() && removed.is_empty() && changed.is_empty();
+        let is_same =
+            changes.added.is_empty() && changes.removed.is_empty() && changes.changed.is_empty();
         (!is_same).then_some(changes)
     }
 }

@@ -36,7 +36,7 @@ const MEMORY: Duration = Duration::from_secs(120);
 
 /// The task that reads the ledger. All streams share it.
 #[derive(Default)]
-pub(super) struct ReplicaPolls(Mutex<Weak<AbortOnDropHandle<()>>>);
+pub(in crate::http) struct ReplicaPolls(Mutex<Weak<AbortOnDropHandle<()>>>);
 
 impl ReplicaPolls {
     /// Starts the task, unless it runs. It ends when the last handle is dropped. `None` if the

@@ -13,7 +13,7 @@ use super::stream::EventStream;
 use crate::http::api::usage::route::NoParameters;
 use crate::http::edge::auth::Principal;
 use crate::http::events::NO_BUFFERING;
-use crate::http::mcp::streams::key_revoked;
+use crate::http::mcp::streams::stream_end;
 use crate::http::openapi::responses::{
     AuthResponses, CommonResponses, LedgerResponses, QueryResponses,
 };
@@ -52,7 +52,6 @@ pub(in crate::http) async fn get_events(
         })
     });
     let cursor = cursor.transpose()?;
-    let streams = &state.event_streams;
     let slot = state.event_slots.reserve_slot(&caller)?;
     let shared = state.registry.shared();
     // One subscriber for each slot, so there is room.
@@ -65,15 +64,13 @@ pub(in crate::http) async fn get_events(
         Some(cursor) => Some((cursor, Resumed::read(shared, &caller, cursor).await?)),
         None => None,
     };
-    let polls = streams.polls.begin(shared);
-    let revoked = key_revoked(state.registry.clone(), &headers, caller.clone());
-    let shutdown = streams.shutdown.clone();
-    let end = async move {
-        tokio::select! {
-            () = shutdown.cancelled_owned() => {}
-            () = revoked => {}
-        }
-    };
+    let polls = state.event_polls.begin(shared);
+    let end = stream_end(
+        state.shutdown.clone(),
+        state.registry.clone(),
+        &headers,
+        caller.clone(),
+    );
     let (registry, live) = (state.registry.clone(), state.live.clone());
     let mut events = EventStream::new(caller, subscription, begin, &registry, live);
     if let Some((cursor, resumed)) = resumed {

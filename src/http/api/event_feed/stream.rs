@@ -16,7 +16,6 @@ use super::changes::{KnownSources, KnownTools, SourceChange};
 use super::resume::Resumed;
 use crate::call::{Caller, InvocationId};
 use crate::catalog::registry::Registry;
-use crate::http::api::sources::SourceView;
 use crate::http::api::wire::InvocationView;
 use crate::http::events::{HEARTBEAT, to_json_text};
 use crate::ledger::Row;
@@ -61,17 +60,6 @@ struct CallEvent {
     replayed_from: Option<InvocationId>,
 }
 
-/// The data of `missed`.
-#[derive(Serialize)]
-struct Missed {
-    /// `slow_reader`, `resume_limit`, or `replicas`.
-    reason: &'static str,
-    /// How many events are missing, if that is known.
-    events: Option<u64>,
-    /// Ends of calls since this time may be missing.
-    since: Timestamp,
-}
-
 impl EventStream {
     /// A stream that begins at `begin`, the position of the subscription.
     pub(super) fn new(
@@ -107,13 +95,8 @@ impl EventStream {
             self.waiting.push_front(Waiting::Resent(row, cursor));
         }
         if let Some(since) = gap {
-            let missed = Missed {
-                reason: "resume_limit",
-                events: None,
-                since,
-            };
-            self.waiting
-                .push_front(Waiting::Ready("missed", json_text(&missed)));
+            let missed = missed("resume_limit", None, since);
+            self.waiting.push_front(Waiting::Ready("missed", missed));
             self.waiting.push_front(Waiting::Position(cursor));
         }
     }
@@ -158,12 +141,9 @@ impl EventStream {
             Received::Event(published) => published,
             Received::Missed(events) => {
                 // The number is that of the events of all callers.
-                let missed = Missed {
-                    reason: "slow_reader",
-                    events: self.caller.admin.then_some(events),
-                    since: self.cursor.ended_since,
-                };
-                return Some(self.event("missed", json_text(&missed)));
+                let events = self.caller.admin.then_some(events);
+                let missed = missed("slow_reader", events, self.cursor.ended_since);
+                return Some(self.event("missed", missed));
             }
             Received::Nothing => return None,
         };
@@ -177,11 +157,7 @@ impl EventStream {
             ServiceEvent::Ended { row, replayed_from } => call_json(row, *replayed_from),
             ServiceEvent::Progress { progress, .. } => json_text(progress),
             ServiceEvent::Approval(notice) => json_text(&**notice),
-            ServiceEvent::Gap { since } => json_text(&Missed {
-                reason: "replicas",
-                events: None,
-                since: *since,
-            }),
+            ServiceEvent::Gap { since } => missed("replicas", None, *since),
         };
         Some(self.event(event.name(), data))
     }
@@ -210,7 +186,7 @@ impl EventStream {
         let changes = self.sources.as_mut().map(KnownSources::update);
         for change in changes.into_iter().flatten() {
             let data = match change {
-                SourceChange::Now(source) => json_text(&SourceView::from(*source)),
+                SourceChange::Now(source) => json_text(&source),
                 SourceChange::Removed(name) => {
                     json_text(&json!({"name": name, "state": "removed"}))
                 }
@@ -243,6 +219,12 @@ fn call_json(row: &Row, replayed_from: Option<InvocationId>) -> String {
         call,
         replayed_from,
     })
+}
+
+/// The data of `missed`: why, how many events are missing, if that is known, and since when ends of
+/// calls may be missing.
+fn missed(reason: &str, events: Option<u64>, since: Timestamp) -> String {
+    json_text(&json!({"reason": reason, "events": events, "since": since}))
 }
 
 fn json_text(value: &impl Serialize) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::call::{Answer, Digest, ErrorKind};
+use crate::call::{Digest, ErrorKind};
 use crate::http::api::wire::InvokeAnswer;
 use crate::http::problem::Problem;
 use crate::ledger::{AttemptRow, End, Row, UnreadableRow};
@@ -52,15 +52,7 @@ pub(crate) fn recorded_result(
         }
         End::Answered { result, meta } => {
             let as_answer = is_final_answer();
-            let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-            let mut answer = Answer {
-                invocation: row.id,
-                tool_use_id,
-                result,
-                meta,
-                replayed: false,
-                waiting: false,
-            };
+            let mut answer = row.to_answer(result, meta);
             // The content of an imported call describes the missing part already.
             let imported = answer.meta.overflow.take();
             answer.meta.overflow = answer.result.source_overflow();

@@ -75,16 +75,7 @@ pub(crate) async fn get_result(
             let as_answer = registry
                 .get(&row.tool)
                 .is_some_and(|entry| entry.definition.result_as_answer);
-            let (result, tool_use_id) = (Arc::new(result), row.tool_use_id.clone());
-            let answer = Answer {
-                invocation: row.id,
-                tool_use_id,
-                result,
-                meta,
-                replayed: false,
-                waiting: false,
-            };
-            let answer = select_part(answer, &params);
+            let answer = select_part(row.to_answer(result, meta), &params);
             let content =
                 answer.model_content(|| registry.catalog().find_result_reader(&caller, |_| true));
             Ok(Json(InvokeAnswer::new(

@@ -13,12 +13,11 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use utoipa::IntoParams;
 
-use super::question_view::QuestionView;
 use super::recorded_result::{AttemptError, recorded_result};
 use crate::approval::deciding::{DecideError, Decision, Verdict};
 use crate::approval::row::waiting_row;
 use crate::call::units::parse_time;
-use crate::call::{Caller, Digest, ErrorKind, InvocationId, caller_attempt_message};
+use crate::call::{Caller, Digest, ErrorKind, InvocationId, Question, caller_attempt_message};
 use crate::catalog::registry::Registry;
 use crate::catalog::registry::recorded_calls;
 use crate::http::api::wire::{InvocationView, InvokeAnswer};
@@ -31,16 +30,12 @@ use crate::http::openapi::responses::{
     QueryResponses,
 };
 use crate::http::problem::{ApiError, Problem};
-use crate::http::query::QueryParams;
+use crate::http::query::{QueryParams, page_size, read_cursor};
 use crate::ledger::{
     ApprovalQuery, ApprovalRow, ApprovalState, AttemptRow, LISTED_ARGUMENTS, Query, RecordedCall,
     Row, State as CallState, UnreadableRow,
 };
 
-/// Default number of calls on a page.
-const PAGE_SIZE: u32 = 50;
-/// Most calls on a page.
-const MAX_PAGE_SIZE: u32 = 500;
 /// How long a cancellation waits for the call's end. The call itself is dropped at once; its row
 /// must still be committed.
 const MAX_CANCEL_WAIT: Duration = Duration::from_secs(3);
@@ -113,12 +108,7 @@ pub(crate) async fn list_invocations(
     Principal(caller): Principal,
     QueryParams(params): QueryParams<ListInvocations>,
 ) -> Result<Json<InvocationPage>, ApiError> {
-    let limit = params.limit.unwrap_or(PAGE_SIZE);
-    if !(1..=MAX_PAGE_SIZE).contains(&limit) {
-        return Err(ApiError::Malformed(format!(
-            "limit is 1 to {MAX_PAGE_SIZE}"
-        )));
-    }
+    let limit = page_size(params.limit)?;
     let is_of_another = !caller.admin
         && params
             .caller
@@ -140,23 +130,15 @@ pub(crate) async fn list_invocations(
         idempotency_key: params.idempotency_key,
         parent: params
             .parent
-            .map(|id| id.parse().map_err(|_| invalid_id("parent")))
-            .transpose()?,
+            .map(|id| id.parse())
+            .transpose()
+            .map_err(|_| ApiError::Malformed("parent is the invocation_id of a call".into()))?,
         states: params.state,
         kind: params.kind,
         text: params.q.filter(|text| !text.is_empty()),
         since: read_time("since", params.since)?,
         until: read_time("until", params.until)?,
-        before: params
-            .cursor
-            .map(|cursor| {
-                cursor.parse().map_err(|_| {
-                    ApiError::Malformed(
-                        "invalid cursor: send next_cursor of the previous page unchanged".into(),
-                    )
-                })
-            })
-            .transpose()?,
+        before: read_cursor(params.cursor)?,
         limit: limit + 1,
     };
     // A caller sees its own calls only.
@@ -296,7 +278,7 @@ pub(crate) struct InvocationDetail {
     /// `POST /invocations/{id}/answer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub question: Option<QuestionView>,
+    pub question: Option<Question>,
 }
 
 /// The end of a call.
@@ -353,23 +335,20 @@ pub(crate) async fn cancel_invocation(
         cancel_elsewhere(&registry, &caller, id).await?;
     }
     let call = load_detail(&registry, &caller, id).await?;
-    match (call.invocation.state, call.invocation.kind) {
-        (_, Some(ErrorKind::Cancelled)) => Ok(Json(call)),
-        (CallState::Waiting | CallState::Reserved | CallState::Running, _)
-            if runs_here || has_replicas =>
-        {
-            Ok(Json(call))
-        }
-        (CallState::Waiting | CallState::Reserved | CallState::Running, _) => {
-            Err(ApiError::Conflict(
-                "another process on the same ledger runs this call: cancel it there".into(),
-            ))
-        }
-        (state, _) => Err(ApiError::Conflict(format!(
-            "the call has ended already: it is `{}`",
-            state.as_str()
-        ))),
+    let state = call.invocation.state;
+    let is_open = matches!(
+        state,
+        CallState::Waiting | CallState::Reserved | CallState::Running
+    );
+    if call.invocation.kind == Some(ErrorKind::Cancelled) || is_open && (runs_here || has_replicas)
+    {
+        return Ok(Json(call));
     }
+    Err(ApiError::Conflict(if is_open {
+        "another process on the same ledger runs this call: cancel it there".into()
+    } else {
+        format!("the call has ended already: it is `{}`", state.as_str())
+    }))
 }
 
 /// Cancels a call that waits for a person. False: the call does not wait.
@@ -433,10 +412,6 @@ async fn cancel_elsewhere(
     timeout(MAX_CANCEL_WAIT, until_ended)
         .await
         .unwrap_or(Ok(()))
-}
-
-fn invalid_id(field: &str) -> ApiError {
-    ApiError::Malformed(format!("{field} is the invocation_id of a call"))
 }
 
 pub(crate) fn not_found() -> ApiError {
@@ -518,7 +493,7 @@ pub(crate) async fn load_detail(
         result_digest,
         attempt_errors,
         approval,
-        question: question.map(|(_, question)| QuestionView::from(&question)),
+        question: question.map(|(_, question)| question),
     })
 }
 

@@ -29,7 +29,6 @@ use crate::call::{
     QuestionSink, question_result,
 };
 use crate::catalog::registry::{Entry, Registry};
-use crate::http::api::invocations::question_view::QuestionView;
 use crate::http::api::wire::InvokeAnswer;
 use crate::http::edge::memory::Reservation;
 use crate::http::events;
@@ -90,7 +89,7 @@ pub(crate) struct Accepted {
     /// For a call whose tool asks: the question.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub question: Option<QuestionView>,
+    pub question: Option<Question>,
 }
 
 type InvokeResult = Result<Answer, CallError>;
@@ -152,18 +151,29 @@ impl AcceptedCall {
 
     /// 202, with the text for the model, for a call that waits for a person.
     fn respond_waiting(&self, answer: &Answer) -> Response {
-        let mut response = (StatusCode::ACCEPTED, Json(self.waiting_body(answer))).into_response();
+        self.respond_accepted(self.waiting_body(answer))
+    }
+
+    fn respond_accepted(&self, body: Accepted) -> Response {
+        let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
         add_location(self.id, &mut response);
         response
     }
 
     fn waiting_body(&self, answer: &Answer) -> Accepted {
         Accepted {
+            content: Some(answer.result.content.clone()),
+            ..self.accepted(answer.tool_use_id.clone(), State::Waiting)
+        }
+    }
+
+    fn accepted(&self, tool_use_id: Option<Arc<str>>, state: State) -> Accepted {
+        Accepted {
             invocation_id: self.id,
             tool: self.entry.definition.name.to_string(),
-            tool_use_id: answer.tool_use_id.clone(),
-            state: State::Waiting,
-            content: Some(answer.result.content.clone()),
+            tool_use_id,
+            state,
+            content: None,
             question: None,
         }
     }
@@ -251,7 +261,7 @@ async fn respond_async(
     mut invocation: Box<Invocation>,
     reserved: Reservation,
 ) -> Response {
-    let (id, tool_use_id) = (call.id, invocation.correlation.tool_use_id.clone());
+    let tool_use_id = invocation.correlation.tool_use_id.clone();
     let tool_started = CancellationToken::new();
     Arc::make_mut(&mut invocation.signals).attempt_started = Some(tool_started.clone());
     invocation.delivery.responds_async = true;
@@ -279,16 +289,7 @@ async fn respond_async(
         },
         _ = max_wait => call.current_state().await,
     };
-    let accepted = Accepted {
-        invocation_id: id,
-        tool: call.entry.definition.name.to_string(),
-        tool_use_id,
-        state,
-        content: None,
-        question: None,
-    };
-    let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
-    add_location(id, &mut response);
+    let mut response = call.respond_accepted(call.accepted(tool_use_id, state));
     response
         .headers_mut()
         .insert(PREFERENCE_APPLIED, RESPOND_ASYNC);
@@ -358,9 +359,7 @@ async fn respond_or_ask(call: AcceptedCall, mut invocation: Box<Invocation>) -> 
         call: running,
     };
     call.registry.shared().questions.detach(asking, open);
-    let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
-    add_location(call.id, &mut response);
-    response
+    call.respond_accepted(body)
 }
 
 /// Makes a call whose questions are events of its stream, and are shown by `GET /invocations/{id}`.
@@ -397,12 +396,9 @@ fn question_body(
     question: &Question,
 ) -> Accepted {
     Accepted {
-        invocation_id: call.id,
-        tool: call.entry.definition.name.to_string(),
-        tool_use_id,
-        state: State::Waiting,
         content: Some(question_result(question, call.id).content),
-        question: Some(question.into()),
+        question: Some(question.clone()),
+        ..call.accepted(tool_use_id, State::Waiting)
     }
 }
 

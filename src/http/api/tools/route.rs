@@ -139,20 +139,17 @@ fn tool_json(entry: &Entry) -> ToolJson<'_> {
 }
 
 fn tool_view(entry: &Entry) -> ToolView<'_> {
-    let Entry {
-        definition,
-        kind,
-        origin,
-        policy,
-        ..
-    } = entry;
-    let (context, hash) = (&entry.rules.context, entry.definition_hash.clone());
     ToolView::new(
-        definition,
-        (*kind, *origin, entry.source(), policy.effect),
-        context,
+        &entry.definition,
+        (
+            entry.kind,
+            entry.origin,
+            entry.source(),
+            entry.policy.effect,
+        ),
+        &entry.rules.context,
         entry.is_available(),
-        hash,
+        entry.definition_hash.clone(),
     )
 }
 
@@ -188,17 +185,11 @@ pub(crate) fn resolve_tool(
         ResolveError::Unlisted {
             reason,
             retry_after,
-        } => {
-            let error = CallError::ToolUnavailable {
-                message: reason,
-                started: false,
-                retry_after,
-            };
-            ApiError::Call {
-                failure: Failure::from(&error),
-                invocation: None,
-            }
-        }
+        } => ApiError::from(&CallError::ToolUnavailable {
+            message: reason,
+            started: false,
+            retry_after,
+        }),
     })
 }
 
@@ -219,11 +210,7 @@ pub(crate) fn resolve_allowed(
         caller.name.to_string(),
         entry.name_shown_to(caller, name).to_string(),
     );
-    let failure = Failure::from(&CallError::Forbidden { caller, tool });
-    Err(ApiError::Call {
-        failure,
-        invocation: None,
-    })
+    Err(ApiError::from(&CallError::Forbidden { caller, tool }))
 }
 
 /// One tool with its policy, usage and declared environment.
@@ -373,22 +360,17 @@ pub(crate) async fn validate_arguments(
     let request = reserved
         .parse_with(|| InvokeRequest::from_json(body))
         .await?;
-    match entry
+    let fitting = entry
         .rules
         .fit_model_arguments(request.arguments, &request.options.context, None)
         .await
-    {
-        Ok(fitting) => Ok(Json(Validated {
-            valid: true,
-            arguments: fitting.arguments,
-            coercions: fitting.coercions,
-            page: fitting.page,
-        })),
-        Err(error) => Err(ApiError::Call {
-            failure: Failure::from(&error),
-            invocation: None,
-        }),
-    }
+        .map_err(|error| ApiError::from(&error))?;
+    Ok(Json(Validated {
+        valid: true,
+        arguments: fitting.arguments,
+        coercions: fitting.coercions,
+        page: fitting.page,
+    }))
 }
 
 /// A tool and its switch.

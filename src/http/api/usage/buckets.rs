@@ -171,16 +171,12 @@ pub(crate) struct UsageBucket {
 
 impl UsageBucket {
     fn new(row: BucketRow, tokens: Option<TokenSums>, by: Option<UsageBy>) -> Option<Self> {
-        let BucketRow {
-            start_ms,
-            run_id,
-            counts,
-        } = row;
+        let counts = row.counts;
         Some(Self {
-            start: Timestamp::from_millisecond(start_ms).ok()?,
+            start: Timestamp::from_millisecond(row.start_ms).ok()?,
             tool: matches!(by, None | Some(UsageBy::Tool)).then_some(counts.tool),
             caller: (by != Some(UsageBy::Tool)).then_some(counts.caller),
-            run_id: (by == Some(UsageBy::Run)).then_some(run_id),
+            run_id: (by == Some(UsageBy::Run)).then_some(row.run_id),
             calls: counts.calls,
             succeeded: counts.succeeded,
             failed: counts.failed,

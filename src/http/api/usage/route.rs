@@ -58,27 +58,16 @@ pub(crate) struct CallerUsage {
 
 impl From<UsageRow> for ToolUsage {
     fn from(row: UsageRow) -> Self {
-        let UsageRow {
-            tool,
-            caller,
-            calls,
-            succeeded,
-            failed,
-            refused,
-            cache_hits,
-            p50_ms,
-            p99_ms,
-        } = row;
         Self {
-            tool,
-            caller,
-            calls,
-            succeeded,
-            failed,
-            refused,
-            cache_hits,
-            p50_ms,
-            p99_ms,
+            tool: row.tool,
+            caller: row.caller,
+            calls: row.calls,
+            succeeded: row.succeeded,
+            failed: row.failed,
+            refused: row.refused,
+            cache_hits: row.cache_hits,
+            p50_ms: row.p50_ms,
+            p99_ms: row.p99_ms,
             tokens: None,
             limits: Vec::new(),
         }

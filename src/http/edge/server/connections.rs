@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -133,14 +133,10 @@ impl Connection {
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Records a complete header block; `has_whole_body` states whether the body is complete too.
     /// Returns `false` if this connection was chosen to make room: the request must not start.
     pub(super) fn begin_request(&self, has_whole_body: bool) -> bool {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.was_read = has_whole_body;
         match has_whole_body {
             true => state.phase = Phase::Answering,
@@ -152,7 +148,7 @@ impl Connection {
     /// Records that the body is complete. Returns `false` in the same case as
     /// [`begin_request`](Self::begin_request).
     pub(super) fn complete_request(&self) -> bool {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.was_read = true;
         if state.phase == Phase::ReadingBody {
             state.phase = Phase::Answering;
@@ -162,13 +158,13 @@ impl Connection {
 
     /// Records that the answer's body was produced completely, or was dropped.
     pub(super) fn record_answer(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         (state.phase, state.was_answered) = (Phase::Flushing, true);
     }
 
     /// Records that the kernel has taken all bytes that were written so far.
     pub(super) fn record_flush(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Flushing {
             (state.phase, state.since) = (Phase::Idle, Instant::now());
         }
@@ -177,7 +173,7 @@ impl Connection {
     /// Records that bytes came from the client. The time for the first header block has run since
     /// the connection was accepted.
     pub(super) fn record_bytes(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if matches!(
             state.phase,
             Phase::Accepted | Phase::Idle | Phase::Unbuffered
@@ -191,7 +187,7 @@ impl Connection {
 
     /// Records that a read found no bytes.
     pub(super) fn record_empty_read(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if state.phase == Phase::Accepted {
             state.phase = Phase::Idle;
         }
@@ -199,7 +195,7 @@ impl Connection {
 
     /// Records whether the client takes no bytes (`true`) or takes bytes again (`false`).
     pub(super) fn set_blocked(&self, blocked: bool) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         match blocked {
             true => _ = state.blocked_since.get_or_insert_with(Instant::now),
             false => state.blocked_since = None,
@@ -208,7 +204,7 @@ impl Connection {
 
     /// Records that our side is closed.
     pub(super) fn record_closing(&self) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         if state.phase != Phase::Closing {
             (state.phase, state.since) = (Phase::Closing, Instant::now());
         }
@@ -218,7 +214,7 @@ impl Connection {
     pub(super) async fn next_order(&self) -> Order {
         loop {
             self.signal.notified().await;
-            let state = self.lock_state();
+            let state = self.state.lock();
             match state.phase {
                 _ if state.is_closed => return Order::Close,
                 Phase::Unbuffered => return Order::FreeBuffers,
@@ -230,7 +226,7 @@ impl Connection {
 
     /// Closes the connection if `condition` holds.
     fn close_if(&self, condition: impl FnOnce(&State) -> bool) -> bool {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let closes = condition(&state);
         if closes {
             state.is_closed = true;
@@ -241,7 +237,7 @@ impl Connection {
 
     /// Has the connection free its buffers if it has been idle for long enough.
     fn free_buffers_if_idle(&self, now: Instant) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         let is_idle = state.phase == Phase::Idle && state.was_read;
         if is_idle && now.duration_since(state.since) >= IDLE_BUFFERS_TIME {
             state.phase = Phase::Unbuffered;
@@ -279,7 +275,7 @@ impl Connections {
     /// Takes a slot for a new connection, and closes another connection for it if necessary.
     /// `None`: all slots, the extra ones included, have requests in flight.
     pub(super) fn admit(&self) -> Option<Slot> {
-        let mut open = self.lock_open();
+        let mut open = self.0.open.lock();
         let slots = self.0.slots;
         let is_full = open.by_id.len() >= slots;
         let at_capacity = is_full && open.count_requests() >= slots;
@@ -301,7 +297,7 @@ impl Connections {
     /// Closes the first connection in the order of `State::closing_order`. Returns `false` if all
     /// connections are protected.
     pub(super) fn make_room(&self) -> bool {
-        self.lock_open().make_room()
+        self.0.open.lock().make_room()
     }
 
     /// Closes overdue connections, and has idle ones free their buffers. It never returns.
@@ -311,7 +307,7 @@ impl Connections {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            self.lock_open().by_id.retain(|_, connection| {
+            self.0.open.lock().by_id.retain(|_, connection| {
                 let closes = connection.close_if(|state| state.is_overdue(now));
                 if !closes {
                     connection.free_buffers_if_idle(now);
@@ -334,10 +330,10 @@ impl Connections {
     /// Waits until no client may expect an answer any more.
     pub(super) async fn wait_until_answered(&self) {
         let expects_answer = |connection: &Arc<Connection>| {
-            let phase = connection.lock_state().phase;
+            let phase = connection.state.lock().phase;
             !matches!(phase, Phase::Idle | Phase::Unbuffered | Phase::Closing)
         };
-        while self.lock_open().by_id.values().any(expects_answer) {
+        while self.0.open.lock().by_id.values().any(expects_answer) {
             sleep(POLL_INTERVAL).await;
         }
     }
@@ -345,27 +341,23 @@ impl Connections {
     /// Waits until all connections are closed, at least for the time of a handshake.
     pub(super) async fn wait_until_closed(&self) {
         sleep(POLL_INTERVAL).await;
-        while !self.lock_open().by_id.is_empty() {
+        while !self.0.open.lock().by_id.is_empty() {
             sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Closes all connections at once.
     pub(super) fn close_all(&self) {
-        for connection in self.lock_open().by_id.values() {
+        for connection in self.0.open.lock().by_id.values() {
             connection.close_if(|_| true);
         }
-    }
-
-    fn lock_open(&self) -> MutexGuard<'_, OpenConnections> {
-        self.0.open.lock()
     }
 }
 
 impl OpenConnections {
     /// The number of connections with a request in flight.
     fn count_requests(&self) -> usize {
-        let has_request = |open: &&Arc<Connection>| open.lock_state().closing_order().is_none();
+        let has_request = |open: &&Arc<Connection>| open.state.lock().closing_order().is_none();
         self.by_id.values().filter(has_request).count()
     }
 
@@ -376,7 +368,7 @@ impl OpenConnections {
             let candidates = self
                 .by_id
                 .iter()
-                .filter_map(|(id, open)| Some((open.lock_state().closing_order()?, *id)));
+                .filter_map(|(id, open)| Some((open.state.lock().closing_order()?, *id)));
             let Some((_, first)) = candidates.min() else {
                 return false;
             };
@@ -399,7 +391,7 @@ pub(super) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.connections.lock_open().by_id.remove(&self.id);
+        self.connections.0.open.lock().by_id.remove(&self.id);
     }
 }
 
@@ -410,7 +402,7 @@ mod tests {
     use super::*;
 
     fn is_closed(slot: &Slot) -> bool {
-        slot.connection.lock_state().is_closed
+        slot.connection.state.lock().is_closed
     }
 
     /// A connection from which a read found no bytes.
@@ -580,9 +572,9 @@ mod tests {
         tokio::time::sleep(IDLE_BUFFERS_TIME / 2).await;
         busy.connection.record_bytes();
         assert_eq!(idle.connection.next_order().await, Order::FreeBuffers);
-        assert_eq!(busy.connection.lock_state().phase, Phase::ReadingHeader);
+        assert_eq!(busy.connection.state.lock().phase, Phase::ReadingHeader);
         idle.connection.record_bytes();
-        assert_eq!(idle.connection.lock_state().phase, Phase::ReadingHeader);
+        assert_eq!(idle.connection.state.lock().phase, Phase::ReadingHeader);
         sweep.abort();
     }
 
@@ -595,7 +587,7 @@ mod tests {
         slot.connection.record_flush();
         advance(IDLE_BUFFERS_TIME).await;
         slot.connection.free_buffers_if_idle(Instant::now());
-        assert_eq!(slot.connection.lock_state().phase, Phase::Idle);
+        assert_eq!(slot.connection.state.lock().phase, Phase::Idle);
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::active_listing::ActiveListing;
@@ -18,7 +19,8 @@ use crate::sources::{Operations, SourceKind};
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a source's tools can be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum SourceState {
     /// The source has not been listed yet.
@@ -38,35 +40,46 @@ impl SourceState {
     }
 }
 
-/// The status of a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A source of tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct SourceView {
     /// Name of the source.
+    #[schema(value_type = String)]
     pub name: Arc<str>,
-    /// Kind of the source.
+    /// The kind of the source.
     pub kind: SourceKind,
-    /// Whether its tools can be called.
+    /// `starting`: not listed yet. `up`: its tools can be called. `failed`: it could not be listed,
+    /// or lost its names. `down`: listed, but the process or server that runs its tools is not
+    /// available now.
+    #[schema(value_type = String)]
     pub state: SourceState,
-    /// Number of tools that are served.
+    /// Tools that are served.
     pub tools: usize,
-    /// Number of processes that are ready or at work.
+    /// Processes that are idle or busy.
     pub workers: usize,
-    /// Number of processes that were replaced since the service has the source.
+    /// Processes that were replaced.
     pub replaced: u64,
-    /// The current activity, such as `starting`.
+    /// What the source does now, such as a start.
+    #[schema(required)]
     pub doing: Option<String>,
-    /// Why the source is not up. If it is up: the failure since it was listed, and what is served
-    /// meanwhile.
+    /// Why the source is not up. If it is up: what failed since it was listed, and which tools are
+    /// still served.
+    #[schema(required)]
     pub fault: Option<String>,
-    /// Time of `fault`.
+    /// Time of the fault.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
     pub fault_at: Option<Timestamp>,
-    /// Warnings about what is served, such as rejected tools, or policies without effect.
+    /// Warnings about the tools of the source: tools that were left out, policies without effect.
     pub warnings: Vec<String>,
-    /// Quarantined tools: they differ from their pins.
+    /// Quarantined tools: their definitions differ from their pins. Their calls are refused as
+    /// `definition_changed`.
+    #[serde(rename = "stopped")]
     pub quarantined: Vec<QuarantinedTool>,
-    /// What misleads models in the definitions of its tools, at most a hundred findings.
+    /// What misleads models in the definitions of its tools: the warnings first, at most a hundred
+    /// findings.
     pub findings: Vec<ListedFinding>,
-    /// The operations of an OpenAPI document.
+    /// The operations of an OpenAPI document; null for other sources.
+    #[schema(required, value_type = Option<Operations>)]
     pub operations: Option<Arc<Operations>>,
 }
 

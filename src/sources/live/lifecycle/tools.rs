@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::hints;
@@ -14,14 +15,17 @@ use crate::schema::Schema;
 use crate::sources::DiscoveredTool;
 use crate::sources::live::file_snapshot::FileSnapshot;
 
-/// A quarantined tool: it differs from its pin.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A quarantined tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = StoppedView)]
 pub struct QuarantinedTool {
-    /// Name under which it is served.
+    /// Name of the tool.
     pub tool: String,
-    /// Why.
+    /// How its definition differs.
+    #[serde(rename = "why")]
     pub reason: String,
     /// What differs.
+    #[serde(skip)]
     pub change: Arc<DefinitionChange>,
 }
 

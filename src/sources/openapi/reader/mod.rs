@@ -72,13 +72,15 @@ pub struct Import {
     pub warnings: Vec<String>,
 }
 
-/// An operation that cannot become a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An operation that cannot be a tool.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[schema(as = LeftOutView)]
 pub struct LeftOut {
     /// The tool's name, as it would be.
+    #[serde(skip)]
     pub name: String,
     /// Method and path.
     pub operation: String,
-    /// The reason: a sentence.
+    /// Why it cannot be a tool.
     pub reason: String,
 }
