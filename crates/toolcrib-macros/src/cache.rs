@@ -4,11 +4,11 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::time::Duration;
-use syn::{Error, LitStr, Meta, Result};
+use syn::{LitStr, Meta, Result};
 
 use crate::entries::nested_entries;
 use crate::values::{
-    duration_code, entry_key, entry_value, parse_duration, parse_texts, parse_word,
+    duration_code, entry_key, entry_value, fail, parse_duration, parse_texts, parse_word,
 };
 
 /// The cache settings of a tool.
@@ -39,21 +39,18 @@ impl Cache {
             match entry_key(&part).as_str() {
                 "ttl" => ttl = Some(parse_duration(value)?),
                 "scope" => {
-                    is_shared = parse_word(value, &[("caller", "Caller"), ("shared", "Shared")])?
-                        == "Shared";
+                    is_shared = parse_word(value, &["caller", "shared"])? == "Shared";
                 }
                 _ => context = Some(parse_texts(value)?),
             }
         }
-        let missing = || {
-            Error::new_spanned(
-                entry,
-                "`ttl` is missing: how long a result may be served, such as \"5m\"",
-            )
+        let Some(ttl) = ttl else {
+            let message = "`ttl` is missing: how long a result may be served, such as \"5m\"";
+            return fail(entry, message);
         };
         Ok(Self {
             entry: entry.clone(),
-            ttl: ttl.ok_or_else(missing)?,
+            ttl,
             is_shared,
             context,
         })
@@ -75,7 +72,7 @@ impl Cache {
             None if takes_context => {
                 let message = "results may depend on the caller's context, since this function takes a `ToolContext`: write \
                                `cache(ttl = …, context = […])` with the fields that they depend on, `[]` if there are none";
-                return Err(Error::new_spanned(&self.entry, message));
+                return fail(&self.entry, message);
             }
             None => &[],
         };

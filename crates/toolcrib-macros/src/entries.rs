@@ -5,7 +5,7 @@ use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{Error, Meta, Result, Token};
 
-use crate::values::entry_key;
+use crate::values::{entry_key, fail};
 
 /// Keys that may occur several times.
 const REPEATED: &[&str] = &["limits", "env"];
@@ -16,10 +16,10 @@ pub(crate) fn nested_entries(entry: &Meta, known: &[&str]) -> Result<Vec<Meta>> 
         Meta::List(list) => split_entries(list.tokens.clone(), known),
         other => {
             let (key, parts) = (entry_key(other), known.join(" = …, "));
-            Err(Error::new_spanned(
+            fail(
                 other,
                 format!("a list is expected here: `{key}({parts} = …)`"),
-            ))
+            )
         }
     }
 }
@@ -45,9 +45,14 @@ pub(crate) fn split_entries(tokens: TokenStream, known: &[&str]) -> Result<Vec<M
             ));
         }
     }
+    check_faults(faults).map(|()| entries)
+}
+
+/// All faults as one error, if there are any.
+pub(crate) fn check_faults(faults: Vec<Error>) -> Result<()> {
     let all = faults.into_iter().reduce(|mut all, fault| {
         all.combine(fault);
         all
     });
-    all.map_or(Ok(entries), Err)
+    all.map_or(Ok(()), Err)
 }

@@ -9,11 +9,11 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, ExprLit, Item, Lit, LitStr, Path, Result};
+use syn::{Attribute, Error, Item, LitStr, Path, Result};
 
-use crate::function::{Argument, DefaultValue, Function, Parameter};
+use crate::function::{Argument, Function, Parameter};
 use crate::options::Options;
-use crate::values::{NAME_RULE, is_tool_name};
+use crate::values::{NAME_RULE, fail, is_tool_name};
 
 /// Expands the attribute.
 ///
@@ -45,7 +45,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> Result<TokenS
         declared.filter(|context| !context.fields.is_empty() && !function.takes_context())
     {
         let message = "has no effect: the function has no parameter of the type `ToolContext`, which holds these fields";
-        return Err(Error::new_spanned(&context.entry, message));
+        return fail(&context.entry, message);
     }
     let declared = declared.map(|context| context.fields.as_slice());
     let cache = options
@@ -106,22 +106,8 @@ fn arguments_struct(function: &Function, root: &Path) -> TokenStream {
         default,
     } in model_arguments(function)
     {
-        let default = default.as_ref().map(|default| {
+        let default = default.as_ref().map(|value| {
             let function = format_ident!("__default_of_{}", name.unraw());
-            let value = match default {
-                DefaultValue::OfType(span) => {
-                    quote_spanned!(*span=> ::core::default::Default::default())
-                }
-                // A quoted text is a `&str`, and parameters are owned.
-                DefaultValue::Given(
-                    value @ Expr::Lit(ExprLit {
-                        lit: Lit::Str(_), ..
-                    }),
-                ) => {
-                    quote_spanned!(value.span()=> ::core::convert::Into::into(#value))
-                }
-                DefaultValue::Given(value) => value.to_token_stream(),
-            };
             defaults.push(quote! {
                 fn #function() -> #of {
                     #value
@@ -294,7 +280,10 @@ mod tests {
     #[test]
     fn settings_become_builder_calls() {
         for (attribute, call) in [
-            ("effect = \"read\"", ".effect(::toolcrib::Effect::Read)"),
+            (
+                "effect = \"read\"",
+                ".effect(::toolcrib::call::Effect::Read)",
+            ),
             (
                 "timeout = \"1500ms\"",
                 ".timeout(::core::time::Duration::new(1u64, 500000000u32))",
@@ -331,11 +320,11 @@ mod tests {
             ),
             (
                 "idempotency = \"required\"",
-                ".idempotency(::toolcrib::Idempotency::Required)",
+                ".idempotency(::toolcrib::call::Idempotency::Required)",
             ),
             (
                 "capture = \"digest\"",
-                ".capture(::toolcrib::Capture::Digest)",
+                ".capture(::toolcrib::call::Capture::Digest)",
             ),
             (
                 "repeatable, strict = true, result_as_answer = false",
@@ -345,7 +334,10 @@ mod tests {
                 "output_check = \"warn\"",
                 ".output_check(::toolcrib::call::OutputCheckMode::Warn)",
             ),
-            ("paging = \"model\"", ".paging(::toolcrib::Paging::Model)"),
+            (
+                "paging = \"model\"",
+                ".paging(::toolcrib::call::Paging::Model)",
+            ),
             (
                 "tags = [\"a\", \"b\"], aliases = [\"sum\"]",
                 ".tag(\"a\").tag(\"b\").alias(\"sum\")",

@@ -1,7 +1,8 @@
 //! Reads the function that becomes a tool: the parts of its definition, and the faults that prevent
 //! one.
 
-use proc_macro2::Span;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
@@ -10,7 +11,8 @@ use syn::{
     Type, TypeImplTrait, TypeReference,
 };
 
-use crate::values::{entry_key, entry_value};
+use crate::entries::check_faults;
+use crate::values::{entry_key, entry_value, fail, parse_text};
 
 /// Attributes of a parameter that are moved to its field.
 const FIELD_ATTRIBUTES: [&str; 3] = ["doc", "serde", "schemars"];
@@ -41,16 +43,8 @@ pub(crate) struct Argument {
     pub(crate) ty: Type,
     /// Attributes of the field: documentation, `serde`, `schemars`.
     pub(crate) attributes: Vec<Attribute>,
-    /// The value if the model supplies none.
-    pub(crate) default: Option<DefaultValue>,
-}
-
-/// `#[tool(default)]` or `#[tool(default = …)]`.
-pub(crate) enum DefaultValue {
-    /// The default of the type.
-    OfType(Span),
-    /// This value.
-    Given(Expr),
+    /// Code for the value if the model supplies none.
+    pub(crate) default: Option<TokenStream>,
 }
 
 impl Function {
@@ -70,7 +64,7 @@ impl Function {
                 FnArg::Receiver(receiver) => {
                     let message = "a tool is a free function without `self`; values that tools share come from \
                                    `ToolContext::service`";
-                    Err(Error::new_spanned(receiver, message))
+                    fail(receiver, message)
                 }
                 FnArg::Typed(typed) => Parameter::parse(typed),
             };
@@ -86,18 +80,12 @@ impl Function {
                 Err(error) => faults.push(error),
             }
         }
-        let all = faults.into_iter().reduce(|mut all, fault| {
-            all.combine(fault);
-            all
-        });
-        all.map_or(
-            Ok(Self {
-                item,
-                description,
-                parameters,
-            }),
-            Err,
-        )
+        check_faults(faults)?;
+        Ok(Self {
+            item,
+            description,
+            parameters,
+        })
     }
 
     /// Whether it takes the context of a call.
@@ -125,8 +113,7 @@ impl Function {
 fn signature_faults(item: &ItemFn) -> Vec<Error> {
     let signature = &item.sig;
     let mut faults = Vec::new();
-    let mut fault =
-        |at: &dyn quote::ToTokens, message: &str| faults.push(Error::new_spanned(at, message));
+    let mut fault = |at: &dyn ToTokens, message: &str| faults.push(Error::new_spanned(at, message));
     if !signature.generics.params.is_empty() {
         let message = "a tool cannot be generic: all calls share one input schema";
         fault(&signature.generics, message);
@@ -168,21 +155,21 @@ impl Parameter {
             other => {
                 let message =
                     "a parameter of a tool must be a plain name, because the model uses that name";
-                return Err(Error::new_spanned(other, message));
+                return fail(other, message);
             }
         };
         let mut odd = ForbiddenTypes::default();
         odd.visit_type(&typed.ty);
         if let Some(found) = &odd.impl_trait {
-            return Err(Error::new_spanned(
+            return fail(
                 found,
                 "a tool cannot be generic: all calls share one input schema",
-            ));
+            );
         }
         if let Some(found) = &odd.reference {
-            return Err(Error::new_spanned(found, reference_message(found)));
+            return fail(found, reference_message(found));
         }
-        let is_context = matches!(&*typed.ty, Type::Path(of) if of.path.segments.last().is_some_and(|last| last.ident == "ToolContext"));
+        let is_context = is_tool_context(&typed.ty);
         let (mut attributes, mut default) = (Vec::new(), None);
         for attribute in std::mem::take(&mut typed.attrs) {
             let is_one_of =
@@ -190,10 +177,10 @@ impl Parameter {
             if is_one_of(&RUSTC_ATTRIBUTES) {
                 typed.attrs.push(attribute);
             } else if is_context && !is_one_of(&["doc"]) {
-                return Err(Error::new_spanned(
+                return fail(
                     attribute,
                     "a `ToolContext` does not come from the model, so it takes no attributes",
-                ));
+                );
             } else if is_one_of(&FIELD_ATTRIBUTES) {
                 attributes.push(attribute);
             } else if is_one_of(&["tool"]) {
@@ -201,7 +188,7 @@ impl Parameter {
             } else {
                 let message = "unknown attribute of a parameter; there are `#[tool(default = …)]`, `#[schemars(…)]`, \
                                `#[serde(…)]` and documentation";
-                return Err(Error::new_spanned(attribute, message));
+                return fail(attribute, message);
             }
         }
         if is_context {
@@ -216,35 +203,38 @@ impl Parameter {
     }
 }
 
+fn is_tool_context(of: &Type) -> bool {
+    matches!(of, Type::Path(of) if of.path.segments.last().is_some_and(|last| last.ident == "ToolContext"))
+}
+
 /// Advice on what to write instead of a reference.
 fn reference_message(found: &TypeReference) -> String {
     let owned = match &*found.elem {
         Type::Path(of) if of.path.is_ident("str") => "`String`",
-        Type::Path(of)
-            if of
-                .path
-                .segments
-                .last()
-                .is_some_and(|last| last.ident == "ToolContext") =>
-        {
-            "`ToolContext`"
-        }
+        of if is_tool_context(of) => "`ToolContext`",
         Type::Slice(_) => "a `Vec`",
         _ => "the type itself",
     };
     format!("a tool owns its arguments, so they cannot be references: write {owned}")
 }
 
-fn parse_default(attribute: &Attribute) -> Result<DefaultValue> {
+/// The value of `#[tool(default)]` or `#[tool(default = …)]`.
+fn parse_default(attribute: &Attribute) -> Result<TokenStream> {
     let entry: Meta = attribute.parse_args()?;
-    match (entry_key(&entry).as_str(), &entry) {
-        ("default", Meta::Path(path)) => Ok(DefaultValue::OfType(path.span())),
-        ("default", pair) => Ok(DefaultValue::Given(entry_value(pair)?.clone())),
-        (word, _) => Err(Error::new_spanned(
-            entry.path(),
-            format!("unknown key `{word}`; known: default"),
-        )),
+    let word = entry_key(&entry);
+    if word != "default" {
+        let message = format!("unknown key `{word}`; known: default");
+        return fail(entry.path(), message);
     }
+    if let Meta::Path(path) = &entry {
+        return Ok(quote_spanned!(path.span()=> ::core::default::Default::default()));
+    }
+    let value = entry_value(&entry)?;
+    Ok(match parse_text(value) {
+        // A quoted text is a `&str`, and parameters are owned.
+        Ok(_) => quote_spanned!(value.span()=> ::core::convert::Into::into(#value)),
+        Err(_) => value.to_token_stream(),
+    })
 }
 
 /// The documentation as text, up to its first heading. Headings such as `# Errors` are for readers
@@ -264,7 +254,7 @@ fn doc_text(attributes: &[Attribute]) -> Result<String> {
         }) = &pair.value
         else {
             let message = "the description must be a literal text here: write it, or put the macro into `description = …`";
-            return Err(Error::new_spanned(&pair.value, message));
+            return fail(&pair.value, message);
         };
         lines.extend(
             text.value()

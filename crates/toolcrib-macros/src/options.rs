@@ -4,12 +4,12 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, LitStr, Meta, Path, Result, Token, parse_quote};
+use syn::{Expr, LitStr, Meta, Path, Result, Token, parse_quote};
 
 use crate::cache::Cache;
-use crate::entries::{nested_entries, split_entries};
+use crate::entries::{check_faults, nested_entries, split_entries};
 use crate::values::{
-    check_field_name, check_tool_name, duration_code, entry_key, entry_value, parse_bool,
+    check_field_name, check_tool_name, duration_code, entry_key, entry_value, fail, parse_bool,
     parse_count, parse_duration, parse_flag, parse_integer, parse_positive_duration, parse_text,
     parse_texts, parse_word,
 };
@@ -41,6 +41,21 @@ const KEYS: &[&str] = &[
     "context",
     "annotations",
     "crate",
+];
+
+/// The keys whose value is a word, each with its type in the library and the words. A word is the name
+/// of a variant in lower case.
+const WORD_KEYS: &[(&str, &str, &[&str])] = &[
+    ("effect", "Effect", &["read", "idempotent", "write"]),
+    ("on_disconnect", "OnDisconnect", &["cancel", "finish"]),
+    (
+        "idempotency",
+        "Idempotency",
+        &["off", "optional", "required"],
+    ),
+    ("output_check", "OutputCheckMode", &["warn", "fail", "off"]),
+    ("capture", "Capture", &["full", "digest"]),
+    ("paging", "Paging", &["caller", "model"]),
 ];
 
 /// The context fields that the tool declares.
@@ -88,23 +103,16 @@ impl Options {
             context: None,
             calls: Vec::new(),
         };
-        let mut faults: Option<Error> = None;
-        let mut note = |outcome: Result<()>| match (outcome, &mut faults) {
-            (Err(error), Some(faults)) => faults.combine(error),
-            (Err(error), none) => *none = Some(error),
-            (Ok(()), _) => {}
-        };
-        for entry in &entries {
-            note(options.read_entry(entry));
-        }
-        faults.map_or(Ok(()), Err)?;
+        let faults = entries.iter().map(|entry| options.read_entry(entry));
+        check_faults(faults.filter_map(Result::err).collect())?;
         check_effects(&entries)?;
         Ok(options)
     }
 
     fn read_entry(&mut self, entry: &Meta) -> Result<()> {
         let root = &self.root;
-        let call = match entry_key(entry).as_str() {
+        let key = entry_key(entry);
+        let call = match key.as_str() {
             "crate" => return Ok(()),
             "name" => {
                 let name = parse_text(entry_value(entry)?)?;
@@ -118,24 +126,10 @@ impl Options {
             }
             "cache" => return self.set_cache(entry, Cache::from_entry(entry)?),
             "cache_ttl" => return self.set_cache(entry, Cache::from_ttl(entry)?),
-            "effect" => {
-                let effect = parse_variant(
-                    entry,
-                    &[
-                        ("read", "Read"),
-                        ("idempotent", "Idempotent"),
-                        ("write", "Write"),
-                    ],
-                )?;
-                quote!(.effect(#root::Effect::#effect))
-            }
-            "timeout" => {
+            word @ ("timeout" | "deadline") => {
+                let method = format_ident!("{word}");
                 let time = duration_code(parse_positive_duration(entry_value(entry)?)?);
-                quote!(.timeout(#time))
-            }
-            "deadline" => {
-                let time = duration_code(parse_positive_duration(entry_value(entry)?)?);
-                quote!(.deadline(#time))
+                quote!(.#method(#time))
             }
             "retry" => {
                 let attempts = parse_attempts(entry)?;
@@ -147,38 +141,12 @@ impl Options {
                 quote!(.should_cache(#function))
             }
             "concurrency" => concurrency_call(entry, root)?,
-            "on_disconnect" => {
-                let what = parse_variant(entry, &[("cancel", "Cancel"), ("finish", "Finish")])?;
-                quote!(.on_disconnect(#root::call::OnDisconnect::#what))
-            }
-            "idempotency" => {
-                let words = [
-                    ("off", "Off"),
-                    ("optional", "Optional"),
-                    ("required", "Required"),
-                ];
-                let idempotency = parse_variant(entry, &words)?;
-                quote!(.idempotency(#root::Idempotency::#idempotency))
-            }
-            "output_check" => {
-                let mode =
-                    parse_variant(entry, &[("warn", "Warn"), ("fail", "Fail"), ("off", "Off")])?;
-                quote!(.output_check(#root::call::OutputCheckMode::#mode))
-            }
-            "capture" => {
-                let capture = parse_variant(entry, &[("full", "Full"), ("digest", "Digest")])?;
-                quote!(.capture(#root::Capture::#capture))
-            }
             word @ ("repeatable" | "strict" | "result_as_answer") => {
                 let method = format_ident!("{word}");
                 if !parse_flag(entry)? {
                     return Ok(());
                 }
                 quote!(.#method())
-            }
-            "paging" => {
-                let paging = parse_variant(entry, &[("caller", "Caller"), ("model", "Model")])?;
-                quote!(.paging(#root::Paging::#paging))
             }
             "tags" => {
                 let tags = parse_texts(entry_value(entry)?)?;
@@ -200,7 +168,14 @@ impl Options {
                 });
                 call
             }
-            _ => annotation_calls(entry, root)?,
+            word => match WORD_KEYS.iter().find(|(known, ..)| *known == word) {
+                Some((_, of, words)) => {
+                    let (method, of) = (format_ident!("{word}"), format_ident!("{of}"));
+                    let variant = parse_word(entry_value(entry)?, words)?;
+                    quote!(.#method(#root::call::#of::#variant))
+                }
+                None => annotation_calls(entry, root)?,
+            },
         };
         self.calls.push(call);
         Ok(())
@@ -208,10 +183,10 @@ impl Options {
 
     fn set_cache(&mut self, entry: &Meta, cache: Cache) -> Result<()> {
         if self.cache.replace(cache).is_some() {
-            return Err(Error::new_spanned(
+            return fail(
                 entry,
                 "`cache` and `cache_ttl` say the same: keep one of them",
-            ));
+            );
         }
         Ok(())
     }
@@ -227,14 +202,14 @@ fn check_effects(entries: &[Meta]) -> Result<()> {
     let is_one_of = |effects: &[&str]| effects.contains(&effect.as_deref().unwrap_or("write"));
     if let Some(retry) = find("retry").filter(|_| is_one_of(&["write"])) {
         let message = "has no effect: a tool with effect \"write\", the default, runs once; add effect = \"read\" or \"idempotent\"";
-        return Err(Error::new_spanned(retry, message));
+        return fail(retry, message);
     }
     let cache = ["cache", "cache_ttl", "should_cache"]
         .into_iter()
         .find_map(find);
     if let Some(cache) = cache.filter(|_| is_one_of(&["write", "idempotent"])) {
         let message = "has no effect: only results of a tool with effect = \"read\" are cached";
-        return Err(Error::new_spanned(cache, message));
+        return fail(cache, message);
     }
     Ok(())
 }
@@ -242,10 +217,10 @@ fn check_effects(entries: &[Meta]) -> Result<()> {
 fn check_description(value: &Expr) -> Result<Expr> {
     match value {
         Expr::Macro(_) => Ok(value.clone()),
-        other if parse_text(other)?.value().trim().is_empty() => Err(Error::new_spanned(
+        other if parse_text(other)?.value().trim().is_empty() => fail(
             other,
             "an empty description: a model cannot know when to use this tool",
-        )),
+        ),
         other => Ok(other.clone()),
     }
 }
@@ -253,41 +228,30 @@ fn check_description(value: &Expr) -> Result<Expr> {
 fn parse_path(value: &Expr) -> Result<Path> {
     match value {
         Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
-        other => Err(Error::new_spanned(other, "a path is expected here")),
+        other => fail(other, "a path is expected here"),
     }
-}
-
-fn parse_variant(entry: &Meta, words: &[(&str, &str)]) -> Result<proc_macro2::Ident> {
-    Ok(format_ident!("{}", parse_word(entry_value(entry)?, words)?))
 }
 
 fn parse_attempts(entry: &Meta) -> Result<TokenStream> {
     let parts = nested_entries(entry, &["attempts"])?;
     let [part] = parts.as_slice() else {
-        return Err(Error::new_spanned(
+        return fail(
             entry,
             "`attempts` is missing: `retry(attempts = 3)` is two retries",
-        ));
+        );
     };
     parse_count(entry_value(part)?, 1, u32::MAX.into())
 }
 
 fn limit_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
-    const SPANS: &[(&str, &str)] = &[
-        ("minute", "Minute"),
-        ("hour", "Hour"),
-        ("day", "Day"),
-        ("month", "Month"),
-        ("run", "Run"),
-        ("lifetime", "Lifetime"),
-    ];
+    const SPANS: &[&str] = &["minute", "hour", "day", "month", "run", "lifetime"];
     let (mut calls, mut per, mut scope) = (None, None, quote!(::core::default::Default::default()));
     for part in nested_entries(entry, &["calls", "per", "scope"])? {
         match entry_key(&part).as_str() {
             "calls" => calls = Some(parse_integer(entry_value(&part)?, 0)?),
-            "per" => per = Some(parse_variant(&part, SPANS)?),
+            "per" => per = Some(parse_word(entry_value(&part)?, SPANS)?),
             _ => {
-                let variant = parse_variant(&part, &[("tool", "Tool"), ("caller", "Caller")])?;
+                let variant = parse_word(entry_value(&part)?, &["tool", "caller"])?;
                 scope = quote!(#root::LimitScope::#variant);
             }
         }
@@ -296,14 +260,11 @@ fn limit_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
         (Some(calls), Some(per)) => {
             Ok(quote!(.limit(#root::Limit { calls: #calls, per: #root::Per::#per, scope: #scope })))
         }
-        (None, _) => Err(Error::new_spanned(
-            entry,
-            "`calls` is missing: the maximum number of calls",
-        )),
-        _ => Err(Error::new_spanned(
+        (None, _) => fail(entry, "`calls` is missing: the maximum number of calls"),
+        _ => fail(
             entry,
             "`per` is missing: the window of the limit, such as \"day\"",
-        )),
+        ),
     }
 }
 
@@ -353,10 +314,9 @@ fn env_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
             }
         }
     }
-    let name = name.filter(|name| !name.value().is_empty());
-    let name = name.ok_or_else(|| {
-        Error::new_spanned(entry, "`name` is missing: the variable that the tool reads")
-    })?;
+    let Some(name) = name.filter(|name| !name.value().is_empty()) else {
+        return fail(entry, "`name` is missing: the variable that the tool reads");
+    };
     Ok(quote! {
         .env_var(#root::call::EnvVar {
             name: ::core::convert::From::from(#name),
@@ -369,10 +329,10 @@ fn env_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
 
 fn annotation_calls(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let Meta::List(list) = entry else {
-        return Err(Error::new_spanned(
+        return fail(
             entry,
             "write `annotations(title = \"…\", openWorldHint = true)`",
-        ));
+        );
     };
     let pairs: Punctuated<Meta, Token![,]> = list.parse_args_with(Punctuated::parse_terminated)?;
     let mut calls = TokenStream::new();
@@ -384,10 +344,10 @@ fn annotation_calls(entry: &Meta, root: &Path) -> Result<TokenStream> {
         } else if name.ends_with("Hint") {
             parse_bool(value)?;
         } else if !matches!(value, Expr::Lit(_)) {
-            return Err(Error::new_spanned(
+            return fail(
                 value,
                 "a text, a number, `true` or `false` is expected here",
-            ));
+            );
         }
         calls.extend(quote!(.annotation(#name, #root::__private::json(#value))));
     }

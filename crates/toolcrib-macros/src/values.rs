@@ -1,9 +1,10 @@
 //! Reads single values of the attribute: words, durations, numbers, lists of texts.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Result};
 
@@ -12,14 +13,19 @@ const MAX_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// The longest name of a tool, in characters, as in MCP 2026-07-28.
 const MAX_NAME_LENGTH: usize = 128;
 
+/// The error with this message, at these tokens.
+pub(crate) fn fail<T>(at: impl ToTokens, message: impl Display) -> Result<T> {
+    Err(Error::new_spanned(at, message))
+}
+
 /// The value of `key = value`.
 pub(crate) fn entry_value(entry: &Meta) -> Result<&Expr> {
     match entry {
         Meta::NameValue(pair) => Ok(&pair.value),
-        other => Err(Error::new_spanned(
+        other => fail(
             other,
             format!("`{}` needs a value: write `{0} = …`", entry_key(other)),
-        )),
+        ),
     }
 }
 
@@ -42,10 +48,7 @@ pub(crate) fn parse_text(value: &Expr) -> Result<&LitStr> {
             lit: Lit::Str(text),
             ..
         }) => Ok(text),
-        other => Err(Error::new_spanned(
-            other,
-            "a text in quotes is expected here",
-        )),
+        other => fail(other, "a text in quotes is expected here"),
     }
 }
 
@@ -56,10 +59,7 @@ pub(crate) fn parse_bool(value: &Expr) -> Result<bool> {
             lit: Lit::Bool(value),
             ..
         }) => Ok(value.value),
-        other => Err(Error::new_spanned(
-            other,
-            "`true` or `false` is expected here",
-        )),
+        other => fail(other, "`true` or `false` is expected here"),
     }
 }
 
@@ -73,22 +73,19 @@ pub(crate) fn parse_flag(entry: &Meta) -> Result<bool> {
 
 /// An integer of at least `least`.
 pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
-    let expected = || {
-        Error::new_spanned(
-            value,
-            format!("a whole number of at least {least} is expected here"),
-        )
-    };
-    match value {
+    let number = match value {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
-        }) if number.suffix().is_empty() => number
-            .base10_parse()
-            .ok()
-            .filter(|number| *number >= least)
-            .ok_or_else(expected),
-        _ => Err(expected()),
+        }) if number.suffix().is_empty() => number.base10_parse().ok(),
+        _ => None,
+    };
+    match number.filter(|number| *number >= least) {
+        Some(number) => Ok(number),
+        None => fail(
+            value,
+            format!("a whole number of at least {least} is expected here"),
+        ),
     }
 }
 
@@ -96,10 +93,7 @@ pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
 pub(crate) fn parse_count(value: &Expr, least: u64, most: u64) -> Result<TokenStream> {
     let number = parse_integer(value, least)?;
     if number > most {
-        return Err(Error::new_spanned(
-            value,
-            format!("at most {most} is allowed"),
-        ));
+        return fail(value, format!("at most {most} is allowed"));
     }
     let number = proc_macro2::Literal::u64_unsuffixed(number);
     Ok(quote!(#number))
@@ -109,15 +103,12 @@ pub(crate) fn parse_count(value: &Expr, least: u64, most: u64) -> Result<TokenSt
 pub(crate) fn parse_duration(value: &Expr) -> Result<Duration> {
     let message = "a duration in quotes is expected here: a number with a unit, such as \"250ms\", \"30s\", \"5m\" or \"24h\"";
     let Ok(text) = parse_text(value) else {
-        return Err(Error::new_spanned(value, message));
+        return fail(value, message);
     };
     match humantime::parse_duration(text.value().trim()) {
-        Ok(duration) if duration > MAX_TIME => Err(Error::new_spanned(
-            text,
-            "ten years is the longest duration",
-        )),
+        Ok(duration) if duration > MAX_TIME => fail(text, "ten years is the longest duration"),
         Ok(duration) => Ok(duration),
-        Err(_) => Err(Error::new_spanned(text, message)),
+        Err(_) => fail(text, message),
     }
 }
 
@@ -125,7 +116,7 @@ pub(crate) fn parse_duration(value: &Expr) -> Result<Duration> {
 pub(crate) fn parse_positive_duration(value: &Expr) -> Result<Duration> {
     let duration = parse_duration(value)?;
     if duration.is_zero() {
-        return Err(Error::new_spanned(value, "a time of zero lets no call run"));
+        return fail(value, "a time of zero lets no call run");
     }
     Ok(duration)
 }
@@ -137,22 +128,21 @@ pub(crate) fn duration_code(duration: Duration) -> TokenStream {
 }
 
 /// One of these words, as the name of its variant.
-pub(crate) fn parse_word<'v>(value: &Expr, words: &[(&str, &'v str)]) -> Result<&'v str> {
-    let known = || {
-        words
-            .iter()
-            .map(|(word, _)| format!("\"{word}\""))
-            .collect::<Vec<_>>()
-            .join(", ")
+pub(crate) fn parse_word(value: &Expr, words: &[&str]) -> Result<Ident> {
+    let expected = |span: Span| {
+        let known: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        Error::new(
+            span,
+            format!("one of {} is expected here", known.join(", ")),
+        )
     };
-    let expected = |value: &dyn Spanned| {
-        Error::new(value.span(), format!("one of {} is expected here", known()))
-    };
-    let text = parse_text(value).map_err(|_| expected(value))?;
-    let found = words.iter().find(|(word, _)| *word == text.value());
-    found
-        .map(|(_, variant)| *variant)
-        .ok_or_else(|| expected(text))
+    let text = parse_text(value).map_err(|_| expected(value.span()))?;
+    let word = text.value();
+    if !words.contains(&word.as_str()) {
+        return Err(expected(text.span()));
+    }
+    let (initial, rest) = word.split_at(1);
+    Ok(format_ident!("{}{rest}", initial.to_ascii_uppercase()))
 }
 
 /// A list of texts, such as `["a", "b"]`.
@@ -163,10 +153,10 @@ pub(crate) fn parse_texts(value: &Expr) -> Result<Vec<LitStr>> {
             .iter()
             .map(|item| parse_text(item).cloned())
             .collect(),
-        other => Err(Error::new_spanned(
+        other => fail(
             other,
             "a list of texts is expected here, such as [\"one\", \"two\"]",
-        )),
+        ),
     }
 }
 
@@ -188,18 +178,14 @@ pub(crate) fn check_field_name(text: &LitStr) -> Result<()> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let message = "the name of a context field has 1 to 64 characters of A-Z a-z 0-9 _ - and begins with a letter or _";
-    if fits {
-        Ok(())
-    } else {
-        Err(Error::new_spanned(text, message))
-    }
+    if fits { Ok(()) } else { fail(text, message) }
 }
 
 /// Checks that a tool can have this name.
 pub(crate) fn check_tool_name(text: &LitStr) -> Result<()> {
     match is_tool_name(&text.value()) {
         true => Ok(()),
-        false => Err(Error::new_spanned(text, NAME_RULE)),
+        false => fail(text, NAME_RULE),
     }
 }
 
