@@ -82,13 +82,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
     if let Some(client) = args.server.client()? {
         return print_tools_of_server(&client, format, environment).await;
     }
-    let DeclaredTools {
-        mut tools,
-        calls,
-        faults,
-        findings,
-        warnings,
-    } = match args.manifest.path()? {
+    let mut declared = match args.manifest.path()? {
         Some(path) => app::load_declared(&path, environment, log_progress).await?,
         None => {
             log_demo();
@@ -98,10 +92,11 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
             }
         }
     };
+    let tools = &mut declared.tools;
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     match format {
-        ToolsFormat::Table => print_table(&build_table(&tools), "no tools", environment),
-        ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(&tools)),
+        ToolsFormat::Table => print_table(&build_table(tools), "no tools", environment),
+        ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(tools)),
         ToolsFormat::Api(format) => {
             let named = tools
                 .iter()
@@ -109,7 +104,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
             let spellings = named.collect();
             let names = NameRules {
                 spellings: &spellings,
-                matching: calls.name_matching,
+                matching: declared.calls.name_matching,
             };
             print_json(&formats::render(
                 format,
@@ -118,9 +113,12 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
             ));
         }
     }
-    warnings.iter().for_each(|warning| print_note(warning));
-    print_findings(&findings);
-    fail_on_faults(faults)
+    declared
+        .warnings
+        .iter()
+        .for_each(|warning| print_note(warning));
+    print_findings(&declared.findings);
+    fail_on_faults(declared.faults)
 }
 
 async fn print_tools_of_server(

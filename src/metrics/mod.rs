@@ -119,24 +119,17 @@ impl Metrics {
 
     /// All metrics as data.
     pub fn gather(&self, now: ServiceState) -> Vec<MetricFamily> {
-        let Inner {
-            registry,
-            tools,
-            registered,
-            state_gauges: levels,
-            process,
-            ..
-        } = &*self.0;
+        let inner = &*self.0;
         // Held to the end, so that no tool returns while its series are removed.
-        let mut registered = registered.lock();
-        levels.set(now);
-        process.update();
-        let families = registry.gather();
+        let mut registered = inner.registered.lock();
+        inner.state_gauges.set(now);
+        inner.process.update();
+        let families = inner.registry.gather();
         registered.retain(|name, alive| {
             // Only this table holds it, so no stack of the tool exists.
             let is_unused = Arc::strong_count(alive) == 1;
             if is_unused {
-                tools.remove_tool(name);
+                inner.tools.remove_tool(name);
             }
             !is_unused
         });

@@ -1,8 +1,6 @@
 //! The arguments of a call as written on the command line: one JSON object, or `key=value` for
 //! each.
 
-use std::io::Read as _;
-
 use serde_json::{Value, json};
 
 use super::super::Failure;
@@ -61,15 +59,12 @@ fn looks_like_json(word: &str) -> bool {
 }
 
 pub(super) fn read_stdin() -> Result<String, Failure> {
-    let mut input = String::new();
-    let read = std::io::stdin().read_to_string(&mut input);
-    read.map_err(|error| {
+    std::io::read_to_string(std::io::stdin()).map_err(|error| {
         Failure::Failed(format!(
             "toolcrib: standard input cannot be read: {}",
             describe_io_error(&error)
         ))
-    })?;
-    Ok(input)
+    })
 }
 
 fn parse_object(text: &str) -> Result<Value, Failure> {

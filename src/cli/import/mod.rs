@@ -13,7 +13,6 @@ mod mcp;
 mod openapi;
 mod yaml;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -47,8 +46,7 @@ pub(super) async fn run(command: ImportCommand, environment: &Environment) -> Re
 
 fn read_input(file: &Path) -> Result<String, Failure> {
     let read = if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
+        std::io::read_to_string(std::io::stdin())
     } else {
         std::fs::read_to_string(file)
     };

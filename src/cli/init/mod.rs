@@ -1,6 +1,6 @@
 //! `toolcrib init`: a first manifest, with what belongs beside it. No file is ever overwritten.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -70,14 +70,10 @@ fn write_files(folder: &Path) -> Result<Vec<String>, Failure> {
 /// Writes a file that does not exist yet. Returns whether it did not exist.
 fn write_new(folder: &Path, name: &str, text: &str) -> Result<bool, Failure> {
     let path = folder.join(name);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
+    let written = File::create_new(&path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
