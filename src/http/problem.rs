@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytesize::ByteSize;
 use serde::Serialize;
 
 use crate::call::{
@@ -252,6 +253,8 @@ impl Problem {
 impl From<ApiError> for Problem {
     fn from(error: ApiError) -> Self {
         let invalid = |status, detail| Self::from_kind(ErrorKind::InvalidRequest, status, detail);
+        let titled = |status, title, detail| invalid(status, detail).with_title(title);
+        let too_large = |status, detail| titled(status, "The request is too large", detail);
         match error {
             ApiError::Malformed(detail) => invalid(StatusCode::BAD_REQUEST, detail),
             ApiError::UnreadableCall { detail, correction } => {
@@ -266,52 +269,41 @@ impl From<ApiError> for Problem {
                 violations,
                 ..invalid(StatusCode::BAD_REQUEST, detail)
             },
-            ApiError::Conflict(detail) => {
-                invalid(StatusCode::CONFLICT, detail).with_title("Not possible now")
-            }
-            ApiError::NotFound(detail) => {
-                invalid(StatusCode::NOT_FOUND, detail).with_title("Not found")
-            }
+            ApiError::Conflict(detail) => titled(StatusCode::CONFLICT, "Not possible now", detail),
+            ApiError::NotFound(detail) => titled(StatusCode::NOT_FOUND, "Not found", detail),
             ApiError::MethodNotAllowed => {
                 let detail = "this route does not support the method".into();
-                invalid(StatusCode::METHOD_NOT_ALLOWED, detail).with_title("Method not allowed")
+                titled(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)
             }
             ApiError::BodyTimeout(limit) => {
-                let detail = format!(
-                    "the body did not arrive within {}",
-                    humantime::format_duration(limit)
-                );
-                invalid(StatusCode::REQUEST_TIMEOUT, detail).with_title("The request is too slow")
+                let limit = humantime::format_duration(limit);
+                let detail = format!("the body did not arrive within {limit}");
+                titled(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "The request is too slow",
+                    detail,
+                )
             }
-            ApiError::BodyTooLarge(limit) => {
-                let detail = format!(
-                    "the body is larger than {}",
-                    bytesize::ByteSize(limit as u64)
-                );
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
-                    .with_title("The request is too large")
-            }
-            ApiError::TooManyValues(limit) => {
-                let detail = format!("the body has more than {limit} lists and objects");
-                invalid(StatusCode::PAYLOAD_TOO_LARGE, detail)
-                    .with_title("The request is too large")
-            }
-            ApiError::HeaderTooLarge(limit) => {
-                let detail = format!(
-                    "the header block is larger than {}",
-                    bytesize::ByteSize(limit as u64)
-                );
-                invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-                    .with_title("The request is too large")
-            }
+            ApiError::BodyTooLarge(limit) => too_large(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body is larger than {}", ByteSize(limit as u64)),
+            ),
+            ApiError::TooManyValues(limit) => too_large(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body has more than {limit} lists and objects"),
+            ),
+            ApiError::HeaderTooLarge(limit) => too_large(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                format!("the header block is larger than {}", ByteSize(limit as u64)),
+            ),
             ApiError::AtCapacity => Self::overloaded("all connections are in use"),
             ApiError::OutOfMemory => Self::overloaded(
                 "too many large requests at once: no memory is free for this request",
             ),
             ApiError::UnsupportedMediaType => {
                 let detail = "the content type of the body is not JSON: add the header `content-type: application/json`";
-                invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into())
-                    .with_title("Unsupported content type")
+                let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                titled(status, "Unsupported content type", detail.into())
             }
             ApiError::Unauthenticated => {
                 let detail = "send a caller's key as `authorization: Bearer <key>`".into();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::failure::{self, JsonRpcFailure};
 use crate::call::{
     Answer, CacheStatus, CallError, Caller, Content, EMPTY_ERROR_MESSAGE, Effect, InvocationId,
-    JsonObject, RESULT_AS_ANSWER_KEY, Resource, ToolName,
+    JsonObject, RESULT_AS_ANSWER_KEY, ToolName,
 };
 use crate::catalog::Entry;
 use crate::catalog::registry::Registry;
@@ -191,15 +191,10 @@ fn answer_meta(answer: &Answer) -> JsonObject {
 
 /// Whether one of the text blocks is this data as JSON.
 fn has_text_of(content: &[Content], data: &Value) -> bool {
-    content.iter().any(|block| match block {
-        Content::Text { text } => {
-            serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data)
-        }
-        Content::Image { .. }
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink(_) => false,
-    })
+    let is_data =
+        |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|value| value == *data);
+    let mut blocks = content.iter();
+    blocks.any(|block| matches!(block, Content::Text { text } if is_data(text)))
 }
 
 /// Repairs resources, because MCP requires text or bytes, and not both. With both, the text is
@@ -209,18 +204,14 @@ fn repair_resources(blocks: Cow<'_, [Content]>) -> Cow<'_, [Content]> {
     if !blocks.iter().any(is_invalid) {
         return blocks;
     }
-    let repair = |block: Content| match block {
-        Content::Resource { resource } if resource.text.is_some() == resource.blob.is_some() => {
-            let text = Some(resource.text.unwrap_or_default());
-            Content::Resource {
-                resource: Resource {
-                    text,
-                    blob: None,
-                    ..resource
-                },
-            }
+    let repair = |mut block: Content| {
+        if let Content::Resource { resource } = &mut block
+            && resource.text.is_some() == resource.blob.is_some()
+        {
+            resource.text.get_or_insert_default();
+            resource.blob = None;
         }
-        block => block,
+        block
     };
     blocks.into_owned().into_iter().map(repair).collect()
 }
@@ -241,31 +232,21 @@ fn to_content_block(content: Content) -> ContentBlock {
         Content::Audio { data, mime_type } => {
             ContentBlock::Audio(AudioContent::new(data, mime_type))
         }
-        Content::Resource {
-            resource:
-                Resource {
-                    uri,
-                    mime_type,
-                    text,
-                    blob,
-                },
-        } => {
-            let contents = match blob {
+        Content::Resource { resource } => {
+            let (uri, mime_type, meta) = (resource.uri, resource.mime_type, None);
+            let contents = match resource.blob {
                 Some(blob) => ResourceContents::BlobResourceContents {
                     uri,
                     mime_type,
                     blob,
-                    meta: None,
+                    meta,
                 },
-                None => {
-                    let text = text.unwrap_or_default();
-                    ResourceContents::TextResourceContents {
-                        uri,
-                        mime_type,
-                        text,
-                        meta: None,
-                    }
-                }
+                None => ResourceContents::TextResourceContents {
+                    uri,
+                    mime_type,
+                    text: resource.text.unwrap_or_default(),
+                    meta,
+                },
             };
             ContentBlock::Resource(EmbeddedResource::new(contents))
         }

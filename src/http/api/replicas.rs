@@ -53,35 +53,26 @@ pub(crate) async fn list_replicas(
     let shared = state.registry.shared();
     let running = u32::try_from(shared.in_flight_calls.len()).unwrap_or(u32::MAX);
     let now = shared.clock.now();
-    let Some(own) = shared.ledger.replica() else {
-        let own = ReplicaRow {
+    let own = shared.ledger.replica();
+    let rows = match &own {
+        Some(_) => shared.ledger.replicas().await?,
+        None => vec![ReplicaRow {
             replica: state.process.id.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             started_at: state.process.started_at,
             seen_at: now,
             running,
-        };
-        return Ok(Json(ReplicaList {
-            replicas: vec![view(own, true)],
-        }));
+        }],
     };
-    let rows = shared.ledger.replicas().await?.into_iter();
-    let replicas = rows.map(|row| {
-        let is_self = row.replica == own;
-        view(row, is_self)
-    });
-    Ok(Json(ReplicaList {
-        replicas: replicas.collect(),
-    }))
-}
-
-fn view(row: ReplicaRow, is_self: bool) -> ReplicaView {
-    ReplicaView {
+    let view = |row: ReplicaRow| ReplicaView {
+        is_self: own.as_ref().is_none_or(|own| row.replica == *own),
         replica: row.replica,
         version: row.version,
         started_at: row.started_at,
         seen_at: row.seen_at,
         running: row.running,
-        is_self,
-    }
+    };
+    Ok(Json(ReplicaList {
+        replicas: rows.into_iter().map(view).collect(),
+    }))
 }

@@ -292,7 +292,7 @@ async fn answer_message(
         Err(refused) => return Ok(refusal_response(refused, message.id)),
     };
     peer.session_id = Some(id.into());
-    (peer.session_ended, peer.notifies) = (session.ended().clone(), session.notifies().clone());
+    (peer.session_ended, peer.notifies) = (session.ended.clone(), session.notifies.clone());
     peer.keep_alive = Some(Arc::new((session_use, reserved)));
     let Message { id, fields } = message;
     drop(fields);
@@ -453,7 +453,7 @@ async fn answer_in_session(
         return message::session_not_found(id);
     }
     stream_until(
-        session.ended().clone().cancelled_owned(),
+        session.ended.clone().cancelled_owned(),
         session_use,
         response,
     )
@@ -489,7 +489,6 @@ fn stream_until(
 mod tests {
     use std::future::Future;
     use std::task::{Context, Waker};
-
 
     use super::*;
     use crate::App;

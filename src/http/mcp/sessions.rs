@@ -55,8 +55,8 @@ pub(super) struct Session {
     id: Arc<str>,
     owner: Arc<str>,
     /// Tripped when the session ends.
-    ended: CancellationToken,
-    notifies: Arc<AtomicBool>,
+    pub(super) ended: CancellationToken,
+    pub(super) notifies: Arc<AtomicBool>,
     uses: Arc<Mutex<Uses>>,
     /// Read-locked while a request is inside rmcp, so that the session cannot be removed meanwhile.
     rmcp_lock: Arc<RwLock<()>>,
@@ -329,14 +329,6 @@ impl Drop for SessionSlot {
 }
 
 impl Session {
-    pub(super) fn ended(&self) -> &CancellationToken {
-        &self.ended
-    }
-
-    pub(super) fn notifies(&self) -> &Arc<AtomicBool> {
-        &self.notifies
-    }
-
     /// Starts a request. Its id must not be in flight in the session.
     pub(super) fn begin_request(&self, id: &Value) -> Result<SessionUse, UseError> {
         let mut session_use = self.begin_use()?;
@@ -426,7 +418,7 @@ mod tests {
         let stream = used.begin_use().ok();
         sleep_until(Instant::now() + IDLE_TIME + Duration::from_secs(1)).await;
         assert!(has_session(&sessions, "used") && !has_session(&sessions, "unused"));
-        assert!(unused.ended().is_cancelled());
+        assert!(unused.ended.is_cancelled());
         drop(stream);
         sleep_until(Instant::now() + IDLE_TIME - Duration::from_secs(1)).await;
         assert!(
@@ -516,6 +508,6 @@ mod tests {
         let ending = CancellationToken::new();
         let session = create_session(&Sessions::new(ending.clone()), "s");
         ending.cancel();
-        assert!(session.ended().is_cancelled());
+        assert!(session.ended.is_cancelled());
     }
 }

@@ -75,13 +75,15 @@ impl StatelessCall {
         catalog: Arc<Catalog>,
         peer: &McpPeer,
     ) -> Response {
-        let Self {
-            id,
-            name,
-            arguments,
-            meta,
-        } = self;
-        let prepared = match prepare_call(registry, &catalog, peer, &name, arguments, &meta) {
+        let id = self.id;
+        let prepared = match prepare_call(
+            registry,
+            &catalog,
+            peer,
+            &self.name,
+            self.arguments,
+            &self.meta,
+        ) {
             Ok(prepared) => prepared.with_request(registry, peer, || message::id_text(&id)),
             Err(PrepareError::Protocol(error)) => return refusal_response(&id, &error.into()),
             Err(PrepareError::Unavailable(error)) => {

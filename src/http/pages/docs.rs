@@ -36,14 +36,14 @@ use crate::http::state::AppState;
         (name = "health", description = "For probes."),
     ),
     components(schemas(crate::http::api::usage::buckets::BucketLength, crate::ledger::UsageBy, Problem, Format, Duration)),
-    modifiers(&CallerKeySchemes, &ProblemResponses),
+    modifiers(&SharedParts),
 )]
 pub(crate) struct BaseDocument;
 
-/// Declares the two headers in which every route takes a caller's key.
-struct CallerKeySchemes;
+/// The two headers in which every route takes a caller's key, and the problems that routes refer to.
+struct SharedParts;
 
-impl Modify for CallerKeySchemes {
+impl Modify for SharedParts {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let bearer = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
@@ -53,25 +53,13 @@ impl Modify for CallerKeySchemes {
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
         components.add_security_scheme("header", SecurityScheme::ApiKey(ApiKey::Header(header)));
+        components.responses.extend(responses::problem_components());
         let by = |scheme| SecurityRequirement::new(scheme, Vec::<String>::new());
         document.security = Some(vec![
             SecurityRequirement::default(),
             by("bearer"),
             by("header"),
         ]);
-    }
-}
-
-/// Adds the problems that routes refer to.
-struct ProblemResponses;
-
-impl Modify for ProblemResponses {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        document
-            .components
-            .get_or_insert_default()
-            .responses
-            .extend(responses::problem_components());
     }
 }
 

@@ -255,7 +255,10 @@ impl Turn {
         });
         let outcome = match call {
             Ok(call) => self.invoke_tool(index, call, id.as_ref(), request).await,
-            Err(malformed) => Err(unreadable_error(malformed)),
+            Err(malformed) => Err(ApiError::UnreadableCall {
+                detail: malformed.fault.clone(),
+                correction: malformed.correction.clone(),
+            }),
         };
         let outcome = outcome.unwrap_or_else(|error| {
             let reason = match error {
@@ -269,12 +272,6 @@ impl Turn {
             }
         });
         CompletedCall { id, outcome }
-    }
-
-    /// The tool with which the model can read the rest of a cut result.
-    fn result_reader(&self, request: &CallsRequest) -> Option<ToolName> {
-        self.catalog
-            .find_result_reader(&self.caller, |entry| !request.deny.denies(entry.names()))
     }
 
     /// The name that the catalog knows. If the caller has tools of the namespace, such as
@@ -342,7 +339,10 @@ impl Turn {
         let invocation_id = invocation.id;
         match self.registry.invoke(&entry, invocation).await {
             Ok(answer) => Ok(CallOutcome::Ran {
-                model_content: answer.model_content(|| self.result_reader(request)),
+                model_content: answer.model_content(|| {
+                    let may_use = |entry: &Entry| !request.deny.denies(entry.names());
+                    self.catalog.find_result_reader(&self.caller, may_use)
+                }),
                 entry,
                 answer: Box::new(answer),
             }),
@@ -412,13 +412,6 @@ fn stop_calling_text(times: u32) -> String {
          what you could not find out.",
         Count(times, "time")
     )
-}
-
-fn unreadable_error(call: &MalformedCall) -> ApiError {
-    ApiError::UnreadableCall {
-        detail: call.fault.clone(),
-        correction: call.correction.clone(),
-    }
 }
 
 /// Adds a reminder to the last message, which is a text of a model without tool calls.

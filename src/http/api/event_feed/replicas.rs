@@ -47,7 +47,14 @@ impl ReplicaPolls {
         if let Some(task) = running.upgrade() {
             return Some(task);
         }
-        let poll = Poll::new(shared.clone());
+        let began = shared.clock.now();
+        let poll = Poll {
+            shared: shared.clone(),
+            published: HashMap::new(),
+            began,
+            last_read: began,
+            last_full: None,
+        };
         let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(poll.run())));
         *running = Arc::downgrade(&task);
         Some(task)
@@ -66,17 +73,6 @@ struct Poll {
 }
 
 impl Poll {
-    fn new(shared: SharedParts) -> Self {
-        let began = shared.clock.now();
-        Self {
-            shared,
-            published: HashMap::new(),
-            began,
-            last_read: began,
-            last_full: None,
-        }
-    }
-
     async fn run(mut self) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
