@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 /// Names of all filters.
 #[rustfmt::skip]
@@ -30,27 +30,9 @@ const MAX_COPIED_BYTES: usize = 32 << 20;
 /// The key of the used budget in the state of an evaluation. No expression can contain this name.
 const SPENT_KEY: &str = "bytes copied";
 
-/// Adds all filters and tests.
-pub(super) fn add_all(environment: &mut Environment<'_>) {
-    add_filters(environment);
-    add_tests(environment);
-}
-
-fn add_filters(environment: &mut Environment<'_>) {
-    environment.add_filter("abs", filters::abs);
-    environment.add_filter("attr", filters::attr);
-    environment.add_filter("bool", filters::bool);
-    environment.add_filter("count", filters::length);
-    environment.add_filter("d", filters::default);
-    environment.add_filter("default", filters::default);
-    environment.add_filter("first", filters::first);
-    environment.add_filter("float", filters::float);
-    environment.add_filter("int", filters::int);
-    environment.add_filter("last", filters::last);
-    environment.add_filter("length", filters::length);
-    environment.add_filter("max", filters::max);
-    environment.add_filter("min", filters::min);
-    environment.add_filter("round", filters::round);
+/// Replaces the filters that build more than their input. Expressions cannot name a filter of minijinja
+/// that is not in [`FILTERS`].
+pub(super) fn replace_filters(environment: &mut Environment<'_>) {
     environment.add_filter("string", to_text);
     environment.add_filter("sum", sum_numbers);
     environment.add_filter("lower", |state: &mut State<'_, '_>, value: &Value| {
@@ -64,7 +46,9 @@ fn add_filters(environment: &mut Environment<'_>) {
     });
     environment.add_filter(
         "map",
-        |state: &mut State<'_, '_>, value: Value, rest: Rest<_>| {
+        |state: &mut State<'_, '_>, value: Value, rest: Rest<ValueOrKwargs>| {
+            let filter = rest.first().and_then(|name| name.as_str());
+            check_name(filter, FILTERS, ErrorKind::UnknownFilter)?;
             spend_items(state, &value)?;
             filters::map(state, value, rest)
         },
@@ -72,14 +56,14 @@ fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter(
         "select",
         |state: &mut State<'_, '_>, value: Value, test: Option<Cow<'_, str>>, rest: Rest<_>| {
-            spend_items(state, &value)?;
+            spend_tested_items(state, &value, test.as_deref())?;
             filters::select(state, value, test, rest)
         },
     );
     environment.add_filter(
         "reject",
         |state: &mut State<'_, '_>, value: Value, test: Option<Cow<'_, str>>, rest: Rest<_>| {
-            spend_items(state, &value)?;
+            spend_tested_items(state, &value, test.as_deref())?;
             filters::reject(state, value, test, rest)
         },
     );
@@ -90,7 +74,7 @@ fn add_filters(environment: &mut Environment<'_>) {
          name: Cow<'_, str>,
          test: Option<Cow<'_, str>>,
          rest: Rest<_>| {
-            spend_items(state, &value)?;
+            spend_tested_items(state, &value, test.as_deref())?;
             filters::selectattr(state, value, name, test, rest)
         },
     );
@@ -101,54 +85,10 @@ fn add_filters(environment: &mut Environment<'_>) {
          name: Cow<'_, str>,
          test: Option<Cow<'_, str>>,
          rest: Rest<_>| {
-            spend_items(state, &value)?;
+            spend_tested_items(state, &value, test.as_deref())?;
             filters::rejectattr(state, value, name, test, rest)
         },
     );
-}
-
-fn add_tests(environment: &mut Environment<'_>) {
-    environment.add_test("undefined", tests::is_undefined);
-    environment.add_test("defined", tests::is_defined);
-    environment.add_test("none", tests::is_none);
-    environment.add_test("boolean", tests::is_boolean);
-    environment.add_test("odd", tests::is_odd);
-    environment.add_test("even", tests::is_even);
-    environment.add_test("divisibleby", tests::is_divisibleby);
-    environment.add_test("number", tests::is_number);
-    environment.add_test("integer", tests::is_integer);
-    environment.add_test("int", tests::is_integer);
-    environment.add_test("float", tests::is_float);
-    environment.add_test("string", tests::is_string);
-    environment.add_test("sequence", tests::is_sequence);
-    environment.add_test("iterable", tests::is_iterable);
-    environment.add_test("mapping", tests::is_mapping);
-    environment.add_test("startingwith", tests::is_startingwith);
-    environment.add_test("endingwith", tests::is_endingwith);
-    environment.add_test("lower", tests::is_lower);
-    environment.add_test("upper", tests::is_upper);
-    environment.add_test("sameas", tests::is_sameas);
-    environment.add_test("in", tests::is_in);
-    environment.add_test("true", tests::is_true);
-    environment.add_test("false", tests::is_false);
-    for name in ["eq", "equalto", "=="] {
-        environment.add_test(name, tests::is_eq);
-    }
-    for name in ["ne", "!="] {
-        environment.add_test(name, tests::is_ne);
-    }
-    for name in ["lt", "lessthan", "<"] {
-        environment.add_test(name, tests::is_lt);
-    }
-    for name in ["le", "<="] {
-        environment.add_test(name, tests::is_le);
-    }
-    for name in ["gt", "greaterthan", ">"] {
-        environment.add_test(name, tests::is_gt);
-    }
-    for name in ["ge", ">="] {
-        environment.add_test(name, tests::is_ge);
-    }
 }
 
 /// A changed copy of a text. An undefined value counts as an empty text, as everywhere in
@@ -194,6 +134,24 @@ fn type_error(expected: &str, found: &Value) -> Error {
         ErrorKind::InvalidOperation,
         format!("the filter takes {expected}, not {}", found.kind()),
     )
+}
+
+/// Refuses the name of a filter or test in an argument, which the check of the syntax does not see.
+fn check_name(name: Option<&str>, known: &[&str], unknown: ErrorKind) -> Result<(), Error> {
+    match name.is_none_or(|name| known.contains(&name)) {
+        true => Ok(()),
+        false => Err(unknown.into()),
+    }
+}
+
+/// [`spend_items`] for a list whose items the named test chooses.
+fn spend_tested_items(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    test: Option<&str>,
+) -> Result<(), Error> {
+    check_name(test, TESTS, ErrorKind::UnknownTest)?;
+    spend_items(state, value)
 }
 
 /// Charges the budget for a list with an entry for each item.

@@ -85,8 +85,8 @@ fn build_environment(
     // The check must come before compilation: the compiler evaluates constants, such as a text
     // times a large number.
     language::check_syntax(text, variables)?;
-    let mut environment = Environment::empty();
-    filters::add_all(&mut environment);
+    let mut environment = Environment::new();
+    filters::replace_filters(&mut environment);
     environment.set_undefined_behavior(missing);
     environment.set_fuel(Some(MAX_INSTRUCTIONS));
     environment

@@ -126,6 +126,8 @@ fn arithmetic_accepts_only_numbers() {
         "result.list|sum > 1",
         "result.list|string == ''",
         "result.list|lower == ''",
+        "result.list|map('join', 'a')|first",
+        "result.list|select('safe')|first",
     ] {
         assert!(holds(text, result.clone()).is_err(), "{text}");
     }
