@@ -40,10 +40,7 @@ pub struct ToolResult {
 impl ToolResult {
     /// A result with one text block.
     pub fn text(text: impl Into<String>) -> Self {
-        Self {
-            content: vec![Content::text(text)],
-            ..Self::default()
-        }
+        Content::text(text).into()
     }
 
     /// An error result, with a message on which the model can act.
@@ -145,6 +142,15 @@ impl From<String> for ToolResult {
 impl From<&str> for ToolResult {
     fn from(text: &str) -> Self {
         Self::text(text)
+    }
+}
+
+impl From<Content> for ToolResult {
+    fn from(block: Content) -> Self {
+        Self {
+            content: vec![block],
+            ..Self::default()
+        }
     }
 }
 

@@ -34,21 +34,24 @@ pub struct BuildContext<'a> {
 }
 
 impl BuildContext<'_> {
-    /// How the input schema declares the parameter; `None` if it does not declare it.
-    pub fn parameter_use(&self, name: &str) -> Option<ParameterUse> {
-        let schema = self.input_schema.get("properties")?.get(name)?;
-        let required = self.input_schema.get("required").and_then(Value::as_array);
-        let required = required.is_some_and(|list| list.iter().any(|item| item == name));
-        Some(ParameterUse {
-            always_present: required || schema.get("default").is_some(),
-        })
+    /// Whether the input schema declares the parameter.
+    pub fn has_parameter(&self, name: &str) -> bool {
+        self.parameters().any(|parameter| parameter == name)
+    }
+
+    /// Whether the parameter is declared, and a validated call may have no value for it: it is not
+    /// required and has no default.
+    pub fn may_be_absent(&self, name: &str) -> bool {
+        let schema = self.input_schema["properties"].get(name);
+        let required = self.input_schema["required"].as_array();
+        let is_required = required.is_some_and(|list| list.iter().any(|item| item == name));
+        !is_required && schema.is_some_and(|schema| schema.get("default").is_none())
     }
 
     /// Warnings about names in one brace, as in OpenAPI: `/orders/{id}`. They stay as they are. In
     /// a URL every name is meant to be a placeholder, elsewhere only the name of a parameter.
     pub fn single_braces(&self, template: &Template, path: &[&str]) -> Vec<ConfigFault> {
-        let is_meant =
-            |name: &&str| path == ["request", "url"] || self.parameter_use(name).is_some();
+        let is_meant = |name: &&str| path == ["request", "url"] || self.has_parameter(name);
         let names: BTreeSet<&str> = names_in_single_braces(template).filter(is_meant).collect();
         let warning = |name: &str| {
             let message =
@@ -58,27 +61,31 @@ impl BuildContext<'_> {
         names.into_iter().map(warning).collect()
     }
 
+    /// The names of the parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        let properties = self.input_schema.get("properties");
+        let properties = properties.and_then(Value::as_object);
+        properties.into_iter().flatten().map(|(name, _)| &**name)
+    }
+
     /// Warnings about parameters that no placeholder names. `keys` are those where a placeholder
-    /// may stand.
-    pub fn unused_parameters(&self, used: &BTreeSet<String>, keys: &str) -> Vec<ConfigFault> {
-        let names = self
-            .input_schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
-        let unused = names
-            .map(|(name, _)| name)
-            .filter(|name| !used.contains(*name));
-        unused
-            .map(|name| {
-                let message = format!(
-                    "the parameter is not used: write `{{{{ {name} }}}}` in {keys}, or leave it out"
-                );
-                ConfigFault::warning(&["parameters", name], message)
-                    .with_rule(FaultRule::UnusedParameter)
-            })
-            .collect()
+    /// may stand, and `write` writes one.
+    pub fn unused_parameters(
+        &self,
+        used: &BTreeSet<String>,
+        write: impl Fn(&str) -> String,
+        keys: &str,
+    ) -> Vec<ConfigFault> {
+        let unused = self.parameters().filter(|name| !used.contains(*name));
+        let warning = |name| {
+            let placeholder = write(name);
+            let message = format!(
+                "the parameter is not used: write `{placeholder}` in {keys}, or leave it out"
+            );
+            ConfigFault::warning(&["parameters", name], message)
+                .with_rule(FaultRule::UnusedParameter)
+        };
+        unused.map(warning).collect()
     }
 
     /// What the name in a placeholder stands for: a declared field of the context, or else an
@@ -136,7 +143,7 @@ impl BuildContext<'_> {
     /// declared field.
     pub fn unknown_name_message(&self, placeholder: &Placeholder) -> Option<String> {
         match placeholder {
-            Placeholder::Argument(name) if self.parameter_use(name).is_none() => {
+            Placeholder::Argument(name) if !self.has_parameter(name) => {
                 Some(match name.strip_prefix(CONTEXT_PREFIX) {
                     Some(field) => self.undeclared_field_message(field),
                     None => format!("the tool has no parameter `{name}`"),
@@ -177,11 +184,16 @@ impl BuildContext<'_> {
     }
 }
 
+/// The placeholder of a parameter in a template.
+pub(super) fn template_placeholder(name: &str) -> String {
+    format!("{{{{ {name} }}}}")
+}
+
 /// The names in single braces in the literal parts of a text.
 pub(super) fn names_in_single_braces(template: &Template) -> impl Iterator<Item = &str> {
     let literals = template.parts().iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.as_str()),
-        Part::Value(_) | Part::Styled(..) => None,
+        Part::Value(..) => None,
     });
     let names = literals
         .flat_map(|text| text.split('{').skip(1))
@@ -190,11 +202,4 @@ pub(super) fn names_in_single_braces(template: &Template) -> impl Iterator<Item 
     let is_name_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     names
         .filter(move |name| name.starts_with(char::is_alphabetic) && name.chars().all(is_name_char))
-}
-
-/// How a parameter is declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParameterUse {
-    /// Whether every validated call has a value for it: it is required or has a default.
-    pub always_present: bool,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, MetadataExt, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use url::Url;
 
@@ -109,35 +109,25 @@ impl Folder {
         path: &'a str,
         context: &'a ToolContext,
     ) -> Result<OpenedFile<'a>, ToolError> {
-        let not_a_file = |is_dir| {
-            file_error(
-                path,
-                if is_dir {
-                    "is a folder, not a file"
-                } else {
-                    "is not a regular file"
-                },
-            )
-        };
         let failed = |error| io_error(path, &error);
-        let metadata = self.0.metadata(path).map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(not_a_file(metadata.is_dir()));
-        }
+        let require_file = |metadata: Metadata| match metadata.is_file() {
+            true => Ok(()),
+            false if metadata.is_dir() => Err(file_error(path, "is a folder, not a file")),
+            false => Err(file_error(path, "is not a regular file")),
+        };
+        require_file(self.0.metadata(path).map_err(failed)?)?;
         let mut options = OpenOptions::new();
         options
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = self.0.open_with(path, &options).map_err(failed)?;
         // Another file may have replaced it since the check.
-        match file.metadata().map_err(failed)? {
-            opened if opened.is_file() => Ok(OpenedFile {
-                path,
-                file,
-                context,
-            }),
-            opened => Err(not_a_file(opened.is_dir())),
-        }
+        require_file(file.metadata().map_err(failed)?)?;
+        Ok(OpenedFile {
+            path,
+            file,
+            context,
+        })
     }
 }
 

@@ -15,28 +15,19 @@ pub(super) const SNIFF_BYTES: usize = 12;
 /// for anything else. Names and headers may be wrong. The signatures are from the WHATWG's MIME
 /// Sniffing Standard, 6.1 and 6.2.
 pub(super) fn sniff_media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'E',
-            b'B',
-            b'P',
-            ..,
-        ] => Some("image/webp"),
-        [b'%', b'P', b'D', b'F', b'-', ..] => Some(PDF),
-        _ => None,
+    const SIGNATURES: [(&[u8], &str); 5] = [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff", "image/jpeg"),
+        (b"GIF87a", "image/gif"),
+        (b"GIF89a", "image/gif"),
+        (b"%PDF-", PDF),
+    ];
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Some("image/webp");
     }
+    let mut known = SIGNATURES.into_iter();
+    let (_, media_type) = known.find(|(start, _)| bytes.starts_with(start))?;
+    Some(media_type)
 }
 
 /// The content for these bytes. A file that is valid text becomes text, except a PDF, whose source

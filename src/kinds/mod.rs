@@ -12,7 +12,6 @@ pub mod builtin;
 pub mod command;
 mod config_fault;
 mod denied_files;
-mod examples;
 pub(crate) mod features;
 mod folder;
 pub mod http;
@@ -31,13 +30,13 @@ mod tool;
 mod unavailable;
 
 pub use agent::builder::Agent;
-pub use build_context::{BuildContext, BuildResult, ParameterUse};
+pub use build_context::{BuildContext, BuildResult};
 pub use build_error::BuildError;
 pub use config_fault::{ConfigFault, FaultRule};
 pub use http::{HttpClients, OwnPorts, TokenSources};
 pub use placeholder::{Placeholder, ValueFault, Values};
-pub use process_env::{ProcessEnv, ShutdownGuard};
-pub use runner::{Runner, RunnerTraits};
+pub use process_env::ProcessEnv;
+pub use runner::{Runner, RunnerTraits, ToolOutcome};
 pub use sql::Databases;
 pub use table::{
     MANIFEST_KINDS, build_runner, manifest_keys, manifest_schema, parse_manifest_kind,

@@ -6,7 +6,6 @@
 //! into an error result.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -16,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::blocking::run_on_blocking_thread;
-use super::{Runner, RunnerTraits, Tool};
+use super::{Runner, RunnerTraits, Tool, ToolOutcome};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 
 /// The most threads of one blocking tool. The pool is shared (512 threads by default), and name
@@ -41,10 +40,13 @@ impl Tool<()> {
         Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
         T: Into<ToolResult> + 'static,
     {
+        let function = move |arguments, context| {
+            let done = function(arguments, context);
+            async move { done.await.map(Into::into) }
+        };
         self.with_runner(Arc::new(AsyncFunction {
             function,
             takes_context,
-            output: PhantomData,
         }))
     }
 
@@ -64,13 +66,11 @@ impl Tool<()> {
         F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
         T: Into<ToolResult> + 'static,
     {
-        let (function, thread_permits) =
-            (Arc::new(function), Arc::new(Semaphore::new(MAX_THREADS)));
+        let function = move |arguments, context| function(arguments, context).map(Into::into);
         self.with_runner(Arc::new(BlockingFunction {
-            function,
+            function: Arc::new(function),
             takes_context,
-            thread_permits,
-            output: PhantomData,
+            thread_permits: Arc::new(Semaphore::new(MAX_THREADS)),
         }))
     }
 }
@@ -93,10 +93,10 @@ impl Tool {
         if let Some(output) = object_schema(schema_of::<O>(false)) {
             tool = tool.output_schema(output);
         }
-        tool.with_runner(Arc::new(TypedFunction {
-            function,
-            types: PhantomData::<fn(A) -> O>,
-        }))
+        tool.run_async(true, move |arguments, context| {
+            let returned = decode_arguments(arguments).map(|typed| function(typed, context));
+            async move { encode_output(returned?.await?) }
+        })
     }
 }
 
@@ -147,26 +147,20 @@ pub(super) fn schema_of<T: JsonSchema>(closed: bool) -> Value {
     schema
 }
 
-struct AsyncFunction<F, T> {
+struct AsyncFunction<F> {
     function: F,
     takes_context: bool,
-    output: PhantomData<fn() -> T>,
 }
 
 #[async_trait]
-impl<F, Fut, T> Runner for AsyncFunction<F, T>
+impl<F, Fut> Runner for AsyncFunction<F>
 where
     F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<T, ToolError>> + Send + 'static,
-    T: Into<ToolResult> + 'static,
+    Fut: Future<Output = Result<ToolResult, ToolError>> + Send + 'static,
 {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let value = Value::Object(Arc::unwrap_or_clone(arguments));
-        (self.function)(value, context).await.map(Into::into)
+        (self.function)(value, context).await
     }
 
     fn traits(&self) -> RunnerTraits {
@@ -177,26 +171,20 @@ where
     }
 }
 
-struct BlockingFunction<F, T> {
+struct BlockingFunction<F> {
     function: Arc<F>,
     takes_context: bool,
     /// The permits for threads. A thread cannot be stopped, so a thread whose call was cancelled
     /// keeps its permit until it ends.
     thread_permits: Arc<Semaphore>,
-    output: PhantomData<fn() -> T>,
 }
 
 #[async_trait]
-impl<F, T> Runner for BlockingFunction<F, T>
+impl<F> Runner for BlockingFunction<F>
 where
-    F: Fn(Value, ToolContext) -> Result<T, ToolError> + Send + Sync + 'static,
-    T: Into<ToolResult> + 'static,
+    F: Fn(Value, ToolContext) -> Result<ToolResult, ToolError> + Send + Sync + 'static,
 {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let Ok(permit) = self.thread_permits.clone().try_acquire_owned() else {
             let message = "earlier calls that were abandoned still hold all threads of the tool";
             return Err(ToolError::unavailable(message));
@@ -205,42 +193,12 @@ where
         let value = Value::Object(Arc::unwrap_or_clone(arguments));
         run_on_blocking_thread(move || {
             let _permit = permit;
-            function(value, context).map(Into::into)
+            function(value, context)
         })
         .await
     }
 
     fn traits(&self) -> RunnerTraits {
         RunnerTraits::with_context(self.takes_context)
-    }
-}
-
-struct TypedFunction<A, O, F> {
-    function: F,
-    types: PhantomData<fn(A) -> O>,
-}
-
-#[async_trait]
-impl<A, O, F, Fut> Runner for TypedFunction<A, O, F>
-where
-    A: DeserializeOwned + Send + 'static,
-    O: Serialize + 'static,
-    F: Fn(A, ToolContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
-{
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
-        let typed = decode_arguments(Value::Object(Arc::unwrap_or_clone(arguments)))?;
-        encode_output((self.function)(typed, context).await?)
-    }
-
-    fn traits(&self) -> RunnerTraits {
-        RunnerTraits {
-            may_ask: true,
-            ..RunnerTraits::with_context(true)
-        }
     }
 }

@@ -29,12 +29,6 @@ pub struct ProcessEnv {
     orphan_reaper: Arc<Mutex<Weak<OrphanReaper>>>,
 }
 
-/// Keeps the shutdown of MCP servers waiting. Dropping the last one waits until all MCP servers
-/// have ended.
-pub struct ShutdownGuard {
-    _orphan_reaper: Arc<OrphanReaper>,
-}
-
 /// The service's variables that are passed to the search for an interpreter, to pip, and to MCP
 /// servers.
 const PASSED_VARIABLES: [&str; 16] = [
@@ -98,20 +92,13 @@ impl ProcessEnv {
         }
     }
 
-    /// The same for a service that listens, or will listen, at these ports.
+    /// The same for a service with these ports and token sources. The redactor of the token sources is
+    /// the one of this value from now on.
     #[must_use]
-    pub fn with_own_ports(self, own: OwnPorts) -> Self {
-        Self {
-            own_ports: own,
-            ..self
-        }
-    }
-
-    /// The same with these token sources. Their redactor is the one of this value from now on.
-    #[must_use]
-    pub fn with_token_sources(self, token_sources: TokenSources) -> Self {
+    pub fn for_service(self, own_ports: OwnPorts, token_sources: TokenSources) -> Self {
         token_sources.set_redactor(&self.redactor);
         Self {
+            own_ports,
             token_sources,
             ..self
         }
@@ -122,20 +109,13 @@ impl ProcessEnv {
         HttpClients::new(self.own_ports.clone()).with_token_sources(&self.token_sources)
     }
 
-    /// Hold this for the life of the service. Removed servers are then awaited at shutdown, instead
-    /// of by their last call.
-    pub fn shutdown_guard(&self) -> ShutdownGuard {
-        ShutdownGuard {
-            _orphan_reaper: self.orphan_reaper(),
-        }
-    }
-
     /// The reaper that all MCP servers share. So all servers are first asked to end, and then the
-    /// drop of the last reference waits for all of them.
+    /// drop of the last reference waits for all of them. The service holds one for its life: removed
+    /// servers are then awaited at shutdown, instead of by their last call.
     pub(crate) fn orphan_reaper(&self) -> Arc<OrphanReaper> {
         let mut shared = self.orphan_reaper.lock();
         shared.upgrade().unwrap_or_else(|| {
-            let reaper = Arc::new(OrphanReaper::new());
+            let reaper = Arc::new(OrphanReaper::default());
             *shared = Arc::downgrade(&reaper);
             reaper
         })

@@ -60,15 +60,14 @@ impl RunnerTraits {
     }
 }
 
+/// What one attempt gives.
+pub type ToolOutcome = Result<ToolResult, ToolError>;
+
 /// Runs a tool. A tool has one runner, which all its calls share.
 #[async_trait]
 pub trait Runner: Send + Sync + 'static {
     /// Makes one attempt. Dropping the future must stop everything that it has started.
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError>;
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome;
 
     /// What is true of all calls.
     fn traits(&self) -> RunnerTraits {

@@ -79,14 +79,9 @@ pub fn build_runner(
         Kind::Command if cfg!(feature = "command") => {
             Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context)))
         }
-        Kind::Http if cfg!(feature = "http") => {
-            Some(decode_settings(&config, &[]).and_then(|config| {
-                match http::build(config, context, clients) {
-                    (Some(runner), faults) => Ok((runner, faults)),
-                    (None, faults) => Err(faults),
-                }
-            }))
-        }
+        Kind::Http if cfg!(feature = "http") => Some(
+            decode_settings(&config, &[]).and_then(|config| http::build(config, context, clients)),
+        ),
         Kind::Sql if cfg!(feature = "sql") => Some(
             decode_settings(&config, &[]).and_then(|config| sql::build(config, context, databases)),
         ),

@@ -19,10 +19,8 @@ pub struct Template(Vec<Part>);
 pub enum Part {
     /// Literal text.
     Text(String),
-    /// A placeholder for a value.
-    Value(Placeholder),
-    /// A placeholder whose arrays and objects are written in a style.
-    Styled(Placeholder, Style),
+    /// A placeholder for a value, and perhaps the style of its arrays and objects.
+    Value(Placeholder, Option<Style>),
 }
 
 impl Template {
@@ -54,10 +52,7 @@ impl Template {
                     "`{{{{ {name} }}}}` is not a placeholder: write one name in it, of a parameter or of a field as in `context.tenant`"
                 ));
             }
-            parts.push(match style {
-                Some(style) => Part::Styled(resolve(name), style),
-                None => Part::Value(resolve(name)),
-            });
+            parts.push(Part::Value(resolve(name), style));
             rest = &after[close + 2..];
         }
         if !rest.is_empty() {
@@ -71,10 +66,10 @@ impl Template {
         &self.0
     }
 
-    /// The placeholder, if the text is exactly one placeholder: its value keeps its type.
-    pub fn single_placeholder(&self) -> Option<&Placeholder> {
+    /// The placeholder with its style, if the text is exactly one placeholder: its value keeps its type.
+    pub fn single_value(&self) -> Option<(&Placeholder, Option<Style>)> {
         match self.0.as_slice() {
-            [Part::Value(placeholder)] => Some(placeholder),
+            [Part::Value(placeholder, style)] => Some((placeholder, *style)),
             _ => None,
         }
     }
@@ -87,7 +82,7 @@ impl Template {
     /// The placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|part| match part {
-            Part::Value(placeholder) | Part::Styled(placeholder, _) => Some(placeholder),
+            Part::Value(placeholder, _) => Some(placeholder),
             Part::Text(_) => None,
         })
     }
@@ -95,22 +90,9 @@ impl Template {
     /// The styles of its placeholders.
     pub fn styles(&self) -> impl Iterator<Item = Style> {
         self.0.iter().filter_map(|part| match part {
-            Part::Styled(_, style) => Some(*style),
-            Part::Text(_) | Part::Value(_) => None,
+            Part::Value(_, style) => *style,
+            Part::Text(_) => None,
         })
-    }
-
-    /// The placeholder and its style, if the text is exactly one styled placeholder.
-    pub fn single_styled(&self) -> Option<(&Placeholder, Style)> {
-        match self.0.as_slice() {
-            [Part::Styled(placeholder, style)] => Some((placeholder, *style)),
-            _ => None,
-        }
-    }
-
-    /// Whether the text has no placeholder.
-    pub fn is_literal(&self) -> bool {
-        self.placeholders().next().is_none()
     }
 
     /// The text, if it has no placeholder.
@@ -126,7 +108,7 @@ impl Template {
     pub fn map_text(self, mut replace: impl FnMut(&str) -> String) -> Self {
         let part = |part| match part {
             Part::Text(text) => Part::Text(replace(&text)),
-            value @ (Part::Value(_) | Part::Styled(..)) => value,
+            value @ Part::Value(..) => value,
         };
         Self(self.0.into_iter().map(part).collect())
     }
@@ -138,17 +120,14 @@ impl Template {
         for part in &self.0 {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Value(placeholder) => {
-                    if let Some(value) = values.get(placeholder) {
-                        out.push_str(&encode(value));
-                    }
-                }
-                Part::Styled(placeholder, style) => {
-                    if let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) {
+                Part::Value(placeholder, style) => match (values.get(placeholder), style) {
+                    (None, _) | (Some(Value::Null), Some(_)) => {}
+                    (Some(value), None) => out.push_str(&encode(value)),
+                    (Some(value), Some(style)) => {
                         let encode = |text: &str| encode(&Value::from(text));
                         out.push_str(&style.text(&placeholder.to_string(), value, encode));
                     }
-                }
+                },
             }
         }
         out
@@ -160,7 +139,9 @@ fn push_text(parts: &mut Vec<Part>, text: &str) {
     for piece in literal::split_caller_references(text) {
         parts.push(match piece {
             literal::Piece::Text(text) => Part::Text(unescape(text).into_owned()),
-            literal::Piece::Credential(name) => Part::Value(Placeholder::Caller(name.to_owned())),
+            literal::Piece::Credential(name) => {
+                Part::Value(Placeholder::Caller(name.to_owned()), None)
+            }
         });
     }
 }
@@ -209,11 +190,12 @@ mod tests {
         let names: Vec<String> = template.placeholders().map(ToString::to_string).collect();
         assert_eq!(names, ["x", "context.y"]);
         assert_eq!(
-            parse("{{ x }}").unwrap().single_placeholder(),
-            Some(&Placeholder::Argument("x".into()))
+            parse("{{ x }}").unwrap().single_value(),
+            Some((&Placeholder::Argument("x".into()), None))
         );
-        assert_eq!(template.single_placeholder(), None);
-        assert!(parse("a").unwrap().is_literal() && !template.is_literal());
+        assert_eq!(template.single_value(), None);
+        assert_eq!(parse("a").unwrap().as_literal(), Some("a"));
+        assert_eq!(template.as_literal(), None);
     }
 
     #[test]

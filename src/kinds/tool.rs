@@ -1,6 +1,7 @@
 //! Tools (definition, policy and runner), and the methods of their builder.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use super::build_error::BuildError;
 use super::runner::Runner;
 use crate::call::{
     CachePolicy, CacheScope, CacheWhen, Capture, Concurrency, ContextFields, Definition, Effect,
-    EnvVar, Idempotency, JsonObject, Kind, Limit, OnDisconnect, Origin, OutputCheckMode, Paging,
-    Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
+    EnvVar, Example, Idempotency, JsonObject, Kind, Limit, OnDisconnect, Origin, OutputCheckMode,
+    Paging, Policy, RetryPolicy, Services, ToolName, ToolResult, ToolSettings,
 };
 use crate::environment::Environment;
 use crate::schema::{PageFields, Schema, SchemaOwner, describe_unjudged_patterns};
@@ -102,22 +103,7 @@ impl Tool<()> {
     }
 
     pub(crate) fn with_runner(self, runner: Arc<dyn Runner>) -> Tool {
-        self.replace_runner(runner)
-    }
-
-    pub(super) fn replace_runner<R>(self, runner: R) -> Tool<R> {
-        Tool {
-            definition: self.definition,
-            compiled_input: self.compiled_input,
-            kind: self.kind,
-            origin: self.origin,
-            policy: self.policy,
-            settings: self.settings,
-            schema_owner: self.schema_owner,
-            quarantined: self.quarantined,
-            fault: self.fault,
-            runner,
-        }
+        self.replace_runner(runner).0
     }
 }
 
@@ -127,27 +113,17 @@ impl Tool {
     /// # Errors
     /// [`BuildError::MissingEnv`] if a required variable is not set and has no default.
     pub(crate) fn with_env_values(mut self, environment: &Environment) -> Result<Self, BuildError> {
-        let missing = |var: &&EnvVar| !self.settings.env.contains_key(&var.name);
-        let declared: Vec<EnvVar> = self
-            .definition
-            .env
-            .iter()
-            .filter(missing)
-            .cloned()
-            .collect();
-        for var in declared {
-            match environment
-                .get_text(&var.name)
-                .map(str::to_owned)
-                .or_else(|| var.default.clone())
-            {
-                Some(value) => {
-                    self.settings.env.insert(var.name, value);
-                }
+        for var in &self.definition.env {
+            let Entry::Vacant(entry) = self.settings.env.entry(var.name.clone()) else {
+                continue;
+            };
+            let value = environment.get_text(&var.name).map(str::to_owned);
+            match value.or_else(|| var.default.clone()) {
+                Some(value) => drop(entry.insert(value)),
                 None if var.is_required() => {
                     return Err(BuildError::MissingEnv {
-                        tool: self.name().to_owned(),
-                        name: var.name,
+                        tool: self.definition.name.to_string(),
+                        name: var.name.clone(),
                     });
                 }
                 None => {}
@@ -198,21 +174,15 @@ impl Tool {
     /// # Errors
     /// [`BuildError::InvalidSchema`] if the tool uses one of these names for another parameter.
     pub(crate) fn add_page_parameters(&mut self) -> Result<Option<PageFields>, BuildError> {
-        let Definition {
-            paging,
-            input_schema,
-            ..
-        } = &mut self.definition;
-        let pages = PageFields::for_schema(*paging, input_schema).map_err(|fault| {
-            BuildError::InvalidSchema {
-                tool: self.definition.name.to_string(),
-                schema: "input_schema",
-                message: fault.to_string(),
-            }
+        let definition = &mut self.definition;
+        let pages = PageFields::for_schema(definition.paging, &definition.input_schema);
+        let pages = pages.map_err(|fault| BuildError::InvalidSchema {
+            tool: definition.name.to_string(),
+            schema: "input_schema",
+            message: fault.to_string(),
         })?;
         if let Some(pages) = &pages {
-            self.definition.input_schema =
-                Arc::new(pages.add_to_schema(&self.definition.input_schema));
+            definition.input_schema = Arc::new(pages.add_to_schema(&definition.input_schema));
         }
         Ok(pages)
     }
@@ -263,8 +233,8 @@ impl Tool {
 }
 
 impl<R> Tool<R> {
-    /// Separates the runner from the tool.
-    pub(super) fn split_runner(self) -> (Tool<()>, R) {
+    /// The tool with another runner, and the runner that it had.
+    pub(super) fn replace_runner<N>(self, runner: N) -> (Tool<N>, R) {
         let Self {
             definition,
             compiled_input,
@@ -275,44 +245,41 @@ impl<R> Tool<R> {
             schema_owner,
             quarantined,
             fault,
-            runner,
+            runner: replaced,
         } = self;
-        (
-            Tool {
-                definition,
-                compiled_input,
-                kind,
-                origin,
-                policy,
-                settings,
-                schema_owner,
-                quarantined,
-                fault,
-                runner: (),
-            },
+        let tool = Tool {
+            definition,
+            compiled_input,
+            kind,
+            origin,
+            policy,
+            settings,
+            schema_owner,
+            quarantined,
+            fault,
             runner,
-        )
+        };
+        (tool, replaced)
     }
 
     /// Adds a required parameter; `json_type` is a JSON Schema type such as `string` or `integer`.
     pub fn param(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.add_property(
-            name,
-            json!({"type": json_type, "description": description}),
-            true,
-        )
+        self.add_property(name, json_type, description, true)
     }
 
     /// Adds an optional parameter.
     pub fn param_opt(self, name: &str, json_type: &str, description: &str) -> Self {
-        self.add_property(
-            name,
-            json!({"type": json_type, "description": description}),
-            false,
-        )
+        self.add_property(name, json_type, description, false)
     }
 
-    fn add_property(mut self, name: &str, schema: Value, required: bool) -> Self {
+    fn add_property(
+        mut self,
+        name: &str,
+        json_type: &str,
+        description: &str,
+        required: bool,
+    ) -> Self {
+        let schema = json!({"type": json_type, "description": description});
         let root = Arc::make_mut(&mut self.definition.input_schema);
         // A schema that is not an object is refused when the tool is registered.
         let Some(root) = root.as_object_mut() else {
@@ -533,14 +500,23 @@ impl<R> Tool<R> {
         self
     }
 
+    /// Adds an example call. The page of the API offers the first one, so a call with these
+    /// arguments should succeed. A value that is not an object stands for no arguments.
+    pub fn example(mut self, arguments: Value) -> Self {
+        let arguments = match arguments {
+            Value::Object(arguments) => arguments,
+            _ => JsonObject::new(),
+        };
+        let result = None;
+        self.definition.examples.push(Example { arguments, result });
+        self
+    }
+
     /// The tool with patterns in its descriptions instead, where they cannot be checked.
     pub(crate) fn with_described_patterns(mut self) -> Self {
-        let Definition {
-            input_schema,
-            output_schema,
-            ..
-        } = &mut self.definition;
-        for schema in std::iter::once(input_schema).chain(output_schema) {
+        let definition = &mut self.definition;
+        let schemas = [&mut definition.input_schema].into_iter();
+        for schema in schemas.chain(&mut definition.output_schema) {
             if let Some(described) = describe_unjudged_patterns(schema, self.schema_owner) {
                 *schema = Arc::new(described);
             }

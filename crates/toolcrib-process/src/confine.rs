@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::process::{Child, Command};
 
 /// Maximum number of files and sockets that a program may have open. Most systems have this
@@ -70,12 +70,12 @@ pub fn confine_process() {
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<Child> {
+pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<(Child, Pid)> {
     #[cfg(target_os = "linux")]
     if IS_PROCESS_CONFINED.load(Ordering::Relaxed) {
-        let child = command.spawn()?;
-        linux::set_limits(&child, family);
-        return Ok(child);
+        let (child, pid) = spawn(command)?;
+        linux::set_limits(pid, family);
+        return Ok((child, pid));
     }
     // SAFETY: the function runs in a forked copy of a process with several threads, of which only
     // one continues. So it may only do what is safe in a signal handler. It makes system calls on
@@ -83,7 +83,15 @@ pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<C
     unsafe {
         command.pre_exec(move || confine_self(family));
     }
-    command.spawn()
+    spawn(command)
+}
+
+fn spawn(command: &mut Command) -> io::Result<(Child, Pid)> {
+    let child = command.spawn()?;
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    let pid = pid.and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("the program has no process id"))?;
+    Ok((child, pid))
 }
 
 /// Runs in the child before the program begins.
@@ -100,19 +108,21 @@ fn confine_self(family: u64) -> io::Result<()> {
 /// The settings that a process and its children share.
 fn apply_inherited_settings() -> io::Result<()> {
     umask(Mode::RWXG | Mode::RWXO);
-    setrlimit(
-        Resource::Core,
-        Rlimit {
-            current: Some(0),
-            maximum: Some(0),
-        },
-    )?;
+    setrlimit(Resource::Core, fixed_limit(0))?;
     #[cfg(target_os = "linux")]
     {
         rustix::thread::set_no_new_privs(true)?;
         linux::set_close_on_exec();
     }
     Ok(())
+}
+
+/// A limit that cannot be raised.
+fn fixed_limit(value: u64) -> Rlimit {
+    Rlimit {
+        current: Some(value),
+        maximum: Some(value),
+    }
 }
 
 /// The limit of a program. It is never above the limit of this process.
@@ -157,42 +167,22 @@ mod linux {
 
     use rustix::fs::{Mode, OFlags, RawDir, open};
     use rustix::io::{FdFlags, fcntl_setfd};
-    use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
-    use tokio::process::Child;
+    use rustix::process::{Pid, Resource, prlimit, setrlimit};
 
-    use super::open_file_limit;
+    use super::{fixed_limit, open_file_limit};
 
     /// The standard streams have lower numbers.
     const FIRST_FD: c_uint = 3;
 
     /// Fails if the limit is already lower. The program is then identified by its environment.
     pub(super) fn set_family(family: u64) {
-        let _ = setrlimit(
-            Resource::Rttime,
-            Rlimit {
-                current: Some(family),
-                maximum: Some(family),
-            },
-        );
+        let _ = setrlimit(Resource::Rttime, fixed_limit(family));
     }
 
     /// Limits a program that has just started. A program that has ended already needs no limits.
-    pub(super) fn set_limits(child: &Child, family: u64) {
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
-        if id.is_some() {
-            let _ = prlimit(id, Resource::Nofile, open_file_limit());
-            let _ = prlimit(
-                id,
-                Resource::Rttime,
-                Rlimit {
-                    current: Some(family),
-                    maximum: Some(family),
-                },
-            );
-        }
+    pub(super) fn set_limits(program: Pid, family: u64) {
+        let _ = prlimit(Some(program), Resource::Nofile, open_file_limit());
+        let _ = prlimit(Some(program), Resource::Rttime, fixed_limit(family));
     }
 
     /// Lets the kernel close everything except the standard streams when the program begins. They

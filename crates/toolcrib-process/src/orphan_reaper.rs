@@ -55,9 +55,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 /// The combination must be unique to one program.
 pub struct ProcessMarker {
     variables: Vec<(&'static str, String)>,
-    /// The value of [`ProcessMarker::limit_value`]. It is compared with the limit of every process
-    /// on the machine.
-    limit_value: u64,
+    /// The marker as the value of a resource limit, which is compared with the limit of every process
+    /// on the machine. In microseconds it is more than 70,000 years, so it limits nothing.
+    pub(super) limit_value: u64,
     /// The time of creation, in ticks since the machine's boot. A process that started earlier is
     /// not a descendant.
     created_at: u64,
@@ -81,12 +81,6 @@ impl ProcessMarker {
     /// Adds the variables to a program that will be started.
     pub(super) fn apply_to(&self, command: &mut Command) {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-    }
-
-    /// The marker as the value of a resource limit. In microseconds it is more than 70,000 years,
-    /// so it limits nothing.
-    pub(super) fn limit_value(&self) -> u64 {
-        self.limit_value
     }
 
     /// Whether a process may have the marker, after the end of the program with this id. The kernel
@@ -206,29 +200,18 @@ pub(super) type KilledProcesses = HashMap<Pid, u64>;
 /// them, so that no process survives a service that ends.
 pub struct OrphanReaper {
     /// Every running job holds a clone. The channel closes when the last one is dropped.
-    job_guard: Option<SyncSender<()>>,
+    pub(super) job_guard: Option<SyncSender<()>>,
     jobs_ended: Mutex<Receiver<()>>,
 }
 
 impl Default for OrphanReaper {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl OrphanReaper {
     /// A reaper without jobs.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let (ticket, ended) = sync_channel(0);
         Self {
             job_guard: Some(ticket),
             jobs_ended: Mutex::new(ended),
         }
-    }
-
-    /// A clone for a job that may become necessary.
-    pub(super) fn job_guard(&self) -> Option<SyncSender<()>> {
-        self.job_guard.clone()
     }
 }
 
@@ -530,10 +513,10 @@ mod tests {
     #[test]
     fn markers_have_distinct_limit_values() {
         let (limit, other) = (
-            test_marker().limit_value(),
-            ProcessMarker::new([("TOOLCRIB_A", "1".to_owned())]).limit_value(),
+            test_marker().limit_value,
+            ProcessMarker::new([("TOOLCRIB_A", "1".to_owned())]).limit_value,
         );
-        assert_eq!(limit, test_marker().limit_value());
+        assert_eq!(limit, test_marker().limit_value);
         assert!(limit != other && limit >= 1 << 61 && other >= 1 << 61 && limit < 1 << 62);
         let limits = |soft: &str, hard: &str| {
             format!(

@@ -37,18 +37,14 @@ impl ProcessTree {
         reaper: &OrphanReaper,
     ) -> io::Result<Self> {
         marker.apply_to(command);
-        let child = confine::spawn_confined(command.process_group(0), marker.limit_value())?;
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
-        let leader = id.ok_or_else(|| io::Error::other("the program has no process id"))?;
+        let (child, leader) =
+            confine::spawn_confined(command.process_group(0), marker.limit_value)?;
         Ok(Self {
             child: Some(child),
             leader,
             marker: Some(marker),
             group_unreaped: true,
-            job_guard: reaper.job_guard(),
+            job_guard: reaper.job_guard.clone(),
         })
     }
 

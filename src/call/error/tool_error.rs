@@ -81,26 +81,38 @@ impl ToolError {
 
     /// The backend is unavailable. The failure may be retried, and counts for the circuit breaker.
     pub fn upstream(message: impl Into<String>) -> Self {
+        Self::new_upstream(message.into(), true, true)
+    }
+
+    /// The backend is available, and a later attempt may succeed. The failure may be retried, and does
+    /// not count for the circuit breaker.
+    pub fn upstream_busy(message: impl Into<String>) -> Self {
+        Self::new_upstream(message.into(), true, false)
+    }
+
+    /// The backend failed in a way that a further attempt would meet again.
+    pub fn upstream_permanent(message: impl Into<String>) -> Self {
+        Self::new_upstream(message.into(), false, false)
+    }
+
+    fn new_upstream(message: String, retryable: bool, unavailable: bool) -> Self {
         Self::Upstream {
-            message: message.into(),
-            retryable: true,
-            unavailable: true,
+            message,
+            retryable,
+            unavailable,
             not_delivered: false,
             retry_after: None,
             cause: None,
         }
     }
 
-    /// The backend failed in a way that a further attempt would meet again.
-    pub fn upstream_permanent(message: impl Into<String>) -> Self {
-        Self::Upstream {
-            message: message.into(),
-            retryable: false,
-            unavailable: false,
-            not_delivered: false,
-            retry_after: None,
-            cause: None,
+    /// The same failure with the wait that the backend asked for.
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        if let Self::Upstream { retry_after, .. } = &mut self {
+            *retry_after = wait;
         }
+        self
     }
 
     /// The same failure with what the service observed at this host. The arguments may select the

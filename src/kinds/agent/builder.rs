@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::config::{Budget, Config, ModelConfig};
+use super::config::{Config, ModelConfig};
 use super::{add_default_parameters, build};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::units::HumanDuration;
-use crate::call::{JsonObject, Kind, Policy};
+use crate::call::{Kind, Policy};
 use crate::kinds::{BuildContext, BuildError, HttpClients, Tool};
 
 /// A model with a prompt and tools of its own, for [`Agent::as_tool`]. It does what an entry
@@ -40,23 +40,11 @@ impl Agent {
         let model = ModelConfig {
             base_url: base_url.into(),
             name: model.into(),
-            key: None,
-            stream: false,
-            temperature: None,
-            max_tokens: None,
-            headers: Default::default(),
-            options: JsonObject::new(),
+            ..ModelConfig::default()
         };
         Self(Config {
             model,
-            system: None,
-            prompt: None,
-            tools: Vec::new(),
-            coworkers: Vec::new(),
-            max_turns: None,
-            depth: None,
-            budget: Budget::default(),
-            output_schema: None,
+            ..Config::default()
         })
     }
 
@@ -158,7 +146,7 @@ impl Agent {
     pub fn as_tool(self, name: impl Into<String>, description: impl Into<String>) -> Tool<Self> {
         let mut tool = add_default_parameters(Tool::new(name, description));
         tool.kind = Kind::Agent;
-        tool.replace_runner(self)
+        tool.replace_runner(self).0
     }
 
     /// The part of the definition hash that the tool's definition does not show. It contains no
@@ -207,7 +195,7 @@ impl Tool<Agent> {
 
     /// Like [`build`](Self::build), with these HTTP clients.
     pub(crate) fn build_with(self, clients: &HttpClients) -> Result<Tool, BuildError> {
-        let (mut tool, agent) = self.split_runner();
+        let (mut tool, agent) = self.replace_runner(());
         let context = BuildContext {
             base_dir: Path::new(""),
             input_schema: &tool.definition.input_schema,

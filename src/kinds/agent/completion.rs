@@ -116,16 +116,6 @@ impl Completion {
             .filter(|text| !text.trim().is_empty())
     }
 
-    /// Whether the answer was cut off at the limit of tokens.
-    pub(super) fn is_truncated(&self) -> bool {
-        self.finish_reason.as_deref() == Some("length")
-    }
-
-    /// Whether the server's content filter removed the answer.
-    pub(super) fn is_filtered(&self) -> bool {
-        self.finish_reason.as_deref() == Some("content_filter")
-    }
-
     /// The answer as a response body, for the dialect.
     pub(super) fn to_response_body(&self) -> Value {
         json!({"choices": [{"index": 0, "message": self.message, "finish_reason": self.finish_reason}]})

@@ -16,18 +16,16 @@ const MAX_MAX_TURNS: u32 = 100;
 const MAX_DEPTH: u32 = 8;
 
 /// The keys of the kind.
-#[derive(Clone, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The model and its endpoint.
     pub model: ModelConfig,
     /// The system prompt.
-    #[serde(default)]
     #[schemars(extend("examples" = ["You are a careful mathematician."]))]
     pub system: Option<String>,
     /// The user's message, with `{{ name }}` placeholders. Default: `task` and `context`, else the
     /// arguments as JSON.
-    #[serde(default)]
     #[schemars(extend("examples" = ["Translate into {{ language }}: {{ text }}"]))]
     pub prompt: Option<String>,
     /// Tools of this service that the agent may use; `*` stands for any characters. Default: no
@@ -40,12 +38,10 @@ pub struct Config {
     #[schemars(extend("examples" = [["researcher"]]))]
     pub coworkers: Vec<String>,
     /// Requests to the model in one call, at most 100.
-    #[serde(default)]
     #[schemars(extend("examples" = [4]), extend("default" = 8))]
     pub max_turns: Option<u32>,
     /// Levels of calls below a call of the agent, at most 8. An agent below another has at most
     /// what that one has left.
-    #[serde(default)]
     #[schemars(extend("examples" = [2]), extend("default" = 3))]
     pub depth: Option<u32>,
     /// Bounds of what one call may cost.
@@ -53,12 +49,11 @@ pub struct Config {
     #[schemars(extend("examples" = [serde_json::json!({"tokens": 20000, "time": "60s"})]))]
     pub budget: Budget,
     /// The tool's own `output_schema`, which the model receives.
-    #[serde(default)]
     pub output_schema: Option<Value>,
 }
 
 /// `model:`: an endpoint that speaks OpenAI Chat Completions.
-#[derive(Clone, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
     /// Address of the API; the service appends `/chat/completions`. Private addresses are allowed
@@ -69,7 +64,6 @@ pub struct ModelConfig {
     #[schemars(extend("examples" = ["some-model"]))]
     pub name: String,
     /// Key of the API, sent as a bearer token.
-    #[serde(default)]
     #[schemars(extend("examples" = ["${env:MODEL_KEY}"]))]
     pub key: Option<String>,
     /// Requests a streamed response, so that progress events carry its text.
@@ -77,11 +71,9 @@ pub struct ModelConfig {
     #[schemars(extend("examples" = [true]))]
     pub stream: bool,
     /// The API's `temperature`.
-    #[serde(default)]
     #[schemars(extend("examples" = [0]))]
     pub temperature: Option<f64>,
     /// The API's `max_tokens`. For an API with `max_completion_tokens`, use `options`.
-    #[serde(default)]
     #[schemars(extend("examples" = [2000]))]
     pub max_tokens: Option<u64>,
     /// Further header fields of each request.
@@ -121,17 +113,17 @@ impl Config {
         };
         out_of(self.max_turns, MAX_MAX_TURNS, "max_turns");
         out_of(self.depth, MAX_DEPTH, "depth");
-        if self.budget.tokens == Some(0) {
-            faults.push(ConfigFault::error(
-                &["budget", "tokens"],
-                "the budget must be greater than zero",
-            ));
-        }
-        if self.budget.time.is_some_and(|time| time.0.is_zero()) {
-            faults.push(ConfigFault::error(
-                &["budget", "time"],
-                "the budget must be greater than zero",
-            ));
+        for (key, is_zero) in [
+            ("tokens", self.budget.tokens == Some(0)),
+            (
+                "time",
+                self.budget.time.is_some_and(|time| time.0.is_zero()),
+            ),
+        ] {
+            if is_zero {
+                let message = "the budget must be greater than zero";
+                faults.push(ConfigFault::error(&["budget", key], message));
+            }
         }
         faults.extend(
             invalid_names(&self.coworkers)

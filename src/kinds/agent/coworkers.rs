@@ -11,57 +11,38 @@ use super::prompt::join_task_and_context;
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
     AvailableTool, Definition, JsonObject, Kind, NestedAnswer, NestedCall, NestedCallError,
-    ToolContext, ToolInvoker, ToolName, ToolResult,
+    ToolContext, ToolInvoker, ToolName,
 };
 
 /// How one agent delegates to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kinds) enum DelegationTool {
-    /// The tool `delegate_work`.
-    DelegateWork,
-    /// The tool `ask_question`.
-    AskQuestion,
+#[derive(Debug, PartialEq)]
+pub(in crate::kinds) struct DelegationTool {
+    /// The tool's name.
+    pub(in crate::kinds) name: &'static str,
+    /// The description for the model: when to use the tool.
+    pub(in crate::kinds) description: &'static str,
+    /// The parameter for the task, and its description.
+    task: (&'static str, &'static str),
 }
 
+pub(in crate::kinds) static DELEGATE_WORK: DelegationTool = DelegationTool {
+    name: "delegate_work",
+    description: "Hands a piece of work to a coworker, another agent, and returns the result. The coworker knows nothing of \
+                  this conversation: put everything it needs into task and context.",
+    task: ("task", "The task, in full, with the expected result"),
+};
+
+pub(in crate::kinds) static ASK_QUESTION: DelegationTool = DelegationTool {
+    name: "ask_question",
+    description: "Asks a coworker, another agent, a question and returns its answer. The coworker knows nothing of this \
+                  conversation: put everything it needs into question and context.",
+    task: ("question", "The question, in full"),
+};
+
 impl DelegationTool {
-    pub(in crate::kinds) const ALL: [Self; 2] = [Self::DelegateWork, Self::AskQuestion];
-
-    /// The tool's name.
-    pub(in crate::kinds) fn name(self) -> &'static str {
-        match self {
-            Self::DelegateWork => "delegate_work",
-            Self::AskQuestion => "ask_question",
-        }
-    }
-
-    /// The description for the model: when to use the tool.
-    pub(in crate::kinds) fn description(self) -> &'static str {
-        match self {
-            Self::DelegateWork => {
-                "Hands a piece of work to a coworker, another agent, and returns the result. The coworker knows nothing of \
-                 this conversation: put everything it needs into task and context."
-            }
-            Self::AskQuestion => {
-                "Asks a coworker, another agent, a question and returns its answer. The coworker knows nothing of this \
-                 conversation: put everything it needs into question and context."
-            }
-        }
-    }
-
-    /// The name of the parameter for the task.
-    fn task_parameter(self) -> &'static str {
-        match self {
-            Self::DelegateWork => "task",
-            Self::AskQuestion => "question",
-        }
-    }
-
     /// The input schema. `coworkers` are the names to choose from, if they are known.
-    pub(in crate::kinds) fn input_schema(self, coworkers: &[&str]) -> Value {
-        let what = match self {
-            Self::DelegateWork => "The task, in full, with the expected result",
-            Self::AskQuestion => "The question, in full",
-        };
+    pub(in crate::kinds) fn input_schema(&self, coworkers: &[&str]) -> Value {
+        let (task, what) = self.task;
         let mut coworker = json!({"type": "string", "description": "The coworker's name"});
         if !coworkers.is_empty() {
             coworker["enum"] = json!(coworkers);
@@ -69,43 +50,35 @@ impl DelegationTool {
         json!({
             "type": "object",
             "properties": {
-                self.task_parameter(): {"type": "string", "description": what},
+                task: {"type": "string", "description": what},
                 "context": {"type": "string", "description": "Everything that the coworker must know for it"},
                 "coworker": coworker,
             },
-            "required": [self.task_parameter(), "context", "coworker"],
+            "required": [task, "context", "coworker"],
             "additionalProperties": false,
         })
     }
 
     /// Reads the arguments. The error is a text for the model.
     pub(in crate::kinds) fn parse_arguments(
-        self,
+        &self,
         arguments: JsonObject,
     ) -> Result<DelegatedTask, String> {
         let arguments: DelegationArguments = serde_json::from_value(Value::Object(arguments))
-            .map_err(|error| format!("The arguments of {} are invalid: {error}.", self.name()))?;
-        let DelegationArguments {
-            task,
-            question,
-            context,
-            coworker,
-        } = arguments;
-        let task = if self == Self::DelegateWork {
-            task
-        } else {
-            question
+            .map_err(|error| format!("The arguments of {} are invalid: {error}.", self.name))?;
+        let task = match self.task.0 {
+            "task" => arguments.task,
+            _ => arguments.question,
         };
         match task.filter(|text| !text.trim().is_empty()) {
             Some(task) => Ok(DelegatedTask {
                 task,
-                context: context.unwrap_or_default(),
-                coworker,
+                context: arguments.context.unwrap_or_default(),
+                coworker: arguments.coworker,
             }),
             None => Err(format!(
                 "The arguments of {} are invalid: `{}` is missing.",
-                self.name(),
-                self.task_parameter()
+                self.name, self.task.0
             )),
         }
     }
@@ -130,19 +103,12 @@ pub(in crate::kinds) struct DelegatedTask {
 
 /// The agents to which work may be delegated.
 pub(in crate::kinds) struct Coworkers<'a> {
-    invoker: &'a dyn ToolInvoker,
+    pub(in crate::kinds) invoker: &'a dyn ToolInvoker,
     /// Patterns of names; `None`: all agents that the caller may use.
-    allowed: Option<&'a [ToolPattern]>,
+    pub(in crate::kinds) allowed: Option<&'a [ToolPattern]>,
 }
 
-impl<'a> Coworkers<'a> {
-    pub(in crate::kinds) fn new(
-        invoker: &'a dyn ToolInvoker,
-        allowed: Option<&'a [ToolPattern]>,
-    ) -> Self {
-        Self { invoker, allowed }
-    }
-
+impl Coworkers<'_> {
     /// The coworkers that exist now and may be called.
     pub(super) fn available(&self, context: &ToolContext) -> Vec<AvailableTool> {
         let mut agents = self
@@ -182,16 +148,9 @@ impl<'a> Coworkers<'a> {
             .invoker
             .resolve(context, &is_available, &name)
             .map_err(|suggestions| unknown_coworker_message(&name, &suggestions, &available))?;
-        let takes_context = available
-            .iter()
-            .filter(|agent| agent.definition.name == name)
-            .any(|agent| {
-                agent
-                    .definition
-                    .input_schema
-                    .get("properties")
-                    .is_some_and(|fields| fields.get("context").is_some())
-            });
+        let takes_context = available.iter().any(|agent| {
+            agent.definition.name == name && has_parameter(&agent.definition, "context")
+        });
         let arguments = match takes_context {
             true if task.context.trim().is_empty() => json!({"task": task.task}),
             true => json!({"task": task.task, "context": task.context}),
@@ -239,10 +198,12 @@ pub(in crate::kinds) fn format_agent_list<'a>(
 
 /// Whether an agent has the parameter `task`, which delegation needs.
 pub(in crate::kinds) fn has_task_parameter(agent: &Definition) -> bool {
-    agent
-        .input_schema
-        .get("properties")
-        .is_some_and(|fields| fields.get("task").is_some())
+    has_parameter(agent, "task")
+}
+
+fn has_parameter(agent: &Definition, name: &str) -> bool {
+    let properties = agent.input_schema.get("properties");
+    properties.is_some_and(|properties| properties.get(name).is_some())
 }
 
 /// Entries that cannot be the name of an agent: the index, and what is wrong.
@@ -299,9 +260,4 @@ fn unknown_coworker_message(
             )
         }
     }
-}
-
-/// The answer as a tool's result.
-pub(in crate::kinds) fn into_tool_result(answer: NestedAnswer) -> ToolResult {
-    Arc::unwrap_or_clone(answer.result)
 }

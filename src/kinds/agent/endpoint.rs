@@ -18,7 +18,7 @@ use url::Url;
 use super::completion::{Completion, error_message};
 use super::config::ModelConfig;
 use super::stream::AnswerAssembler;
-use crate::call::{JsonObject, ToolError, TraceContext, UpstreamCause, UpstreamReason};
+use crate::call::{JsonObject, ToolError, TraceContext, UpstreamReason};
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::client::{HttpClient, host_and_port, request_error};
 use crate::kinds::http::received::read_whole_text;
@@ -59,7 +59,7 @@ pub(super) struct Endpoint {
     url: Url,
     host: String,
     /// The name of the model.
-    model: Arc<str>,
+    pub(super) model: Arc<str>,
     headers: HeaderMap,
     /// The body of each request, without messages and tools.
     body: JsonObject,
@@ -137,7 +137,7 @@ impl Endpoint {
             return None;
         }
         let (client, url) = (client?, url?);
-        if url.scheme() == "https" && !client.has_ca_certificates() {
+        if url.scheme() == "https" && !client.has_ca_certificates {
             let message = crate::kinds::http::client::NO_CA_CERTIFICATES;
             faults.push(ConfigFault::warning(&["model", "base_url"], message));
         }
@@ -165,11 +165,6 @@ impl Endpoint {
             body: base_body(config),
             random: fastrand::f64,
         })
-    }
-
-    /// The name of the model.
-    pub(super) fn model(&self) -> &Arc<str> {
-        &self.model
     }
 
     /// Asks the model to answer these messages. Omits `tools` if it is empty, as the API requires.
@@ -354,31 +349,19 @@ impl Endpoint {
             .ok()
             .flatten()
             .unwrap_or_default();
-        let detail = match serde_json::from_slice::<Value>(&body) {
-            Ok(body) => error_message(&body),
-            Err(_) => None,
-        };
+        let detail = serde_json::from_slice(&body).ok();
         let detail = detail
+            .and_then(|body| error_message(&body))
             .map(|detail| format!(": {detail}"))
             .unwrap_or_default();
         let message = self.server_message(format!("answered HTTP {status}{detail}"));
-        match status {
+        let error = match status {
+            408 | 429 => ToolError::upstream_busy(message).with_retry_after(wait),
             // Some servers use 529 for an overload.
-            408 | 429 | 500 | 502..=504 | 529 => ToolError::Upstream {
-                message,
-                retryable: true,
-                unavailable: status >= 500,
-                not_delivered: false,
-                retry_after: wait,
-                cause: Some(UpstreamCause {
-                    reason: UpstreamReason::Status(status),
-                    host: Some(self.host.clone()),
-                    body: None,
-                }),
-            },
-            _ => ToolError::upstream_permanent(message)
-                .with_cause(UpstreamReason::Status(status), &self.host),
-        }
+            500 | 502..=504 | 529 => ToolError::upstream(message).with_retry_after(wait),
+            _ => ToolError::upstream_permanent(message),
+        };
+        error.with_cause(UpstreamReason::Status(status), &self.host)
     }
 
     fn too_long_error(&self) -> ToolError {
@@ -434,28 +417,18 @@ fn completions_url(base_url: &str) -> Result<Url, String> {
 
 /// The part of the body that all requests share.
 fn base_body(config: ModelConfig) -> JsonObject {
-    let ModelConfig {
-        name,
-        stream,
-        temperature,
-        max_tokens,
-        options,
-        ..
-    } = config;
-    let mut body = options;
-    body.insert("model".into(), name.into());
-    if let Some(temperature) = temperature {
+    let mut body = config.options;
+    body.insert("model".into(), config.name.into());
+    if let Some(temperature) = config.temperature {
         body.insert("temperature".into(), temperature.into());
     }
-    if let Some(max_tokens) = max_tokens {
+    if let Some(max_tokens) = config.max_tokens {
         body.insert("max_tokens".into(), max_tokens.into());
     }
-    body.insert("stream".into(), stream.into());
-    if stream {
-        body.insert(
-            "stream_options".into(),
-            serde_json::json!({"include_usage": true}),
-        );
+    body.insert("stream".into(), config.stream.into());
+    if config.stream {
+        let options = serde_json::json!({"include_usage": true});
+        body.insert("stream_options".into(), options);
     }
     body
 }

@@ -27,9 +27,9 @@ use self::endpoint::Endpoint;
 use self::prompt::Prompt;
 use self::run::{AgentRun, AgentRunner};
 use self::turn::CallableTools;
-use super::{BuildContext, BuildResult, HttpClients, Runner, RunnerTraits, Tool};
+use super::{BuildContext, BuildResult, HttpClients, Runner, RunnerTraits, Tool, ToolOutcome};
 use crate::access::tool_pattern::ToolPattern;
-use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker, ToolResult};
+use crate::call::{JsonObject, ToolContext, ToolError, ToolInvoker};
 
 /// Default for `max_turns`.
 const MAX_TURNS: u32 = 8;
@@ -53,31 +53,26 @@ pub(super) fn add_default_parameters(tool: Tool<()>) -> Tool<()> {
 /// Faults of the configuration.
 pub fn build(config: Config, context: &BuildContext<'_>, clients: &HttpClients) -> BuildResult {
     let mut faults = config.config_faults();
-    let Config {
-        model,
-        system,
-        prompt,
-        tools,
-        coworkers,
-        max_turns,
-        depth,
-        budget,
-        output_schema,
-    } = config;
-    let prompt = Prompt::build(system, prompt, output_schema, context, &mut faults);
-    let endpoint = Endpoint::build(model, clients, &mut faults);
+    let prompt = Prompt::build(
+        config.system,
+        config.prompt,
+        config.output_schema,
+        context,
+        &mut faults,
+    );
+    let endpoint = Endpoint::build(config.model, clients, &mut faults);
     match (endpoint, prompt) {
         (Some(endpoint), Some(prompt)) if faults.iter().all(|fault| fault.warning) => {
             let agent = AgentRunner {
                 endpoint,
                 prompt,
                 callable: CallableTools {
-                    tools: ToolPattern::parse_list(&tools),
-                    coworkers: ToolPattern::parse_list(&coworkers),
-                    depth,
+                    tools: ToolPattern::parse_list(&config.tools),
+                    coworkers: ToolPattern::parse_list(&config.coworkers),
+                    depth: config.depth,
                 },
-                max_turns: max_turns.unwrap_or(MAX_TURNS),
-                budget,
+                max_turns: config.max_turns.unwrap_or(MAX_TURNS),
+                budget: config.budget,
             };
             Ok((Arc::new(agent), faults))
         }
@@ -87,11 +82,7 @@ pub fn build(config: Config, context: &BuildContext<'_>, clients: &HttpClients) 
 
 #[async_trait]
 impl Runner for AgentRunner {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let invoker = context
             .service::<Arc<dyn ToolInvoker>>()
             .cloned()

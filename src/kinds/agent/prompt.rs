@@ -17,7 +17,7 @@ pub(super) struct Prompt {
     /// The only parameters are `task` and perhaps `context`.
     has_task_parameters: bool,
     /// The model must answer with JSON.
-    requires_json: bool,
+    pub(super) requires_json: bool,
 }
 
 impl Prompt {
@@ -28,41 +28,25 @@ impl Prompt {
         context: &BuildContext<'_>,
         faults: &mut Vec<ConfigFault>,
     ) -> Option<Self> {
-        let template = match template
-            .as_deref()
+        let template = template.as_deref();
+        let template = template
             .map(|text| context.parse_template(text))
             .transpose()
-        {
-            Ok(template) => template,
-            Err(message) => {
-                faults.push(ConfigFault::error(&["prompt"], message));
-                return None;
-            }
-        };
+            .map_err(|message| faults.push(ConfigFault::error(&["prompt"], message)))
+            .ok()?;
         if let Some(template) = &template {
             faults.extend(context.unknown_placeholders(template, &["prompt"]));
         }
-        let properties = context
-            .input_schema
-            .get("properties")
-            .and_then(Value::as_object);
-        let has_task_parameters = properties.is_some_and(|properties| {
-            properties.contains_key(TASK_PARAMETER)
-                && properties
-                    .keys()
-                    .all(|name| name == TASK_PARAMETER || name == CONTEXT_PARAMETER)
-        });
+        let has_task_parameters = context.parameters().any(|name| name == TASK_PARAMETER)
+            && context
+                .parameters()
+                .all(|name| [TASK_PARAMETER, CONTEXT_PARAMETER].contains(&name));
         let requires_json = output_schema.is_some();
         let json_instruction = output_schema.map(|schema| {
             format!("Answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}")
         });
-        let system = [
-            system.filter(|text| !text.trim().is_empty()),
-            json_instruction,
-        ]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>();
+        let system = system.filter(|text| !text.trim().is_empty());
+        let system: Vec<String> = system.into_iter().chain(json_instruction).collect();
         let system = (!system.is_empty()).then(|| system.join("\n\n"));
         Some(Self {
             system,
@@ -70,11 +54,6 @@ impl Prompt {
             has_task_parameters,
             requires_json,
         })
-    }
-
-    /// Whether the model must answer with JSON.
-    pub(super) fn requires_json(&self) -> bool {
-        self.requires_json
     }
 
     /// The first messages of the conversation.

@@ -57,14 +57,13 @@ impl<'a> AgentRun<'a> {
             .time
             .and_then(|time| Instant::now().checked_add(time.0));
         let end = budget.map_or(context.deadline, |end| end.min(context.deadline));
-        let (usage, last_text) = (context.model_usage(), String::new());
         Self {
             agent,
             context,
             invoker,
-            usage,
+            usage: context.model_usage(),
             end,
-            last_text,
+            last_text: String::new(),
             has_called_tools: false,
         }
     }
@@ -171,7 +170,7 @@ impl<'a> AgentRun<'a> {
         };
         self.context.record_model_request(
             turn,
-            self.agent.endpoint.model(),
+            &self.agent.endpoint.model,
             usage.map_or((0, 0), |usage| (usage.input, usage.output)),
             started,
             error,
@@ -197,40 +196,29 @@ impl<'a> AgentRun<'a> {
 
     /// Adapts a failure of the model's server. Before the first tool call nothing can have had an
     /// effect, so the whole call may be repeated. Later a repetition would call the tools again.
-    fn adapt_error(&self, error: ToolError) -> ToolError {
-        match error {
+    fn adapt_error(&self, mut error: ToolError) -> ToolError {
+        let adapt = |message: &str| {
+            self.context
+                .redact_and_shorten(message, MAX_ERROR_TEXT_BYTES)
+        };
+        match &mut error {
             ToolError::Upstream {
                 message,
                 retryable,
-                unavailable,
-                retry_after,
-                cause,
+                not_delivered,
                 ..
             } => {
-                let has_called = self.has_called_tools;
-                let message = self
-                    .context
-                    .redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES);
-                let message = if has_called {
-                    format!("{message} (tools were called before)")
-                } else {
-                    message
-                };
-                ToolError::Upstream {
-                    message,
-                    retryable: retryable && !has_called,
-                    unavailable,
-                    not_delivered: !has_called,
-                    retry_after,
-                    cause,
+                *message = adapt(message);
+                if self.has_called_tools {
+                    message.push_str(" (tools were called before)");
                 }
+                *retryable &= !self.has_called_tools;
+                *not_delivered = !self.has_called_tools;
             }
-            ToolError::BadOutput(message) => ToolError::BadOutput(
-                self.context
-                    .redact_and_shorten(&message, MAX_ERROR_TEXT_BYTES),
-            ),
-            other => other,
+            ToolError::BadOutput(message) => *message = adapt(message),
+            _ => {}
         }
+        error
     }
 
     fn is_over_budget(&self) -> bool {
@@ -250,18 +238,19 @@ impl<'a> AgentRun<'a> {
             "" => ToolResult::error(format!("The agent gave no answer: {reason}.")),
             text => ToolResult::error(format!("{text}\n\n[The answer is not complete: {reason}.]")),
         };
-        if completion.is_truncated() {
-            return incomplete("the model reached its limit of tokens");
-        }
-        if completion.is_filtered() {
-            return incomplete(
-                "the content filter of the model's server removed the answer (content_filter)",
-            );
+        match completion.finish_reason.as_deref() {
+            Some("length") => return incomplete("the model reached its limit of tokens"),
+            Some("content_filter") => {
+                return incomplete(
+                    "the content filter of the model's server removed the answer (content_filter)",
+                );
+            }
+            _ => {}
         }
         if text.trim().is_empty() {
             return ToolResult::error("The agent gave no answer: its model returned no text.");
         }
-        let json = if self.agent.prompt.requires_json() {
+        let json = if self.agent.prompt.requires_json {
             strip_code_fence(&text)
         } else {
             text.trim()

@@ -10,7 +10,8 @@ use toolcrib_dialect::{Dialect, MalformedCall, Message, RawArguments, ToolCall, 
 
 use super::completion::Completion;
 use super::coworkers::{
-    Coworkers, DelegationOptions, DelegationTool, format_agent_list, too_deep_message,
+    ASK_QUESTION, Coworkers, DELEGATE_WORK, DelegationOptions, DelegationTool, format_agent_list,
+    too_deep_message,
 };
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
@@ -20,6 +21,9 @@ use crate::call::{
 
 /// More calls than any model makes in one message.
 const MAX_CALLS: usize = 256;
+
+/// The tools for coworkers.
+const DELEGATION_TOOLS: [&DelegationTool; 2] = [&DELEGATE_WORK, &ASK_QUESTION];
 
 /// What an agent may call beside its model.
 pub(super) struct CallableTools {
@@ -102,15 +106,18 @@ impl<'a> Toolset<'a> {
             .collect();
         toolset.definitions = tools.into_iter().map(|tool| tool.openai).collect();
         if toolset.has_coworkers {
-            toolset.definitions.extend(
-                DelegationTool::ALL.map(|tool| delegation_tool_definition(tool, &coworkers)),
-            );
+            let definition = |tool| delegation_tool_definition(tool, &coworkers);
+            let tools = DELEGATION_TOOLS.map(definition);
+            toolset.definitions.extend(tools);
         }
         toolset
     }
 
     fn coworkers(&self) -> Coworkers<'a> {
-        Coworkers::new(self.invoker, Some(&self.callable.coworkers))
+        Coworkers {
+            invoker: self.invoker,
+            allowed: Some(&self.callable.coworkers),
+        }
     }
 
     /// Whether this tool is offered. The tools for coworkers take precedence over a tool of the
@@ -120,10 +127,9 @@ impl<'a> Toolset<'a> {
             && self.delegation_tool(tool.name.as_str()).is_none()
     }
 
-    fn delegation_tool(&self, name: &str) -> Option<DelegationTool> {
-        DelegationTool::ALL
-            .into_iter()
-            .find(|tool| self.has_coworkers && tool.name() == name.trim())
+    fn delegation_tool(&self, name: &str) -> Option<&'static DelegationTool> {
+        let mut tools = DELEGATION_TOOLS.into_iter();
+        tools.find(|tool| self.has_coworkers && tool.name == name.trim())
     }
 
     /// Whether the result of one of these calls can end the run.
@@ -213,7 +219,7 @@ impl<'a> Toolset<'a> {
 
     async fn delegate(
         &self,
-        tool: DelegationTool,
+        tool: &DelegationTool,
         call: &ToolCall,
         tool_use_id: Option<Arc<str>>,
     ) -> NestedCallOutcome {
@@ -256,16 +262,11 @@ impl NestedCallOutcome {
 
     fn as_reply(&self) -> ToolReply<'_> {
         match self {
-            Self::Answer(NestedAnswer {
-                result,
-                shown,
-                result_as_answer,
-                ..
-            }) => ToolReply {
-                content: shown.as_deref().unwrap_or(&result.content),
-                structured: result.structured_content.as_ref(),
-                is_error: result.is_error,
-                is_final_answer: *result_as_answer,
+            Self::Answer(answer) => ToolReply {
+                content: answer.shown.as_deref().unwrap_or(&answer.result.content),
+                structured: answer.result.structured_content.as_ref(),
+                is_error: answer.result.is_error,
+                is_final_answer: answer.result_as_answer,
                 is_invalid_call: false,
             },
             Self::Failed {
@@ -299,7 +300,7 @@ pub(super) fn parse_calls(completion: &Completion) -> Result<Message, String> {
 pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message) -> Value {
     message.retain(|_, value| !value.is_null());
     message.insert("role".into(), "assistant".into());
-    let raw_calls = tool_calls_mut(&mut message);
+    let raw_calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
     for (call, parsed) in raw_calls
         .into_iter()
         .flatten()
@@ -331,23 +332,19 @@ pub(super) fn assistant_message(mut message: JsonObject, parsed_calls: &Message)
     Value::Object(message)
 }
 
-fn tool_calls_mut(message: &mut JsonObject) -> Option<&mut Vec<Value>> {
-    message.get_mut("tool_calls").and_then(Value::as_array_mut)
-}
-
 /// A tool for coworkers in OpenAI's format, with their names and descriptions.
-fn delegation_tool_definition(tool: DelegationTool, coworkers: &[AvailableTool]) -> Value {
+fn delegation_tool_definition(tool: &DelegationTool, coworkers: &[AvailableTool]) -> Value {
     let names: Vec<&str> = coworkers
         .iter()
         .map(|agent| agent.definition.name.as_str())
         .collect();
     let description = format!(
         "{}{}",
-        tool.description(),
+        tool.description,
         format_agent_list(coworkers.iter().map(|agent| &agent.definition))
     );
     json!({"type": "function", "function": {
-        "name": tool.name(), "description": description, "parameters": tool.input_schema(&names),
+        "name": tool.name, "description": description, "parameters": tool.input_schema(&names),
     }})
 }
 

@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use bytesize::ByteSize;
 use data_url::DataUrl;
 use data_url::forgiving_base64::DecodeError;
-use serde_json::Value;
 use url::Url;
 
+use super::arguments::{argument_faults, text_argument};
 use super::web::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
@@ -22,7 +22,7 @@ use crate::kinds::denied_files::DeniedFiles;
 use crate::kinds::folder::{self, Folder};
 use crate::kinds::http::response::{ResponseReader, url_without_secrets};
 use crate::kinds::{
-    ConfigFault, HttpClients, Placeholder, Runner, RunnerTraits, Tool, ValueFault, Values, media,
+    ConfigFault, HttpClients, Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values, media,
 };
 
 /// The default `max_bytes`: the largest picture that Anthropic's Messages API accepts.
@@ -35,16 +35,13 @@ const MAX_BYTES: u64 = 20 << 20;
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
     /// Folder of the image files, relative to the manifest. Without it, no file is read.
-    #[serde(default)]
     #[schemars(extend("examples" = ["./notes"]))]
     root: Option<PathBuf>,
     /// Patterns of files that are not read. Replaces the default list, which the tool's description
     /// shows.
-    #[serde(default)]
     #[schemars(extend("examples" = [["*.key", "private"]]))]
     deny: Option<Vec<String>>,
     /// The only hosts that may be reached. Default: all public hosts.
-    #[serde(default)]
     #[schemars(extend("examples" = [["example.com"]]))]
     allow_hosts: Option<Vec<String>>,
     /// Allows private and loopback addresses. Metadata addresses are never allowed.
@@ -138,10 +135,7 @@ enum PictureSource<'a> {
 impl AddImage {
     /// Parses the argument. The error is a sentence.
     fn parse_source<'a>(&'a self, arguments: &'a JsonObject) -> Result<PictureSource<'a>, String> {
-        let text = arguments
-            .get("source")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = text_argument(arguments, "source");
         let scheme = text
             .split_once(':')
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -189,11 +183,7 @@ impl AddImage {
 
 #[async_trait]
 impl Runner for AddImage {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         match self.parse_source(&arguments)? {
             PictureSource::Data(url) => {
                 picture_result("the picture in the data: URI", self.decode_data_url(&url)?)
@@ -232,13 +222,7 @@ impl Runner for AddImage {
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        let fault =
-            |message: String| Placeholder::Argument("source".into()).fault("format", message);
-        self.parse_source(values.arguments)
-            .err()
-            .map(fault)
-            .into_iter()
-            .collect()
+        argument_faults("source", self.parse_source(values.arguments))
     }
 }
 
@@ -279,7 +263,7 @@ fn picture_result(name: &str, bytes: Vec<u8>) -> Result<ToolResult, ToolError> {
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::kinds::http::tests::{Reply, json_object, start_server, test_context};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::arguments::text_argument;
 use crate::call::{Clock, Effect, JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::{Runner, Tool};
+use crate::kinds::{Runner, Tool, ToolOutcome};
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str) -> Tool {
@@ -35,18 +36,10 @@ struct CurrentTime(Clock);
 
 #[async_trait]
 impl Runner for CurrentTime {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        _context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
-        let name = match arguments
-            .get("timezone")
-            .and_then(Value::as_str)
-            .map(str::trim)
-        {
-            None | Some("") => "UTC",
-            Some(name) => name,
+    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> ToolOutcome {
+        let name = match text_argument(&arguments, "timezone").trim() {
+            "" => "UTC",
+            name => name,
         };
         let zone = TimeZone::get(name).map_err(|_| unknown_zone_error(name))?;
         let name = zone.iana_name().unwrap_or(name).to_owned();
@@ -70,6 +63,8 @@ fn unknown_zone_error(name: &str) -> ToolError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::call::{Caller, Invocation, ToolName, ToolSettings};
 

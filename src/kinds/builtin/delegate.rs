@@ -7,13 +7,9 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::access::tool_pattern::{ToolPattern, any_grants};
-use crate::call::{
-    Definition, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,
-};
-use crate::kinds::agent::coworkers::{
-    Coworkers, DelegationOptions, DelegationTool, into_tool_result, invalid_names,
-};
-use crate::kinds::{ConfigFault, Runner, RunnerTraits, Tool};
+use crate::call::{Definition, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker};
+use crate::kinds::agent::coworkers::{Coworkers, DelegationOptions, DelegationTool, invalid_names};
+use crate::kinds::{ConfigFault, Runner, RunnerTraits, Tool, ToolOutcome};
 
 /// Agents take long, and have bounds of their own.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -23,13 +19,12 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
     /// Agents to which work may be delegated, by name. Default: all agents that the caller may use.
-    #[serde(default)]
     #[schemars(extend("examples" = [["researcher"]]))]
     coworkers: Option<Vec<String>>,
 }
 
 pub(super) fn tool(
-    delegation: DelegationTool,
+    delegation: &'static DelegationTool,
     name: &str,
     config: Config,
 ) -> Result<Tool, ConfigFault> {
@@ -55,7 +50,7 @@ pub(super) fn tool(
     }
     // The effects of the agents are not known here. So the tool is a `write`, the default of every
     // tool.
-    let tool = Tool::new(name, delegation.description())
+    let tool = Tool::new(name, delegation.description)
         .input_schema(schema)
         .timeout(TIMEOUT);
     let coworkers = names.map(ToolPattern::parse_list);
@@ -66,17 +61,13 @@ pub(super) fn tool(
 }
 
 struct Delegate {
-    delegation: DelegationTool,
+    delegation: &'static DelegationTool,
     coworkers: Option<Vec<ToolPattern>>,
 }
 
 #[async_trait]
 impl Runner for Delegate {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let Some(invoker) = context.service::<Arc<dyn ToolInvoker>>().cloned() else {
             return Err(ToolError::unavailable_before_start(
                 "there are no other agents here",
@@ -91,7 +82,10 @@ impl Runner for Delegate {
             deadline: context.deadline,
             max_depth: None,
         };
-        let coworkers = Coworkers::new(&*invoker, self.coworkers.as_deref());
+        let coworkers = Coworkers {
+            invoker: &*invoker,
+            allowed: self.coworkers.as_deref(),
+        };
         let answer = coworkers.delegate(task, &context, options).await?;
         if answer.tokens > 0 {
             // If an agent made this call, its bound on tokens counts these too.
@@ -100,7 +94,7 @@ impl Runner for Delegate {
                 ..ModelUsage::default()
             });
         }
-        Ok(into_tool_result(answer))
+        Ok(Arc::unwrap_or_clone(answer.result))
     }
 
     fn delegates_to(&self, agent: &Definition) -> bool {

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use url::Url;
 
+use super::arguments::{argument_faults, text_argument};
 use super::web::WebAccess;
 use crate::call::units::Size;
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{Effect, JsonObject, ToolContext};
 use crate::kinds::http::response::ResponseReader;
 use crate::kinds::{
-    ConfigFault, HttpClients, Placeholder, Runner, RunnerTraits, Tool, ValueFault, Values,
+    ConfigFault, HttpClients, Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values,
 };
 
 const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and returns the response: pages and \
@@ -25,7 +26,6 @@ const DESCRIPTION: &str = "Fetches one http or https URL with a GET request and 
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
     /// The only hosts that may be reached. Default: all public hosts.
-    #[serde(default)]
     #[schemars(extend("examples" = [["example.com"]]))]
     allow_hosts: Option<Vec<String>>,
     /// Allows private and loopback addresses. Metadata addresses are never allowed.
@@ -33,7 +33,6 @@ pub(super) struct Config {
     #[schemars(extend("examples" = [true]))]
     allow_private: bool,
     /// Longest response that is read, at most 4MiB.
-    #[serde(default)]
     #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     max_bytes: Option<Size>,
 }
@@ -63,21 +62,13 @@ struct HttpGet {
 
 impl HttpGet {
     fn parse_url(&self, arguments: &JsonObject) -> Result<Url, String> {
-        let text = arguments
-            .get("url")
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default();
-        self.web.parse_url("url", text)
+        self.web.parse_url("url", text_argument(arguments, "url"))
     }
 }
 
 #[async_trait]
 impl Runner for HttpGet {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let url = self.parse_url(&arguments)?;
         let response = self.web.get(url).await?;
         self.response_reader.read_result(response, &context).await
@@ -95,12 +86,7 @@ impl Runner for HttpGet {
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        let fault = |message: String| Placeholder::Argument("url".into()).fault("format", message);
-        self.parse_url(values.arguments)
-            .err()
-            .map(fault)
-            .into_iter()
-            .collect()
+        argument_faults("url", self.parse_url(values.arguments))
     }
 }
 
@@ -109,6 +95,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::call::ToolResult;
     use crate::kinds::http::tests::{json_object, ok_reply, start_server, test_context};
 
     fn build(with: Value) -> Result<Tool, ConfigFault> {

@@ -2,6 +2,7 @@
 //! all that need no settings.
 
 mod add_image;
+mod arguments;
 mod calculator;
 mod current_time;
 mod delegate;
@@ -17,7 +18,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::agent::coworkers::DelegationTool;
+use super::agent::coworkers::{ASK_QUESTION, DELEGATE_WORK};
 use super::table::decode_settings;
 use super::{ConfigFault, HttpClients, OwnPorts, Tool};
 use crate::call::JsonObject;
@@ -44,30 +45,18 @@ pub fn build(
     base: &Path,
     clients: &HttpClients,
 ) -> Option<Result<Tool, Vec<ConfigFault>>> {
-    match which {
-        "add_image" => Some(configure(with, |config| {
-            add_image::tool(name, config, base, clients)
-        })),
-        "ask_question" => Some(configure(with, |config| {
-            delegate::tool(DelegationTool::AskQuestion, name, config)
-        })),
-        "calculator" => Some(configure(with, |_: NoSettings| Ok(calculator::tool(name)))),
-        "current_time" => Some(configure(with, |_: NoSettings| {
-            Ok(current_time::tool(name))
-        })),
-        "delegate_work" => Some(configure(with, |config| {
-            delegate::tool(DelegationTool::DelegateWork, name, config)
-        })),
-        "http_get" => Some(configure(with, |config| {
-            http_get::tool(name, config, clients)
-        })),
-        "read_cache" => Some(configure(with, |_: NoSettings| Ok(read_cache::tool(name)))),
-        "read_file" => Some(configure(with, |config| {
-            read_file::tool(name, config, base)
-        })),
-        "read_result" => Some(configure(with, |_: NoSettings| Ok(read_result::tool(name)))),
-        _ => None,
-    }
+    Some(match which {
+        "add_image" => configure(with, |config| add_image::tool(name, config, base, clients)),
+        "ask_question" => configure(with, |config| delegate::tool(&ASK_QUESTION, name, config)),
+        "calculator" => configure(with, |_: NoSettings| Ok(calculator::tool(name))),
+        "current_time" => configure(with, |_: NoSettings| Ok(current_time::tool(name))),
+        "delegate_work" => configure(with, |config| delegate::tool(&DELEGATE_WORK, name, config)),
+        "http_get" => configure(with, |config| http_get::tool(name, config, clients)),
+        "read_cache" => configure(with, |_: NoSettings| Ok(read_cache::tool(name))),
+        "read_file" => configure(with, |config| read_file::tool(name, config, base)),
+        "read_result" => configure(with, |_: NoSettings| Ok(read_result::tool(name))),
+        _ => return None,
+    })
 }
 
 /// The JSON Schemas of the settings (`with:`), for the built-ins that have settings.

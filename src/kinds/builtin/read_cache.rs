@@ -6,11 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use super::arguments::{argument_faults, text_argument};
 use crate::call::json::parse_strict;
 use crate::call::{
     Effect, JsonObject, StoredResultError, StoredResults, ToolContext, ToolError, ToolResult,
 };
-use crate::kinds::{Placeholder, Runner, RunnerTraits, Tool, ValueFault, Values};
+use crate::kinds::{Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values};
 
 const DESCRIPTION: &str = "Returns the stored result of an earlier tool call, without running the tool and at no cost. Use it when the \
      answer of an earlier call is needed once more. Says so when nothing is stored: then call the tool itself.";
@@ -35,11 +36,7 @@ struct ReadCache;
 
 #[async_trait]
 impl Runner for ReadCache {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let CallKey { tool, input } = CallKey::from_arguments(&arguments)?;
         let Some(stored) = context.service::<Arc<dyn StoredResults>>().cloned() else {
             return Err(ToolError::unavailable("this service has no stored results"));
@@ -51,12 +48,7 @@ impl Runner for ReadCache {
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        let fault = |message: String| Placeholder::Argument("key".into()).fault("format", message);
-        CallKey::from_arguments(values.arguments)
-            .err()
-            .map(fault)
-            .into_iter()
-            .collect()
+        argument_faults("key", CallKey::from_arguments(values.arguments))
     }
 
     fn traits(&self) -> RunnerTraits {
@@ -117,11 +109,7 @@ struct CallKey {
 impl CallKey {
     /// Parses the argument. The error is a sentence.
     fn from_arguments(arguments: &JsonObject) -> Result<Self, String> {
-        let text = arguments
-            .get("key")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let parts = text
+        let parts = text_argument(arguments, "key")
             .trim()
             .strip_prefix("tool:")
             .and_then(|rest| rest.split_once("|input:"));

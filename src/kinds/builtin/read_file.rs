@@ -1,6 +1,7 @@
 //! `read_file`: reads files below one folder. Text is read completely or by lines, pictures and PDF
 //! documents completely.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use super::arguments::text_argument;
 use crate::call::units::{Count, Size};
 use crate::call::{
     CutEnds, Effect, Incomplete, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult,
@@ -16,7 +18,9 @@ use crate::call::{
 use crate::kinds::blocking::run_on_blocking_thread;
 use crate::kinds::denied_files::DeniedFiles;
 use crate::kinds::folder::{self, Folder};
-use crate::kinds::{ConfigFault, Placeholder, Runner, Tool, ValueFault, Values, media};
+use crate::kinds::{
+    ConfigFault, Placeholder, Runner, Tool, ToolOutcome, ValueFault, Values, media,
+};
 
 /// The highest `max_bytes`.
 const MAX_MAX_BYTES: u64 = 4 << 20;
@@ -34,7 +38,6 @@ pub(super) struct Config {
     max_bytes: Size,
     /// Patterns of files that are not read. Replaces the default list, which the tool's description
     /// shows.
-    #[serde(default)]
     #[schemars(extend("examples" = [["*.key", "private"]]))]
     deny: Option<Vec<String>>,
 }
@@ -92,14 +95,10 @@ struct ReadFile {
 
 #[async_trait]
 impl Runner for ReadFile {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let number = |name| arguments.get(name).and_then(Value::as_u64);
         let page = FilePage {
-            path: path_argument(&arguments).to_owned(),
+            path: text_argument(&arguments, "path").to_owned(),
             start: number("start_line").unwrap_or(1).max(1),
             count: number("line_count").unwrap_or(u64::MAX),
             max_bytes: self.max_bytes,
@@ -113,16 +112,11 @@ impl Runner for ReadFile {
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
-        folder::path_fault("path", path_argument(values.arguments))
+        folder::path_fault("path", text_argument(values.arguments, "path"))
             .map(|message| Placeholder::Argument("path".into()).fault("path", message))
             .into_iter()
             .collect()
     }
-}
-
-fn path_argument(arguments: &JsonObject) -> &str {
-    let path = arguments.get("path").and_then(Value::as_str);
-    path.unwrap_or_default()
 }
 
 /// The requested part of a file.
@@ -151,10 +145,7 @@ impl FilePage {
         if let Some(mime_type) = media::sniff_media_type(&head) {
             let bytes = file.read_all(head, self.max_bytes, "with.max_bytes")?;
             let block = media::content_block(mime_type, bytes, folder::file_uri(&self.path));
-            return Ok(ToolResult {
-                content: vec![block],
-                ..ToolResult::default()
-            });
+            return Ok(block.into());
         }
         let mut reader = BufReader::with_capacity(READ_BLOCK_BYTES, head.as_slice().chain(file));
         let margin = context.max_secret_len();
@@ -211,7 +202,8 @@ impl FilePage {
         // bytes before and after the part.
         let more = margin.saturating_sub(after.len()) as u64;
         reader.take(more).read_to_end(&mut after).map_err(failed)?;
-        let (before, is_cut_before) = before.into_parts();
+        let is_cut_before = before.skipped > before.bytes.len();
+        let before = Vec::from(before.bytes);
         if before.is_empty() && after.is_empty() {
             return Ok(result(text));
         }
@@ -292,17 +284,17 @@ struct FileCut {
 
 /// The last bytes of the skipped part, in bounded memory.
 struct LastBytes {
-    bytes: Vec<u8>,
+    bytes: VecDeque<u8>,
     max_bytes: usize,
-    is_cut: bool,
+    skipped: usize,
 }
 
 impl LastBytes {
     fn new(max_bytes: usize) -> Self {
         Self {
-            bytes: Vec::new(),
+            bytes: VecDeque::new(),
             max_bytes,
-            is_cut: false,
+            skipped: 0,
         }
     }
 
@@ -330,26 +322,11 @@ impl LastBytes {
     }
 
     fn push(&mut self, bytes: &[u8]) {
+        self.skipped += bytes.len();
         let last = &bytes[bytes.len().saturating_sub(self.max_bytes)..];
-        self.is_cut |= last.len() < bytes.len();
-        self.bytes.extend_from_slice(last);
-        // The buffer is trimmed only when it is much too long. Otherwise every byte would be moved
-        // once per line.
-        if self.bytes.len() > self.max_bytes + READ_BLOCK_BYTES {
-            self.trim();
-        }
-    }
-
-    fn trim(&mut self) {
+        self.bytes.extend(last);
         let left_out = self.bytes.len().saturating_sub(self.max_bytes);
-        self.is_cut |= left_out > 0;
         self.bytes.drain(..left_out);
-    }
-
-    /// The bytes, and whether there were more before them.
-    fn into_parts(mut self) -> (Vec<u8>, bool) {
-        self.trim();
-        (self.bytes, self.is_cut)
     }
 }
 

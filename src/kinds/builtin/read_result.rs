@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::Value;
 
+use super::arguments::text_argument;
 use crate::call::{
     Effect, Idempotency, InvocationId, JsonObject, OwnResult, OwnResultError, OwnResults, Paging,
     ToolContext, ToolError, ToolResult,
 };
-use crate::kinds::{Placeholder, Runner, RunnerTraits, Tool, ValueFault, Values};
+use crate::kinds::{Placeholder, Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values};
 
 const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page by page and without running that tool again. Use it \
      when an answer says that only a part is shown: it names the invocation_id and the offset to go on from.";
@@ -31,11 +31,7 @@ struct ReadResult;
 
 #[async_trait]
 impl Runner for ReadResult {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let Some(id) = parse_invocation_id(&arguments) else {
             return Err(ToolError::ErrorResult(explain_not_read(
                 OwnResultError::Unknown,
@@ -83,12 +79,8 @@ impl Runner for ReadResult {
 }
 
 fn parse_invocation_id(arguments: &JsonObject) -> Option<InvocationId> {
-    arguments
-        .get("invocation_id")
-        .and_then(Value::as_str)?
-        .trim()
-        .parse()
-        .ok()
+    let id = text_argument(arguments, "invocation_id");
+    id.trim().parse().ok()
 }
 
 /// Why there is no result, and what to do.

@@ -7,7 +7,6 @@
 //! option such as `--lon`. Only the manifest decides which items are there: by `when`, and by
 //! `each` for the elements of a list.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -23,15 +22,26 @@ pub(super) struct Argv {
     items: Vec<Item>,
     /// The bytes of the program's name.
     program_bytes: usize,
+    /// The parameters on which the items depend.
+    pub(super) parameters: BTreeSet<String>,
 }
 
 enum Item {
-    Literal(String),
     Text(ItemText),
     /// Items that are there if the call has a value for the placeholder.
     When(Placeholder, Vec<Item>),
     /// Items for each element of the list in this argument.
     Each(String, Vec<ItemText>),
+}
+
+impl Item {
+    /// The text, if it is the same in every call.
+    fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => text.template.as_literal(),
+            Self::When(..) | Self::Each(..) => None,
+        }
+    }
 }
 
 /// The bytes of a command line.
@@ -54,14 +64,16 @@ impl Argv {
         let mut parser = Parser {
             context,
             faults: Vec::new(),
+            parameters: BTreeSet::new(),
         };
         let program = parser.program(command.first()).unwrap_or_default();
         let rest = command.iter().enumerate().skip(1);
-        let items = parser.items(rest, &["command".to_owned()], &mut Scope::default());
+        let items = parser.items(rest, &["command"], &mut Scope::default());
         (
             Self {
                 items,
                 program_bytes: program.len(),
+                parameters: parser.parameters,
             },
             parser.faults,
         )
@@ -70,11 +82,8 @@ impl Argv {
     /// The items with all values filled in.
     pub(super) fn render(&self, values: Values<'_>) -> Vec<String> {
         let mut rendered = Vec::new();
-        visit(&self.items, values, &mut |item| {
-            rendered.push(match item {
-                PresentItem::Literal(text) => text.to_owned(),
-                PresentItem::Text(text, values) => text.render(values),
-            });
+        visit(&self.items, values, &mut |text, values| {
+            rendered.push(text.render(values));
         });
         rendered
     }
@@ -85,18 +94,12 @@ impl Argv {
             fixed: self.program_bytes + each,
             ..ArgvBytes::default()
         };
-        visit(&self.items, values, &mut |item| {
-            bytes.fixed += each;
-            match item {
-                PresentItem::Literal(text) => bytes.fixed += text.len(),
-                PresentItem::Text(text, values) => {
-                    bytes.fixed += text.literal_bytes();
-                    text.value_bytes(values, |placeholder, length| match *placeholder {
-                        Placeholder::Argument(_) => bytes.arguments += length,
-                        Placeholder::Context(_) | Placeholder::Caller(_) => bytes.fields += length,
-                    });
-                }
-            }
+        visit(&self.items, values, &mut |text, values| {
+            bytes.fixed += each + text.literal_bytes();
+            text.value_bytes(values, |placeholder, length| match *placeholder {
+                Placeholder::Argument(_) => bytes.arguments += length,
+                Placeholder::Context(_) | Placeholder::Caller(_) => bytes.fields += length,
+            });
         });
         bytes
     }
@@ -104,33 +107,21 @@ impl Argv {
     /// The argument that takes the most bytes.
     pub(super) fn longest_argument(&self, values: Values<'_>) -> Option<Placeholder> {
         let mut totals: Vec<(usize, Placeholder)> = Vec::new();
-        visit(&self.items, values, &mut |item| {
-            if let PresentItem::Text(text, values) = item {
-                text.value_bytes(values, |placeholder: Cow<'_, Placeholder>, length| {
-                    if matches!(
-                        *placeholder,
-                        Placeholder::Context(_) | Placeholder::Caller(_)
-                    ) {
-                        return;
-                    }
-                    match totals.iter_mut().find(|(_, known)| *known == *placeholder) {
-                        Some((total, _)) => *total += length,
-                        None => totals.push((length, placeholder.into_owned())),
-                    }
-                });
-            }
+        visit(&self.items, values, &mut |text, values| {
+            text.value_bytes(values, |placeholder, length| {
+                if placeholder.argument().is_none() {
+                    return;
+                }
+                match totals.iter_mut().find(|(_, known)| *known == *placeholder) {
+                    Some((total, _)) => *total += length,
+                    None => totals.push((length, placeholder.into_owned())),
+                }
+            });
         });
         totals
             .into_iter()
             .max_by_key(|(total, _)| *total)
             .map(|(_, placeholder)| placeholder)
-    }
-
-    /// The parameters on which the items depend.
-    pub(super) fn parameters(&self) -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
-        collect_parameters(&self.items, &mut names);
-        names
     }
 
     /// Why these values are not permitted in argv: at most one fault for each item of the manifest.
@@ -141,63 +132,23 @@ impl Argv {
     }
 }
 
-fn collect_parameters(items: &[Item], names: &mut BTreeSet<String>) {
+/// Shows `take` the items that are there in a call, in order.
+fn visit<'a>(
+    items: &'a [Item],
+    values: Values<'a>,
+    take: &mut dyn FnMut(&'a ItemText, ItemValues<'a>),
+) {
     for item in items {
         match item {
-            Item::Literal(_) => {}
-            Item::Text(text) => names.extend(text.template.parameters().map(str::to_owned)),
-            Item::When(condition, items) => {
-                names.extend(condition.argument().map(str::to_owned));
-                collect_parameters(items, names);
-            }
-            Item::Each(list, texts) => {
-                names.insert(list.clone());
-                names.extend(
-                    texts
-                        .iter()
-                        .flat_map(|text| text.template.parameters())
-                        .map(str::to_owned),
-                );
-            }
-        }
-    }
-}
-
-impl From<ItemText> for Item {
-    fn from(text: ItemText) -> Self {
-        match text.template.as_literal() {
-            Some(literal) => Self::Literal(literal.to_owned()),
-            None => Self::Text(text),
-        }
-    }
-}
-
-/// An item that is there in a call.
-enum PresentItem<'a> {
-    Literal(&'a str),
-    Text(&'a ItemText, ItemValues<'a>),
-}
-
-/// Shows `take` the items that are there, in order.
-fn visit<'a>(items: &'a [Item], values: Values<'a>, take: &mut dyn FnMut(PresentItem<'a>)) {
-    for item in items {
-        match item {
-            Item::Literal(text) => take(PresentItem::Literal(text)),
-            Item::Text(text) => {
-                let element = None;
-                take(PresentItem::Text(text, ItemValues { values, element }));
-            }
+            Item::Text(text) => take(text, ItemValues::new(values)),
             Item::When(condition, items) => {
                 if is_given(values.get(condition)) {
                     visit(items, values, take);
                 }
             }
             Item::Each(list, texts) => {
-                for element in elements(list, values) {
-                    let element = Some(element);
-                    for text in texts {
-                        take(PresentItem::Text(text, ItemValues { values, element }));
-                    }
+                for values in element_values(list, values) {
+                    texts.iter().for_each(|text| take(text, values));
                 }
             }
         }
@@ -214,43 +165,28 @@ fn is_given(value: Option<&Value>) -> bool {
     }
 }
 
-fn elements<'a>(list: &'a str, values: Values<'a>) -> impl Iterator<Item = Element<'a>> {
-    let elements = values
-        .arguments
-        .get(list)
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    elements
-        .iter()
-        .enumerate()
-        .map(move |(index, value)| Element { list, index, value })
+/// The values for each element of the list.
+fn element_values<'a>(list: &'a str, values: Values<'a>) -> impl Iterator<Item = ItemValues<'a>> {
+    let elements = values.arguments.get(list).and_then(Value::as_array);
+    let elements = elements.into_iter().flatten().enumerate();
+    elements.map(move |(index, value)| ItemValues {
+        values,
+        element: Some(Element { list, index, value }),
+    })
 }
 
 fn collect_value_faults(items: &[Item], values: Values<'_>, faults: &mut Vec<ValueFault>) {
     for item in items {
         match item {
-            Item::Literal(_) => {}
-            Item::Text(text) => faults.extend(text.value_fault(ItemValues {
-                values,
-                element: None,
-            })),
+            Item::Text(text) => faults.extend(text.value_fault(ItemValues::new(values))),
             Item::When(condition, items) if is_given(values.get(condition)) => {
                 collect_value_faults(items, values, faults);
             }
             Item::When(..) => {}
             Item::Each(list, texts) => match values.arguments.get(list) {
                 None | Some(Value::Null | Value::Array(_)) => {
-                    let mut found = elements(list, values).flat_map(|element| {
-                        let values = ItemValues {
-                            values,
-                            element: Some(element),
-                        };
-                        texts
-                            .iter()
-                            .filter_map(move |text| text.value_fault(values))
-                    });
-                    faults.extend(found.next());
+                    let fault = |values| texts.iter().find_map(|text| text.value_fault(values));
+                    faults.extend(element_values(list, values).find_map(fault));
                 }
                 Some(_) => {
                     let message = format!("`{list}` must be a list.");
@@ -265,6 +201,8 @@ fn collect_value_faults(items: &[Item], values: Values<'_>, faults: &mut Vec<Val
 struct Parser<'a> {
     context: &'a BuildContext<'a>,
     faults: Vec<ConfigFault>,
+    /// The parameters that the items name.
+    parameters: BTreeSet<String>,
 }
 
 /// What holds at the position of an item.
@@ -295,16 +233,13 @@ impl Scope {
 }
 
 impl Parser<'_> {
-    fn error(&mut self, path: &[String], message: impl Into<String>) {
-        self.faults.push(ConfigFault {
-            path: path.to_vec(),
-            ..ConfigFault::error(&[], message)
-        });
+    fn error(&mut self, path: &[&str], message: impl Into<String>) {
+        self.faults.push(ConfigFault::error(path, message));
     }
 
     /// The name or path of the program.
     fn program(&mut self, item: Option<&CommandItem>) -> Option<String> {
-        let path = ["command".to_owned(), "0".to_owned()];
+        let path = ["command", "0"];
         match item {
             None => self.error(
                 &path[..1],
@@ -327,30 +262,33 @@ impl Parser<'_> {
     fn items<'i>(
         &mut self,
         items: impl Iterator<Item = (usize, &'i CommandItem)>,
-        path: &[String],
+        path: &[&str],
         scope: &mut Scope,
     ) -> Vec<Item> {
-        let mut parsed = Vec::new();
+        let mut parsed: Vec<Item> = Vec::new();
         for (index, item) in items {
-            let path = [path, &[index.to_string()]].concat();
-            scope.after_option =
-                matches!(parsed.last(), Some(Item::Literal(text)) if text.starts_with("--"));
+            let index = index.to_string();
+            let path = [path, &[&index]].concat();
+            scope.after_option = parsed
+                .last()
+                .and_then(Item::literal)
+                .is_some_and(|text| text.starts_with("--"));
             let item = match item {
-                CommandItem::Text(text) => self.text(text, &path, scope).map(Item::from),
+                CommandItem::Text(text) => self.text(text, &path, scope).map(Item::Text),
                 CommandItem::When(entry) => self.when(entry, &path, scope),
                 CommandItem::Each(entry) => self.each(entry, &path, scope),
             };
-            scope.after_dashes |= matches!(&item, Some(Item::Literal(text)) if text == "--");
+            scope.after_dashes |= item.as_ref().and_then(Item::literal) == Some("--");
             parsed.extend(item);
         }
         parsed
     }
 
-    fn when(&mut self, entry: &WhenItem, path: &[String], scope: &Scope) -> Option<Item> {
-        let condition = self.name(&entry.when, &[path, &["when".to_owned()]].concat())?;
+    fn when(&mut self, entry: &WhenItem, path: &[&str], scope: &Scope) -> Option<Item> {
+        let condition = self.name(&entry.when, &[path, &["when"]].concat())?;
         let mut inner = scope.clone();
         inner.given.push(condition.clone());
-        let path = [path, &["args".to_owned()]].concat();
+        let path = [path, &["args"]].concat();
         if entry.args.is_empty() {
             self.error(
                 &path,
@@ -361,8 +299,8 @@ impl Parser<'_> {
         Some(Item::When(condition, items))
     }
 
-    fn each(&mut self, entry: &EachItem, path: &[String], scope: &Scope) -> Option<Item> {
-        let key = [path, &["each".to_owned()]].concat();
+    fn each(&mut self, entry: &EachItem, path: &[&str], scope: &Scope) -> Option<Item> {
+        let key = [path, &["each"]].concat();
         let Placeholder::Argument(list) = self.name(&entry.each, &key)? else {
             self.error(
                 &key,
@@ -372,7 +310,7 @@ impl Parser<'_> {
         };
         if let Some(declared) = self
             .declared_type(&list)
-            .filter(|declared| declared != "array")
+            .filter(|declared| *declared != "array")
         {
             self.error(
                 &key,
@@ -388,28 +326,27 @@ impl Parser<'_> {
         };
         let own = [format!("{{{{ {ELEMENT} }}}}")];
         let args = entry.args.as_deref().unwrap_or(&own);
-        let path = [path, &["args".to_owned()]].concat();
-        let is_element =
-            |placeholder: &Placeholder| *placeholder == Placeholder::Argument(ELEMENT.to_owned());
+        let path = [path, &["args"]].concat();
         let mut texts = Vec::new();
         for (index, text) in args.iter().enumerate() {
-            let path = [&path[..], &[index.to_string()]].concat();
-            let text = self.text(text, &path, &inner)?;
+            let index = index.to_string();
+            let text = self.text(text, &[&path[..], &[&index]].concat(), &inner)?;
             inner.after_option = text
                 .template
                 .as_literal()
                 .is_some_and(|literal| literal.starts_with("--"));
             texts.push(text);
         }
-        if !texts
+        let has_element = texts
             .iter()
-            .any(|text| text.template.placeholders().any(is_element))
-        {
+            .flat_map(|text| text.template.placeholders())
+            .any(|placeholder| inner.is_element(placeholder));
+        if !has_element {
             self.error(
                 &path,
                 format!("must contain `{{{{ {ELEMENT} }}}}`, which stands for the element"),
             );
-        } else if entry.args.is_some() && self.context.parameter_use(ELEMENT).is_some() {
+        } else if entry.args.is_some() && self.context.has_parameter(ELEMENT) {
             let message = format!(
                 "`{{{{ {ELEMENT} }}}}` is the element here: give the parameter `{ELEMENT}` another name"
             );
@@ -419,22 +356,22 @@ impl Parser<'_> {
     }
 
     /// The parameter or field that `when` or `each` names.
-    fn name(&mut self, name: &str, path: &[String]) -> Option<Placeholder> {
+    fn name(&mut self, name: &str, path: &[&str]) -> Option<Placeholder> {
         let placeholder = self.context.resolve_placeholder(name.trim());
-        match self.context.unknown_name_message(&placeholder) {
-            None => Some(placeholder),
-            Some(_) if name.contains("{{") => {
-                self.error(path, "write the name of the parameter, without `{{ }}`");
-                None
-            }
-            Some(message) => {
-                self.error(path, message);
-                None
-            }
-        }
+        let Some(message) = self.context.unknown_name_message(&placeholder) else {
+            let parameter = placeholder.argument().map(str::to_owned);
+            self.parameters.extend(parameter);
+            return Some(placeholder);
+        };
+        let message = match name.contains("{{") {
+            true => "write the name of the parameter, without `{{ }}`".to_owned(),
+            false => message,
+        };
+        self.error(path, message);
+        None
     }
 
-    fn text(&mut self, text: &str, path: &[String], scope: &Scope) -> Option<ItemText> {
+    fn text(&mut self, text: &str, path: &[&str], scope: &Scope) -> Option<ItemText> {
         let template = match self.context.parse_template(text) {
             Ok(template) => template,
             Err(message) => {
@@ -453,31 +390,22 @@ impl Parser<'_> {
         let message = template
             .placeholders()
             .find_map(|placeholder| self.placeholder_fault(placeholder, text, scope));
-        let option_fault = || {
-            if scope.after_dashes {
-                None
-            } else {
-                self.option_fault(&template)
-            }
-        };
-        if let Some(message) = message.or_else(option_fault) {
+        let message = message.or_else(|| self.option_fault(&template, scope));
+        if let Some(message) = message {
             self.error(path, message);
             return None;
         }
+        self.parameters
+            .extend(template.parameters().map(str::to_owned));
         let dash_rule = scope.dash_rule();
-        if let Some(Part::Value(placeholder)) = template
-            .parts()
-            .first()
-            .filter(|_| template.parts().len() == 1)
+        if let Some((placeholder, _)) = template.single_value()
             && !scope.is_element(placeholder)
         {
             self.faults
                 .extend(dash_rule.warning(placeholder, self.context, path));
         }
-        self.faults.extend(self.context.single_braces(
-            &template,
-            &path.iter().map(String::as_str).collect::<Vec<_>>(),
-        ));
+        self.faults
+            .extend(self.context.single_braces(&template, path));
         Some(ItemText {
             template,
             dash_rule,
@@ -500,10 +428,7 @@ impl Parser<'_> {
         let Placeholder::Argument(name) = placeholder else {
             return None;
         };
-        let may_be_absent = self
-            .context
-            .parameter_use(name)
-            .is_some_and(|parameter| !parameter.always_present);
+        let may_be_absent = self.context.may_be_absent(name);
         (may_be_absent && !scope.given.contains(placeholder)).then(|| {
             format!(
                 "some calls have no value for `{name}`: write `{{when: {name}, args: [\"{text}\"]}}`, give it a default or \
@@ -514,23 +439,17 @@ impl Parser<'_> {
 
     /// Why the value would choose the option: the item has only dashes before it. A number or one
     /// of a fixed set is what the manifest permits, as in `head -5`.
-    fn option_fault(&self, template: &Template) -> Option<String> {
-        let [Part::Text(dashes), Part::Value(placeholder), ..] = template.parts() else {
+    fn option_fault(&self, template: &Template, scope: &Scope) -> Option<String> {
+        let [Part::Text(dashes), Part::Value(placeholder, _), ..] = template.parts() else {
             return None;
         };
-        if !dashes.chars().all(|c| c == '-') {
+        if scope.after_dashes || !dashes.chars().all(|c| c == '-') {
             return None;
         }
         if let Placeholder::Argument(name) = placeholder {
-            let is_closed = self.context.input_schema["properties"][name]
-                .get("enum")
-                .is_some();
-            if is_closed
-                || matches!(
-                    self.declared_type(name).as_deref(),
-                    Some("integer" | "number")
-                )
-            {
+            let schema = &self.context.input_schema["properties"][name];
+            let is_number = matches!(self.declared_type(name), Some("integer" | "number"));
+            if is_number || schema.get("enum").is_some() {
                 return None;
             }
         }
@@ -540,10 +459,9 @@ impl Parser<'_> {
     }
 
     /// The type that the schema declares for a parameter, if it is one type.
-    fn declared_type(&self, name: &str) -> Option<String> {
+    fn declared_type(&self, name: &str) -> Option<&str> {
         self.context.input_schema["properties"][name]
             .get("type")
             .and_then(Value::as_str)
-            .map(str::to_owned)
     }
 }

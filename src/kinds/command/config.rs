@@ -12,26 +12,20 @@ use serde::Deserialize;
 
 use super::argv::Argv;
 use super::items::CommandItem;
-use super::output::OutputFormat;
+use super::output::Output;
 use super::output_file::OutputFile;
 use super::run::{DEFAULT_MAX_OUTPUT, RunLimits};
 use super::runner::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
 use super::size_limit::SizeLimit;
 use super::variables::ContextVariables;
 use crate::call::units::Size;
-use crate::kinds::process::{OrphanReaper, is_executable_file};
+use crate::kinds::build_context::template_placeholder;
+use crate::kinds::process::{OrphanReaper, is_executable_file, which};
 use crate::kinds::{BuildContext, BuildResult, ConfigFault};
 
 /// The folders in which a bare program name is looked up. They are fixed, so that the service's
 /// environment cannot choose the program.
-const SEARCH_PATH: [&str; 6] = [
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-];
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The `PATH` of a program whose `environment` has none: scripts need one to find their interpreter
 /// and other programs. It is fixed for the same reason as [`SEARCH_PATH`].
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -48,7 +42,6 @@ pub struct Config {
     #[schemars(extend("examples" = [["/usr/bin/wc", "-w"], ["git", "log", {"when": "since", "args": ["--since={{ since }}"]}, {"each": "paths"}]]))]
     pub command: Vec<CommandItem>,
     /// Text for standard input. Default: the arguments as a JSON object.
-    #[serde(default)]
     #[schemars(extend("examples" = ["{{ text }}"]))]
     pub stdin: Option<String>,
     /// Format of standard output. With `{file: PATH}` the file at this path is the result;
@@ -57,7 +50,6 @@ pub struct Config {
     #[schemars(extend("examples" = ["text", {"file": "{{ stdout }}"}]), extend("default" = "auto"))]
     pub output: Output,
     /// Working folder, relative to the manifest. Default: the manifest's folder.
-    #[serde(default)]
     #[schemars(extend("examples" = ["./notes"]))]
     pub workdir: Option<PathBuf>,
     /// Environment variables of the program. It inherits no other. Default `PATH`:
@@ -73,21 +65,6 @@ pub struct Config {
 
 fn default_max_output() -> Size {
     Size(DEFAULT_MAX_OUTPUT as u64)
-}
-
-/// What the result is made from.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Output {
-    /// JSON if the output parses as JSON, else text.
-    #[default]
-    Auto,
-    /// JSON; anything else is a failure.
-    Json,
-    /// Text, also when it looks like JSON.
-    Text,
-    /// The file at this path below the working folder. `{{ stdout }}` is what the program printed.
-    File(String),
 }
 
 /// Builds the runner, with its warnings.
@@ -122,16 +99,11 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     if let Some(template) = &stdin {
         faults.extend(context.unknown_placeholders(template, &["stdin"]));
     }
-    let output = match &config.output {
-        Output::Auto => OutputFormat::Auto,
-        Output::Json => OutputFormat::Json,
-        Output::Text => OutputFormat::Text,
+    let file = match &config.output {
         Output::File(path) => OutputFile::parse(path, context)
-            .map(OutputFormat::File)
-            .unwrap_or_else(|found| {
-                faults.extend(found);
-                OutputFormat::Auto
-            }),
+            .map_err(|found| faults.extend(found))
+            .ok(),
+        Output::Auto | Output::Json | Output::Text => None,
     };
     if let Some(template) = &stdin {
         faults.extend(context.single_braces(template, &["stdin"]));
@@ -141,9 +113,13 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
         .as_ref()
         .filter(|_| faults.iter().all(|fault| fault.warning))
     {
-        let mut used = argv.parameters();
+        let mut used = argv.parameters.clone();
         used.extend(template.parameters().map(str::to_owned));
-        faults.extend(context.unused_parameters(&used, "`command` or `stdin`"));
+        faults.extend(context.unused_parameters(
+            &used,
+            template_placeholder,
+            "`command` or `stdin`",
+        ));
     }
     let workdir = absolute_path(
         context.base_dir,
@@ -173,13 +149,14 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
         .or_insert_with(|| DEFAULT_PATH.to_owned());
     let size_limit = SizeLimit::new(&environment);
     // What the program prints beside the file's path is no result, so it must not end the program.
-    let stop_on_overflow = context.effect.may_repeat() && !matches!(output, OutputFormat::File(_));
+    let stop_on_overflow = context.effect.may_repeat() && file.is_none();
     let runner = CommandRunner {
         program,
         program_path,
         argv,
         stdin,
-        output,
+        output: config.output,
+        file,
         workdir,
         environment,
         variables,
@@ -188,7 +165,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
             max_output: config.max_output.as_usize(),
             stop_on_overflow,
         },
-        orphan_reaper: OrphanReaper::new(),
+        orphan_reaper: OrphanReaper::default(),
     };
     Ok((Arc::new(runner), faults))
 }
@@ -199,10 +176,7 @@ fn find_program(program: &str, base: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(absolute_path(base, Path::new(program)));
     }
-    SEARCH_PATH
-        .iter()
-        .map(|folder| Path::new(folder).join(program))
-        .find(|path| is_executable_file(path))
+    which(SEARCH_PATH.as_ref(), program.as_ref())
 }
 
 /// The absolute form of `path`, relative to `base`. It stays right if the service changes its

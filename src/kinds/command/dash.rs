@@ -35,7 +35,7 @@ impl DashRule {
         self,
         placeholder: &Placeholder,
         context: &BuildContext<'_>,
-        path: &[String],
+        path: &[&str],
     ) -> Option<ConfigFault> {
         let name = placeholder.argument()?;
         let schema = context.input_schema.get("properties")?.get(name)?;
@@ -62,11 +62,7 @@ impl DashRule {
         } else {
             return None;
         };
-        let warning = ConfigFault::warning(&[], message).with_rule(FaultRule::RefusedArgument);
-        Some(ConfigFault {
-            path: path.to_vec(),
-            ..warning
-        })
+        Some(ConfigFault::warning(path, message).with_rule(FaultRule::RefusedArgument))
     }
 }
 

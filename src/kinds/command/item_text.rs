@@ -41,6 +41,12 @@ pub(super) struct ItemValues<'a> {
 }
 
 impl<'a> ItemValues<'a> {
+    /// The values for an item outside of `each`.
+    pub(super) fn new(values: Values<'a>) -> Self {
+        let element = None;
+        Self { values, element }
+    }
+
     /// The element, if the placeholder stands for it.
     fn element(&self, placeholder: &Placeholder) -> Option<Element<'a>> {
         self.element
@@ -83,7 +89,7 @@ impl ItemText {
     pub(super) fn render(&self, values: ItemValues<'_>) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) => text.clone(),
-            Part::Value(placeholder) | Part::Styled(placeholder, _) => {
+            Part::Value(placeholder, _) => {
                 values.get(placeholder).map(plain_text).unwrap_or_default()
             }
         };
@@ -92,12 +98,9 @@ impl ItemText {
 
     /// The bytes of its literal text.
     pub(super) fn literal_bytes(&self) -> usize {
-        let bytes = |part: &Part| {
-            if let Part::Text(text) = part {
-                text.len()
-            } else {
-                0
-            }
+        let bytes = |part: &Part| match part {
+            Part::Text(text) => text.len(),
+            Part::Value(..) => 0,
         };
         self.template.parts().iter().map(bytes).sum()
     }
@@ -175,7 +178,7 @@ impl ItemText {
         for part in self.template.parts() {
             match part {
                 Part::Text(_) => return None,
-                Part::Value(placeholder) | Part::Styled(placeholder, _) => {
+                Part::Value(placeholder, _) => {
                     let value = values.get(placeholder);
                     match value.and_then(plain_text_start) {
                         None => {}

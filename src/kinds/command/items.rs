@@ -38,7 +38,6 @@ pub struct EachItem {
     /// The parameter.
     pub each: String,
     /// The texts for one element, which is `{{ item }}`. Default: the element alone.
-    #[serde(default)]
     pub args: Option<Vec<String>>,
 }
 

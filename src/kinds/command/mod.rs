@@ -6,8 +6,8 @@
 //!
 //! `config` checks the manifest keys. `items` are the items of the command line in the manifest;
 //! `argv`, `item_text` and `variables` encode values, and `size_limit` bounds their size. `run`
-//! feeds the program and reads its output. `output` and `output_file` build the result.
-//! `start_error` explains a failed start. `runner` makes one attempt.
+//! feeds the program and reads its output. `output` and `output_file` build the result. `runner` makes
+//! one attempt.
 
 mod argv;
 mod config;
@@ -19,11 +19,11 @@ mod output_file;
 mod run;
 mod runner;
 mod size_limit;
-mod start_error;
 mod variables;
 
-pub use self::config::{Config, Output, build};
+pub use self::config::{Config, build};
 pub use self::items::{CommandItem, EachItem, WhenItem};
+pub use self::output::Output;
 
 #[cfg(test)]
 mod tests;

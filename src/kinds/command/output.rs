@@ -2,7 +2,8 @@
 
 use std::process::ExitStatus;
 
-use super::output_file::OutputFile;
+use serde::Deserialize;
+
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::{Count, OmissionNote};
 use crate::call::{
@@ -14,15 +15,18 @@ use crate::call::{
 const MAX_EXCERPT_BYTES: usize = 16 << 10;
 
 /// What the result is made from.
-pub(super) enum OutputFormat {
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
     /// JSON if the output parses as JSON, else text.
+    #[default]
     Auto,
     /// JSON; anything else is a failure.
     Json,
     /// Text, also when it looks like JSON.
     Text,
-    /// A file.
-    File(OutputFile),
+    /// The file at this path below the working folder. `{{ stdout }}` is what the program printed.
+    File(String),
 }
 
 /// The error result of a run whose program failed.
@@ -39,7 +43,7 @@ pub(super) fn failure_result(run: &RunOutcome, context: &ToolContext) -> Option<
 /// The result of a finished run, from its standard output.
 pub(super) fn build_result(
     run: &RunOutcome,
-    format: &OutputFormat,
+    format: &Output,
     limits: &RunLimits,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
@@ -95,19 +99,19 @@ fn shorten_output(text: String, context: &ToolContext) -> String {
 
 fn complete_output_result(
     bytes: &[u8],
-    format: &OutputFormat,
+    format: &Output,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     match format {
-        OutputFormat::Json if bytes.trim_ascii().is_empty() => Err(ToolError::BadOutput(
+        Output::Json if bytes.trim_ascii().is_empty() => Err(ToolError::BadOutput(
             "the program printed nothing, but `output: json` requires JSON".into(),
         )),
-        OutputFormat::Json => parse_json(bytes, context).map_err(|error| {
+        Output::Json => parse_json(bytes, context).map_err(|error| {
             ToolError::BadOutput(format!("the program's output is not JSON: {error}"))
         }),
-        OutputFormat::Auto => Ok(parse_structured(bytes, context)
+        Output::Auto => Ok(parse_structured(bytes, context)
             .unwrap_or_else(|| text_result(trim_newline(bytes), context))),
-        OutputFormat::Text | OutputFormat::File(_) => Ok(text_result(trim_newline(bytes), context)),
+        Output::Text | Output::File(_) => Ok(text_result(trim_newline(bytes), context)),
     }
 }
 
@@ -137,12 +141,12 @@ fn trim_newline(bytes: &[u8]) -> &[u8] {
 /// of a JSON text is not JSON.
 fn truncated_output_result(
     stdout: &StreamCapture,
-    format: &OutputFormat,
+    format: &Output,
     limits: &RunLimits,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolError> {
     let max_bytes = limits.max_output;
-    if matches!(format, OutputFormat::Json) {
+    if matches!(format, Output::Json) {
         let message = format!(
             "the program's output is longer than {} (max_output), so its JSON is incomplete",
             Count(max_bytes, "byte")

@@ -41,16 +41,13 @@ impl OutputFile {
             ));
         }
         for placeholder in template.placeholders() {
-            let declared = match placeholder {
-                Placeholder::Argument(name) => context.parameter_use(name),
-                Placeholder::Context(_) | Placeholder::Caller(_) => None,
-            };
-            match (is_stdout(placeholder), declared) {
-                (true, None) => {}
-                (true, Some(_)) => faults.push(fault(format!(
+            let name = placeholder.argument().unwrap_or_default();
+            match (is_stdout(placeholder), context.has_parameter(name)) {
+                (true, false) => {}
+                (true, true) => faults.push(fault(format!(
                     "`{{{{ {STDOUT} }}}}` is the output of the program here: give the parameter `{STDOUT}` another name"
                 ))),
-                (false, Some(parameter)) if !parameter.always_present => faults.push(fault(format!(
+                (false, true) if context.may_be_absent(name) => faults.push(fault(format!(
                     "some calls have no value for `{placeholder}`: give it a default or make it required"
                 ))),
                 (false, _) => {
@@ -129,12 +126,10 @@ impl OutputFile {
         for part in self.path.parts() {
             match part {
                 Part::Text(text) => path.push_str(text),
-                Part::Value(placeholder) | Part::Styled(placeholder, _)
-                    if is_stdout(placeholder) =>
-                {
+                Part::Value(placeholder, _) if is_stdout(placeholder) => {
                     path.push_str(read_printed_path(stdout)?);
                 }
-                Part::Value(placeholder) | Part::Styled(placeholder, _) => {
+                Part::Value(placeholder, _) => {
                     path.push_str(&values.get(placeholder).map(plain_text).unwrap_or_default());
                 }
             }
@@ -185,11 +180,7 @@ fn read_printed_path(stdout: &StreamCapture) -> Result<&str, ToolError> {
 /// The content of the file as text, picture or sound, and of any other type as a file.
 fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
     if let Some(mime_type) = media::sniff_media_type(&bytes) {
-        return block_result(media::content_block(
-            mime_type,
-            bytes,
-            folder::file_uri(path),
-        ));
+        return media::content_block(mime_type, bytes, folder::file_uri(path)).into();
     }
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => return ToolResult::text(text),
@@ -199,7 +190,7 @@ fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
     let mime_type = mime_guess::from_path(path).first_or_octet_stream();
     // Providers refuse a request with a picture of an unknown or wrong type. So only the bytes make
     // a picture.
-    let block = match media::content_block(mime_type.essence_str(), bytes, folder::file_uri(path)) {
+    match media::content_block(mime_type.essence_str(), bytes, folder::file_uri(path)) {
         Content::Image { data, mime_type } => Content::Resource {
             resource: Resource {
                 uri: folder::file_uri(path),
@@ -209,15 +200,8 @@ fn file_result(path: &str, bytes: Vec<u8>) -> ToolResult {
             },
         },
         block => block,
-    };
-    block_result(block)
-}
-
-fn block_result(block: Content) -> ToolResult {
-    ToolResult {
-        content: vec![block],
-        ..ToolResult::default()
     }
+    .into()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::ChildStdin;
 use tokio::time::timeout_at;
 
 use crate::call::units::OmissionNote;
@@ -83,7 +82,11 @@ pub(super) async fn run_program(
         });
         let mut ended = pin!(async {
             let feed = async {
-                write_stdin(stdin, &input).await;
+                if let Some(mut stdin) = stdin {
+                    // A program may ignore its input, so a closed pipe is not a failure. The pipe is
+                    // closed at the end of the input.
+                    let _ = stdin.write_all(&input).await;
+                }
                 pending().await
             };
             tokio::select! { status = tree.wait() => status, never = feed => never }
@@ -135,14 +138,6 @@ fn redacted_line<'l>(line: OutputLine<'l>, context: &ToolContext) -> Cow<'l, str
     match line.cut_ends {
         CutEnds::NONE => Cow::Borrowed(line.text),
         cut_ends => Cow::Owned(context.excerpt(line.text.as_bytes(), cut_ends)),
-    }
-}
-
-/// Writes as much of the input as the program reads, and closes the pipe.
-async fn write_stdin(stdin: Option<ChildStdin>, input: &[u8]) {
-    if let Some(mut stdin) = stdin {
-        // A program may ignore its input, so a closed pipe is not a failure.
-        let _ = stdin.write_all(input).await;
     }
 }
 

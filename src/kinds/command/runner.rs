@@ -1,6 +1,7 @@
 //! One attempt: starts the program, feeds it and builds the result.
 
 use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -9,15 +10,16 @@ use async_trait::async_trait;
 use tokio::process::Command;
 
 use super::argv::Argv;
-use super::output::{self, OutputFormat};
+use super::output::{self, Output};
+use super::output_file::OutputFile;
 use super::run::{self, RunLimits};
 use super::size_limit::SizeLimit;
 use super::variables::ContextVariables;
 use crate::call::json::plain_text;
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::call::{JsonObject, ToolContext, ToolError};
 use crate::kinds::process::{OrphanReaper, ProcessMarker, ProcessTree};
 use crate::kinds::template::Template;
-use crate::kinds::{Runner, RunnerTraits, ValueFault, Values};
+use crate::kinds::{Runner, RunnerTraits, ToolOutcome, ValueFault, Values};
 
 /// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds
 /// escaped processes by it.
@@ -34,7 +36,9 @@ pub(super) struct CommandRunner {
     pub(super) argv: Argv,
     /// `None` means that standard input is the JSON object of the arguments.
     pub(super) stdin: Option<Template>,
-    pub(super) output: OutputFormat,
+    pub(super) output: Output,
+    /// The file that is the result, with [`Output::File`].
+    pub(super) file: Option<OutputFile>,
     pub(super) workdir: PathBuf,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) variables: ContextVariables,
@@ -59,6 +63,36 @@ impl CommandRunner {
         command
     }
 
+    /// The failure of an attempt whose program did not start. If the values are too long together,
+    /// the fault names the caller's context or the model's argument.
+    fn start_error(&self, error: &Error, values: Values<'_>) -> ToolError {
+        let faults = match error.kind() {
+            ErrorKind::ArgumentListTooLong => {
+                self.size_limit
+                    .value_faults(&self.argv, &self.variables, values, true)
+            }
+            _ => Vec::new(),
+        };
+        if !faults.is_empty() {
+            return faults.into();
+        }
+        let reason = match error.kind() {
+            ErrorKind::NotFound if !self.workdir.is_dir() => {
+                "its working folder does not exist".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        let message = format!("cannot start {}: {reason}", self.program);
+        match error.kind() {
+            // A further attempt may start the program.
+            ErrorKind::WouldBlock | ErrorKind::OutOfMemory | ErrorKind::ExecutableFileBusy => {
+                ToolError::upstream(message)
+            }
+            _ => ToolError::upstream_permanent(message),
+        }
+        .not_delivered()
+    }
+
     fn stdin_bytes(&self, values: Values<'_>) -> Vec<u8> {
         match &self.stdin {
             Some(template) => template.render(values, plain_text).into_bytes(),
@@ -69,11 +103,7 @@ impl CommandRunner {
 
 #[async_trait]
 impl Runner for CommandRunner {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let Some(path) = &self.program_path else {
             return Err(ToolError::upstream_permanent(format!(
                 "cannot start {}: no such program",
@@ -91,36 +121,32 @@ impl Runner for CommandRunner {
             marker,
             &self.orphan_reaper,
         )
-        .map_err(|error| self.explain_start_error(&error, values))?;
+        .map_err(|error| self.start_error(&error, values))?;
         let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;
         if let Some(result) = output::failure_result(&run, &context) {
             return Ok(result);
         }
-        match &self.output {
-            OutputFormat::File(file) => {
-                file.read_result(
-                    &run.stdout,
-                    values,
-                    &self.workdir,
-                    self.limits.max_output,
-                    &context,
-                )
-                .await
+        let limits = &self.limits;
+        match &self.file {
+            Some(file) => {
+                let max_bytes = limits.max_output;
+                file.read_result(&run.stdout, values, &self.workdir, max_bytes, &context)
+                    .await
             }
-            format => output::build_result(&run, format, &self.limits, &context),
+            None => output::build_result(&run, &self.output, limits, &context),
         }
     }
 
     fn value_faults(&self, values: Values<'_>) -> Vec<ValueFault> {
         let mut faults = self.argv.value_faults(values);
         faults.extend(self.variables.value_faults(values.context));
-        if let OutputFormat::File(file) = &self.output {
+        if let Some(file) = &self.file {
             faults.extend(file.value_faults(values));
         }
         if faults.is_empty() {
             faults = self
                 .size_limit
-                .value_faults(&self.argv, &self.variables, values);
+                .value_faults(&self.argv, &self.variables, values, false);
         }
         faults
     }

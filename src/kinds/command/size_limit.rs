@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::argv::{Argv, ArgvBytes};
+use super::argv::Argv;
 use super::variables::ContextVariables;
 use crate::kinds::{ValueFault, Values};
 
@@ -56,61 +56,23 @@ impl SizeLimit {
     /// Why a program cannot be started with these values: they are too long together. The fault
     /// names the context if the context alone is too long or is the larger part; then the caller is
     /// at fault. Otherwise it names the longest argument, for the model.
+    ///
+    /// `is_refused`: the system has refused the start as too long, whatever the count here says. The
+    /// result is empty then if no value of the call can be the reason.
     pub(super) fn value_faults(
         &self,
         argv: &Argv,
         variables: &ContextVariables,
         values: Values<'_>,
-    ) -> Vec<ValueFault> {
-        let bytes = self.count_bytes(argv, variables, values);
-        match bytes.fixed + bytes.fields + bytes.arguments > self.max_bytes {
-            true => self.too_long_faults(argv, &bytes, values),
-            false => Vec::new(),
-        }
-    }
-
-    /// The same for a program that the system refused to start as too long, although the count here
-    /// was within the bound. Empty if no value of the call can be the reason.
-    pub(super) fn faults_after_refused_start(
-        &self,
-        argv: &Argv,
-        variables: &ContextVariables,
-        values: Values<'_>,
-    ) -> Vec<ValueFault> {
-        self.too_long_faults(argv, &self.count_bytes(argv, variables, values), values)
-    }
-
-    /// The bytes of the command line and of the variables.
-    fn count_bytes(
-        &self,
-        argv: &Argv,
-        variables: &ContextVariables,
-        values: Values<'_>,
-    ) -> ArgvBytes {
-        let ArgvBytes {
-            fixed,
-            arguments,
-            fields,
-        } = argv.bytes(values, BYTES_PER_ITEM);
-        ArgvBytes {
-            fixed: fixed + self.variable_bytes,
-            arguments,
-            fields: fields + variables.total_bytes(values.context, BYTES_PER_ITEM),
-        }
-    }
-
-    fn too_long_faults(
-        &self,
-        argv: &Argv,
-        bytes: &ArgvBytes,
-        values: Values<'_>,
+        is_refused: bool,
     ) -> Vec<ValueFault> {
         let max_bytes = self.max_bytes;
-        let ArgvBytes {
-            fixed,
-            arguments,
-            fields: context,
-        } = *bytes;
+        let bytes = argv.bytes(values, BYTES_PER_ITEM);
+        let (fixed, arguments) = (bytes.fixed + self.variable_bytes, bytes.arguments);
+        let context = bytes.fields + variables.total_bytes(values.context, BYTES_PER_ITEM);
+        if !is_refused && fixed + context + arguments <= max_bytes {
+            return Vec::new();
+        }
         if context > 0 && (arguments <= context || fixed + context > max_bytes) {
             let message = format!(
                 "The fields of `context` that this tool takes have {context} bytes together, but the program accepts at most {max_bytes} \
@@ -163,6 +125,7 @@ mod tests {
                 context,
                 credentials: None,
             },
+            false,
         )
     }
 

@@ -97,7 +97,7 @@ const UNENCRYPTED: &str =
     "a public address, and http does not protect the secrets of the request: use https";
 
 /// Permits or refuses addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AddressPolicy {
     allow_all: bool,
     allow_private: bool,
@@ -121,13 +121,7 @@ impl AddressPolicy {
 
     /// Permits global addresses only, and no manifest key changes that.
     pub(crate) fn deny_private() -> Self {
-        Self {
-            allow_all: false,
-            allow_private: false,
-            deny_this_machine: false,
-            deny_global: false,
-            allow_key: None,
-        }
+        Self::default()
     }
 
     /// Permits every address, for URLs that the operator wrote in full.
@@ -301,18 +295,13 @@ pub(crate) struct AddressDenied {
 
 impl fmt::Display for AddressDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            host,
-            address,
-            description,
-            key,
-        } = self;
-        match address {
+        let (host, description) = (&self.host, self.description);
+        match self.address {
             Some(address) => write!(f, "`{host}` is at {address} ({description})")?,
             None => write!(f, "`{host}` is this machine ({description})")?,
         }
         f.write_str(", which this tool may not reach")?;
-        key.map_or(Ok(()), |key| {
+        self.key.map_or(Ok(()), |key| {
             write!(f, " unless the manifest says `{key}: true`")
         })
     }

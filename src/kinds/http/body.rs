@@ -21,21 +21,15 @@ pub(super) enum BodyTemplate {
     Text(Template),
     /// Bytes whose base64 text is filled in.
     Bytes(Template),
-    Form(FieldsTemplate),
-    Multipart(MultipartTemplate),
+    Form(Entries<JsonTemplate>),
+    /// The parts of a `multipart/form-data` body.
+    Multipart(Entries<PartTemplate>),
 }
 
-/// The fields of a form.
-pub(super) enum FieldsTemplate {
-    Map(Vec<(String, JsonTemplate)>),
-    /// One placeholder for an object with all fields.
-    Whole(JsonTemplate),
-}
-
-/// The parts of a `multipart/form-data` body.
-pub(super) enum MultipartTemplate {
-    Map(Vec<(String, PartTemplate)>),
-    /// One placeholder for an object with all parts.
+/// The fields of a form, or the parts of a body.
+pub(super) enum Entries<T> {
+    Map(Vec<(String, T)>),
+    /// One placeholder for an object with all of them.
     Whole(JsonTemplate),
 }
 
@@ -65,27 +59,19 @@ struct FileEntry {
 impl BodyTemplate {
     /// Reads the body of `request:`, and adds its faults to `collector`.
     pub(super) fn parse(config: &RequestConfig, collector: &mut FaultCollector<'_>) -> Self {
-        let RequestConfig {
-            json,
-            body,
-            body_base64,
-            form,
-            multipart,
-            ..
-        } = config;
         let given = [
-            json.is_some(),
-            body.is_some(),
-            body_base64.is_some(),
-            form.is_some(),
-            multipart.is_some(),
+            config.json.is_some(),
+            config.body.is_some(),
+            config.body_base64.is_some(),
+            config.form.is_some(),
+            config.multipart.is_some(),
         ];
         if given.into_iter().filter(|given| *given).count() > 1 {
             let message =
                 "at most one body is allowed: `json`, `body`, `body_base64`, `form` or `multipart`";
             collector.error(&["request"], message);
         }
-        let parsed = if let Some(json) = json {
+        let parsed = if let Some(json) = &config.json {
             let template = JsonTemplate::parse(json.clone(), &["request", "json"], collector);
             if template.has_style() {
                 collector.error(
@@ -94,28 +80,27 @@ impl BodyTemplate {
                 );
             }
             Some(Self::Json(template))
-        } else if let Some(text) = body {
+        } else if let Some(text) = &config.body {
             collector
                 .parse_template(text, &["request", "body"])
                 .map(Self::Text)
-        } else if let Some(text) = body_base64 {
+        } else if let Some(text) = &config.body_base64 {
             collector
                 .parse_template(text, &["request", "body_base64"])
                 .map(Self::Bytes)
-        } else if let Some(form) = form {
+        } else if let Some(form) = &config.form {
             let path = ["request", "form"];
             Some(Self::Form(match form {
-                Fields::Map(entries) => FieldsTemplate::Map(JsonTemplate::parse_entries(
+                Fields::Map(entries) => Entries::Map(JsonTemplate::parse_entries(
                     entries.clone(),
                     &path,
                     collector,
                 )),
-                Fields::Whole(text) => FieldsTemplate::Whole(parse_whole(text, &path, collector)),
+                Fields::Whole(text) => Entries::Whole(parse_whole(text, &path, collector)),
             }))
         } else {
-            multipart
-                .as_ref()
-                .map(|parts| Self::Multipart(MultipartTemplate::parse(parts, collector)))
+            let parts = config.multipart.as_ref();
+            parts.map(|parts| Self::Multipart(Entries::parse(parts, collector)))
         };
         parsed.unwrap_or(Self::None)
     }
@@ -126,7 +111,7 @@ impl BodyTemplate {
 
     /// Whether it is a text into which a value is filled.
     pub(super) fn has_text_placeholder(&self) -> bool {
-        matches!(self, Self::Text(template) if !template.is_literal())
+        matches!(self, Self::Text(template) if template.as_literal().is_none())
     }
 
     /// Faults of texts that have to be base64.
@@ -139,7 +124,7 @@ impl BodyTemplate {
         };
         match self {
             Self::Bytes(template) if decode(template, values).is_none() => report(template),
-            Self::Multipart(MultipartTemplate::Map(parts)) => parts
+            Self::Multipart(Entries::Map(parts)) => parts
                 .iter()
                 .flat_map(|(_, part)| match part {
                     PartTemplate::File { base64, .. } if decode_files(base64, values).is_none() => {
@@ -179,8 +164,8 @@ impl BodyTemplate {
                 };
                 let owned;
                 let entries = match fields {
-                    FieldsTemplate::Map(entries) => entries,
-                    FieldsTemplate::Whole(template) => {
+                    Entries::Map(entries) => entries,
+                    Entries::Whole(template) => {
                         owned = whole_entries(template, values)?;
                         &owned
                     }
@@ -204,7 +189,7 @@ impl BodyTemplate {
     }
 }
 
-impl MultipartTemplate {
+impl Entries<PartTemplate> {
     fn parse(parts: &Fields, collector: &mut FaultCollector<'_>) -> Self {
         let path = ["request", "multipart"];
         let entries = match parts {
@@ -347,7 +332,7 @@ fn write_part(
 
 fn parse_whole(text: &str, path: &[&str], collector: &mut FaultCollector<'_>) -> JsonTemplate {
     let template = JsonTemplate::parse(text.into(), path, collector);
-    if !matches!(template, JsonTemplate::Value(_) | JsonTemplate::Styled(..)) {
+    if !matches!(template, JsonTemplate::Value(..)) {
         collector.error(
             path,
             "a map of fields, or a text with one placeholder for all fields, is expected here",
@@ -362,10 +347,8 @@ fn whole_entries(
     template: &JsonTemplate,
     values: Values<'_>,
 ) -> Option<Vec<(String, JsonTemplate)>> {
-    let (placeholder, style) = match template {
-        JsonTemplate::Value(placeholder) => (placeholder, None),
-        JsonTemplate::Styled(placeholder, style) => (placeholder, Some(style)),
-        _ => return None,
+    let JsonTemplate::Value(placeholder, style) = template else {
+        return None;
     };
     let fields: &JsonObject = values.get(placeholder)?.as_object()?;
     let entries = fields
@@ -394,9 +377,10 @@ fn decode(template: &Template, values: Values<'_>) -> Option<Vec<u8>> {
 
 /// The files of one part: several if the template is a lone placeholder for a list.
 fn decode_files(template: &Template, values: Values<'_>) -> Option<Vec<Vec<u8>>> {
-    let value = template
-        .single_placeholder()
-        .and_then(|placeholder| values.get(placeholder));
+    let value = match template.single_value() {
+        Some((placeholder, None)) => values.get(placeholder),
+        _ => None,
+    };
     match value {
         Some(Value::Array(items)) => items
             .iter()

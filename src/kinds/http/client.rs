@@ -29,7 +29,8 @@ const MAX_FIELDS: usize = 256;
 pub(crate) struct HttpClient {
     inner: reqwest::Client,
     policy: AddressPolicy,
-    has_ca_certificates: bool,
+    /// Whether there are CA certificates, so that https can be used.
+    pub(crate) has_ca_certificates: bool,
     own_ports: OwnPorts,
     /// The client for requests to the ports of this service. It refuses all addresses of this
     /// machine. It is a separate client because a resolver does not get to know the port. It is
@@ -58,11 +59,6 @@ impl HttpClient {
             own_ports,
             own_port_client: Arc::default(),
         })
-    }
-
-    /// Whether there are CA certificates, so that https can be used.
-    pub(crate) fn has_ca_certificates(&self) -> bool {
-        self.has_ca_certificates
     }
 
     async fn own_port_client(&self) -> Result<&reqwest::Client, String> {
@@ -173,46 +169,47 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     }
     let cause = chain().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
-    let is_not_delivered = error.is_connect() || error.is_dns();
     let is_too_large = |cause: &hyper::Error| cause.is_parse_too_large();
-    let failure = ToolError::upstream(match &error {
-        _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_too_large)) => {
-            format!(
-                "`{host}`: the response has more than {MAX_FIELDS} header fields, or too long ones"
-            )
-        }
-        error if error.is_connect() && error.is_timeout() => {
-            format!("`{host}`: no connection within {seconds} seconds")
-        }
-        error if error.is_dns() => format!("`{host}`: the name does not resolve: {cause}"),
-        error if error.is_connect() => format!("`{host}`: no connection: {cause}"),
-        error if error.is_body() || error.is_decode() => {
-            format!("`{host}`: the response ended early: {cause}")
+    let is_refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+    let (problem, reason) = match &error {
+        _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_too_large)) => (
+            format!("the response has more than {MAX_FIELDS} header fields, or too long ones"),
+            UpstreamReason::ConnectionLost,
+        ),
+        error if error.is_connect() && error.is_timeout() => (
+            format!("no connection within {seconds} seconds"),
+            UpstreamReason::ConnectTimeout(seconds),
+        ),
+        error if error.is_dns() => (
+            format!("the name does not resolve: {cause}"),
+            UpstreamReason::NameUnknown,
+        ),
+        error if error.is_connect() => {
+            let is_refused = chain().any(|cause| cause.downcast_ref().is_some_and(is_refused));
+            let reason = match is_refused {
+                true => UpstreamReason::ConnectionRefused,
+                false => UpstreamReason::NotConnected,
+            };
+            (format!("no connection: {cause}"), reason)
         }
         error if error.is_builder() => {
             return ToolError::upstream_permanent(format!("`{host}`: not a request: {cause}"));
         }
-        _ => format!("`{host}`: the connection failed: {cause}"),
-    });
-    let is_refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
-    let failure = failure.with_cause(
-        match &error {
-            error if error.is_connect() && error.is_timeout() => {
-                UpstreamReason::ConnectTimeout(seconds)
-            }
-            error if error.is_dns() => UpstreamReason::NameUnknown,
-            _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_refused)) => {
-                UpstreamReason::ConnectionRefused
-            }
-            error if error.is_connect() => UpstreamReason::NotConnected,
-            _ => UpstreamReason::ConnectionLost,
-        },
-        host,
-    );
-    if is_not_delivered {
-        failure.not_delivered()
-    } else {
-        failure
+        error => {
+            let problem = match error.is_body() || error.is_decode() {
+                true => "the response ended early",
+                false => "the connection failed",
+            };
+            (
+                format!("{problem}: {cause}"),
+                UpstreamReason::ConnectionLost,
+            )
+        }
+    };
+    let failure = ToolError::upstream(format!("`{host}`: {problem}")).with_cause(reason, host);
+    match error.is_connect() || error.is_dns() {
+        true => failure.not_delivered(),
+        false => failure,
     }
 }
 

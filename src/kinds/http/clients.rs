@@ -16,7 +16,8 @@ use super::own_ports::OwnPorts;
 pub struct HttpClients {
     by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
     own_ports: OwnPorts,
-    token_sources: TokenSources,
+    /// Where the tools get access tokens from.
+    pub(super) token_sources: TokenSources,
 }
 
 impl HttpClients {
@@ -35,11 +36,6 @@ impl HttpClients {
             token_sources: token_sources.clone(),
             ..self
         }
-    }
-
-    /// Where the tools get access tokens from.
-    pub(super) fn token_sources(&self) -> &TokenSources {
-        &self.token_sources
     }
 
     /// The client with this policy, built on first use.

@@ -16,14 +16,12 @@ pub struct Config {
     /// The request that a call sends.
     pub request: RequestConfig,
     /// How the request is authorized, if `headers` is not enough.
-    #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"oauth": {"token_url": "https://auth.example.com/oauth/token", "client_id": "orders-agent", "client_secret": "${env:CLIENT_SECRET}"}})]))]
     pub auth: Option<AuthConfig>,
     /// How the response becomes the result.
     #[serde(default)]
     pub response: ResponseConfig,
     /// Longest response that is read, at most 4MiB.
-    #[serde(default)]
     #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     pub max_output: Option<Size>,
 }
@@ -34,7 +32,6 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct RequestConfig {
     /// HTTP method.
-    #[serde(default)]
     #[schemars(extend("examples" = ["POST"]), extend("default" = "GET"))]
     pub method: Option<String>,
     /// URL, http or https. Placeholders may stand in path and query; in the host only with
@@ -55,21 +52,17 @@ pub struct RequestConfig {
     #[schemars(extend("examples" = [serde_json::json!({"ids": "{{ ids }}"})]))]
     pub json: Option<Value>,
     /// Text body.
-    #[serde(default)]
     #[schemars(extend("examples" = ["{{ text }}"]))]
     pub body: Option<String>,
     /// Bytes of the body, as base64.
-    #[serde(default)]
     #[schemars(extend("examples" = ["{{ file }}"]))]
     pub body_base64: Option<String>,
     /// Form body (`application/x-www-form-urlencoded`), like `query`; or a placeholder for an
     /// object with all fields.
-    #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"q": "{{ query }}"})]))]
     pub form: Option<Fields>,
     /// Body of type `multipart/form-data`: a value for each part, or `{base64, filename, type}` for
     /// a file.
-    #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"report": {"base64": "{{ file }}", "filename": "report.pdf"}})]))]
     pub multipart: Option<Fields>,
     /// Cookies. One whose placeholder has no value is left out.
@@ -105,12 +98,10 @@ pub enum Fields {
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
     /// JSON Pointer to the part of the response that is the result. Default: the whole response.
-    #[serde(default)]
     #[schemars(extend("examples" = ["/current"]))]
     pub pick: Option<String>,
     /// JSON Pointer to a value that marks an error. The result has `is_error: true` unless the
     /// value is absent, null, false or an empty text.
-    #[serde(default)]
     #[schemars(extend("examples" = ["/error"]))]
     pub error_when: Option<String>,
 }

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::call::Effect;
-use crate::kinds::build_context::names_in_single_braces;
+use crate::kinds::build_context::{names_in_single_braces, template_placeholder};
 use crate::kinds::template::Template;
-use crate::kinds::{BuildContext, ConfigFault, FaultRule, Placeholder};
+use crate::kinds::{BuildContext, ConfigFault};
 
 /// Collects all faults, so that the operator sees them at once.
 pub(super) struct FaultCollector<'a> {
-    context: &'a BuildContext<'a>,
+    pub(super) context: &'a BuildContext<'a>,
     pub(super) faults: Vec<ConfigFault>,
     /// The parameters that placeholders name.
     used_parameters: BTreeSet<String>,
@@ -31,16 +30,6 @@ impl<'a> FaultCollector<'a> {
 
     pub(super) fn warning(&mut self, path: &[&str], message: impl Into<String>) {
         self.faults.push(ConfigFault::warning(path, message));
-    }
-
-    pub(super) fn warn_with_rule(
-        &mut self,
-        rule: FaultRule,
-        path: &[&str],
-        message: impl Into<String>,
-    ) {
-        self.faults
-            .push(ConfigFault::warning(path, message).with_rule(rule));
     }
 
     /// Reports a literal address that the address policy refuses. In the operator's manifest this
@@ -83,10 +72,11 @@ impl<'a> FaultCollector<'a> {
 
     /// Warns of parameters whose values are not sent.
     pub(super) fn warn_unused_parameters(&mut self) {
-        self.faults.extend(
-            self.context
-                .unused_parameters(&self.used_parameters, "`request`"),
-        );
+        self.faults.extend(self.context.unused_parameters(
+            &self.used_parameters,
+            template_placeholder,
+            "`request`",
+        ));
     }
 
     /// Reports a placeholder in a key: keys are never filled in.
@@ -98,27 +88,9 @@ impl<'a> FaultCollector<'a> {
 
     /// The first parameter in the template that a valid call may omit.
     pub(super) fn first_optional_parameter<'t>(&self, template: &'t Template) -> Option<&'t str> {
-        template
-            .placeholders()
-            .find_map(|placeholder| match placeholder {
-                Placeholder::Argument(name) => self
-                    .context
-                    .parameter_use(name)
-                    .is_some_and(|parameter| !parameter.always_present)
-                    .then_some(name.as_str()),
-                // A schema cannot require a field of the context, so this gives no advice about it.
-                Placeholder::Context(_) | Placeholder::Caller(_) => None,
-            })
-    }
-
-    /// Adds faults that another part found.
-    pub(super) fn extend(&mut self, faults: Vec<ConfigFault>) {
-        self.faults.extend(faults);
-    }
-
-    /// The effect that the tool is declared to have.
-    pub(super) fn effect(&self) -> Effect {
-        self.context.effect
+        // A schema cannot require a field of the context, so this gives no advice about it.
+        let mut names = template.parameters();
+        names.find(|name| self.context.may_be_absent(name))
     }
 
     /// Whether one of the faults is an error, so that the tool cannot be built.

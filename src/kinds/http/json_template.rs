@@ -15,11 +15,9 @@ use crate::sources::openapi::reader::Style;
 pub(super) enum JsonTemplate {
     /// A value without placeholders.
     Literal(Value),
-    /// A text that is exactly one placeholder. It becomes the value itself, with its type.
-    Value(Placeholder),
-    /// A text that is exactly one placeholder with a style. Only queries, forms and cookies have
-    /// these.
-    Styled(Placeholder, Style),
+    /// A text that is exactly one placeholder. It becomes the value itself, with its type. Only queries,
+    /// forms and cookies have placeholders with a style.
+    Value(Placeholder, Option<Style>),
     /// A text with placeholders.
     Text(Template),
     Array(Vec<JsonTemplate>),
@@ -31,20 +29,11 @@ impl JsonTemplate {
     pub(super) fn parse(value: Value, path: &[&str], collector: &mut FaultCollector<'_>) -> Self {
         match value {
             Value::String(text) => match collector.parse_template(&text, path) {
-                Some(template) => {
-                    match (
-                        template.single_placeholder(),
-                        template.single_styled(),
-                        template.as_literal(),
-                    ) {
-                        (Some(placeholder), ..) => Self::Value(placeholder.clone()),
-                        (_, Some((placeholder, style)), _) => {
-                            Self::Styled(placeholder.clone(), style)
-                        }
-                        (_, _, Some(text)) => Self::Literal(text.into()),
-                        _ => Self::Text(template),
-                    }
-                }
+                Some(template) => match (template.single_value(), template.as_literal()) {
+                    (Some((placeholder, style)), _) => Self::Value(placeholder.clone(), style),
+                    (None, Some(text)) => Self::Literal(text.into()),
+                    (None, None) => Self::Text(template),
+                },
                 None => Self::Literal(Value::Null),
             },
             Value::Array(items) => {
@@ -77,7 +66,7 @@ impl JsonTemplate {
     pub(super) fn collect_placeholders<'t>(&'t self, found: &mut Vec<&'t Placeholder>) {
         match self {
             Self::Literal(_) => {}
-            Self::Value(placeholder) | Self::Styled(placeholder, _) => found.push(placeholder),
+            Self::Value(placeholder, _) => found.push(placeholder),
             Self::Text(template) => found.extend(template.placeholders()),
             Self::Array(items) => items
                 .iter()
@@ -91,11 +80,11 @@ impl JsonTemplate {
     /// Whether a placeholder in it has a style.
     pub(super) fn has_style(&self) -> bool {
         match self {
-            Self::Styled(..) => true,
+            Self::Value(_, style) => style.is_some(),
             Self::Text(template) => template.styles().next().is_some(),
             Self::Array(items) => items.iter().any(Self::has_style),
             Self::Object(entries) => entries.iter().any(|(_, template)| template.has_style()),
-            Self::Literal(_) | Self::Value(_) => false,
+            Self::Literal(_) => false,
         }
     }
 
@@ -105,8 +94,8 @@ impl JsonTemplate {
     pub(super) fn render(&self, values: Values<'_>) -> Option<Value> {
         Some(match self {
             Self::Literal(value) => value.clone(),
-            Self::Value(placeholder) => values.get(placeholder)?.clone(),
-            Self::Styled(placeholder, style) => {
+            Self::Value(placeholder, None) => values.get(placeholder)?.clone(),
+            Self::Value(placeholder, Some(style)) => {
                 let value = values.get(placeholder).filter(|value| !value.is_null())?;
                 style
                     .text(&placeholder.to_string(), value, str::to_owned)
@@ -139,7 +128,7 @@ pub(super) fn render_pairs<'n>(
 ) -> Vec<Pair<'n>> {
     let mut pairs: Vec<Pair<'n>> = Vec::new();
     for (name, template) in entries {
-        if let JsonTemplate::Styled(placeholder, style) = template {
+        if let JsonTemplate::Value(placeholder, Some(style)) = template {
             let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) else {
                 continue;
             };

@@ -49,14 +49,13 @@ use self::request::RequestTemplate;
 use self::response::ResponseReader;
 use self::runner::HttpRunner;
 pub(crate) use self::url_template::{parse_listed_host, percent_encode};
-use super::{BuildContext, ConfigFault, Runner};
+use super::{BuildContext, BuildResult};
 
-/// Builds the runner, unless one of the faults is an error. Returns all faults, warnings too.
-pub fn build(
-    config: Config,
-    context: &BuildContext<'_>,
-    clients: &HttpClients,
-) -> (Option<Arc<dyn Runner>>, Vec<ConfigFault>) {
+/// Builds the runner, with its warnings.
+///
+/// # Errors
+/// All faults, warnings too.
+pub fn build(config: Config, context: &BuildContext<'_>, clients: &HttpClients) -> BuildResult {
     let mut collector = FaultCollector::new(context);
     let policy = match context.trusted {
         true => AddressPolicy::new(config.request.allow_private, "request.allow_private"),
@@ -68,10 +67,10 @@ pub fn build(
             Ok((auth, warnings)) => (Some(auth), warnings),
             Err(errors) => (None, errors),
         };
-        collector.extend(faults);
+        collector.faults.extend(faults);
         auth
     });
-    let request = RequestTemplate::parse(config.request, context.effect, &mut collector);
+    let request = RequestTemplate::parse(config.request, &mut collector);
     if let Some(request) = &request
         && has_auth
         && request.sets_authorization()
@@ -88,24 +87,19 @@ pub fn build(
         .map_err(|message| collector.error(&["request"], message))
         .ok();
     if let (Some(request), Some(client)) = (&request, &client) {
-        request.url.check_hosts(
-            |url| client.check_url(url),
-            client.has_ca_certificates(),
-            &mut collector,
-        );
+        request.url.check_hosts(client, &mut collector);
     }
-    let runner = match (request, response_reader, client) {
+    match (request, response_reader, client) {
         (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
-            let caller_credentials = request.caller_credentials();
-            Some(Arc::new(HttpRunner {
+            let runner = HttpRunner {
+                caller_credentials: request.caller_credentials(),
                 request,
                 auth,
                 response_reader,
                 client,
-                caller_credentials,
-            }) as Arc<dyn Runner>)
+            };
+            Ok((Arc::new(runner), collector.faults))
         }
-        _ => None,
-    };
-    (runner, collector.faults)
+        _ => Err(collector.faults),
+    }
 }

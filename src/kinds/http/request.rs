@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request};
+use serde_json::Value;
 
 use super::body::BodyTemplate;
 use super::config::RequestConfig;
@@ -15,7 +16,7 @@ use super::url_template::{UrlTemplate, percent_encode};
 use crate::call::json::plain_text;
 use crate::call::{Effect, ToolContext, ToolError};
 use crate::kinds::template::{Part, Template};
-use crate::kinds::{FaultRule, Placeholder, ValueFault, Values};
+use crate::kinds::{ConfigFault, FaultRule, Placeholder, ValueFault, Values};
 use crate::sources::openapi::reader::Style;
 
 const METHODS: [Method; 7] = [
@@ -57,23 +58,10 @@ enum HeaderField {
     Template(Template),
 }
 
-impl HeaderField {
-    /// Whether the fixed value names a JSON media type.
-    fn is_json(&self) -> bool {
-        match self {
-            Self::Fixed(value) => value.to_str().is_ok_and(|value| value.contains("json")),
-            Self::Template(_) => false,
-        }
-    }
-}
-
 impl RequestTemplate {
     /// Reads `request:`, and adds its faults to `collector`.
-    pub(super) fn parse(
-        config: RequestConfig,
-        effect: Effect,
-        collector: &mut FaultCollector<'_>,
-    ) -> Option<Self> {
+    pub(super) fn parse(config: RequestConfig, collector: &mut FaultCollector<'_>) -> Option<Self> {
+        let effect = collector.context.effect;
         let method = parse_method(config.method.as_deref().unwrap_or("GET"), collector);
         let url = UrlTemplate::parse(&config, collector);
         let query =
@@ -91,12 +79,14 @@ impl RequestTemplate {
         );
         let body = BodyTemplate::parse(&config, collector);
         let method = method?;
-        if collector.effect() == Effect::Read && WRITING_METHODS.contains(&method) {
+        if effect == Effect::Read && WRITING_METHODS.contains(&method) {
             let message = format!(
                 "a {method} request changes something, and a tool with `effect: read` may be called again and cached: \
                  write `effect: idempotent` or `effect: write`"
             );
-            collector.warn_with_rule(FaultRule::WritingRead, &["effect"], message);
+            let warning = ConfigFault::warning(&["effect"], message);
+            let warning = warning.with_rule(FaultRule::WritingRead);
+            collector.faults.push(warning);
         }
         if matches!(method, Method::GET | Method::HEAD) && !body.is_empty() {
             collector.warning(
@@ -220,17 +210,21 @@ impl RequestTemplate {
 }
 
 impl HeaderField {
+    /// Whether the fixed value names a JSON media type.
+    fn is_json(&self) -> bool {
+        match self {
+            Self::Fixed(value) => value.to_str().is_ok_and(|value| value.contains("json")),
+            Self::Template(_) => false,
+        }
+    }
+
     /// The value; `None` if a placeholder in it has no value. A partial header, such as `Bearer `
     /// without a token, would be meaningless.
     fn render(&self, values: Values<'_>) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Template(template) => {
-                let absent = |placeholder| {
-                    values
-                        .get(placeholder)
-                        .is_none_or(serde_json::Value::is_null)
-                };
+                let absent = |placeholder| values.get(placeholder).is_none_or(Value::is_null);
                 if template.placeholders().any(absent) {
                     return None;
                 }

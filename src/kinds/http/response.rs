@@ -19,9 +19,7 @@ use super::received::{CappedBody, content_type};
 use crate::call::json::{Mended, plain_text};
 use crate::call::media_type::{is_json_essence, media_type_essence};
 use crate::call::units::Size;
-use crate::call::{
-    Incomplete, ToolContext, ToolError, ToolResult, Unit, UpstreamCause, UpstreamReason,
-};
+use crate::call::{Incomplete, ToolContext, ToolError, ToolResult, Unit, UpstreamReason};
 use crate::kinds::media;
 
 /// The longest body, unless the manifest sets `max_output`.
@@ -64,14 +62,8 @@ impl ResponseReader {
     /// Settings with this cap, or with the default cap. The error is a sentence.
     pub(crate) fn new(cap: Option<Size>, cap_key: &'static str) -> Result<Self, String> {
         let cap = cap.map_or(DEFAULT_CAP, Size::as_usize);
-        let (pick, error_when) = (None, None);
         match cap {
-            1..=MAX_CAP => Ok(Self {
-                pick,
-                error_when,
-                cap,
-                cap_key,
-            }),
+            1..=MAX_CAP => Ok(Self::with_cap(cap, cap_key)),
             _ => Err(format!(
                 "a size between 1B and {}",
                 ByteSize(MAX_CAP as u64)
@@ -104,14 +96,11 @@ impl ResponseReader {
             }
         }
         match Self::new(cap, "max_output") {
-            Ok(reader) => {
-                let ResponseConfig { pick, error_when } = config;
-                Some(Self {
-                    pick,
-                    error_when,
-                    ..reader
-                })
-            }
+            Ok(reader) => Some(Self {
+                pick: config.pick,
+                error_when: config.error_when,
+                ..reader
+            }),
             Err(message) => {
                 collector.error(&["max_output"], message);
                 None
@@ -153,13 +142,12 @@ impl ResponseReader {
         if body.bytes.is_empty() || is_blank && matches!(kind, BodyKind::Json | BodyKind::Unknown) {
             return Ok(ToolResult::default());
         }
-        let file = |mime_type: &str, bytes| ToolResult {
-            content: vec![media::content_block(
+        let file = |mime_type: &str, bytes| {
+            ToolResult::from(media::content_block(
                 mime_type,
                 bytes,
                 url_without_secrets(url),
-            )],
-            ..ToolResult::default()
+            ))
         };
         match kind {
             BodyKind::Text => {
@@ -281,12 +269,19 @@ impl BodyKind {
             (_, sub) if sub.ends_with("+xml") || sub.ends_with("+yaml") => Self::Text,
             (
                 "application",
-                "xml" | "javascript" | "ecmascript" | "yaml" | "x-yaml" | "toml" | "sql"
-                | "graphql",
-            ) => Self::Text,
-            (
-                "application",
-                "x-ndjson" | "jsonl" | "json-seq" | "x-www-form-urlencoded" | "x-sh",
+                "xml"
+                | "javascript"
+                | "ecmascript"
+                | "yaml"
+                | "x-yaml"
+                | "toml"
+                | "sql"
+                | "graphql"
+                | "x-ndjson"
+                | "jsonl"
+                | "json-seq"
+                | "x-www-form-urlencoded"
+                | "x-sh",
             ) => Self::Text,
             _ => Self::Other(essence),
         }
@@ -328,31 +323,17 @@ pub(crate) async fn check_status(
     match status.as_u16() {
         200..=299 => Ok(response),
         300..=399 => Err(redirect_error(&response, host)),
-        429 | 502..=504 => {
+        400..=428 | 430..=499 => Err(client_error(response, host, context).await),
+        code => {
             let message = format!("`{host}` answered HTTP {status}");
-            // A server that asks for fewer calls is available.
-            let (unavailable, retry_after) = (
-                status != StatusCode::TOO_MANY_REQUESTS,
-                parse_retry_after(&response),
-            );
-            let cause = Some(UpstreamCause {
-                reason: UpstreamReason::Status(status.as_u16()),
-                host: Some(host.into()),
-                body: body_for_operators(response, context).await,
-            });
-            Err(ToolError::Upstream {
-                message,
-                retryable: true,
-                unavailable,
-                not_delivered: false,
-                retry_after,
-                cause,
-            })
-        }
-        400..=499 => Err(client_error(response, host, context).await),
-        _ => {
-            let error = ToolError::upstream_permanent(format!("`{host}` answered HTTP {status}"));
-            let mut error = error.with_cause(UpstreamReason::Status(status.as_u16()), host);
+            let wait = parse_retry_after(&response);
+            let error = match code {
+                // A server that asks for fewer calls is available.
+                429 => ToolError::upstream_busy(message).with_retry_after(wait),
+                502..=504 => ToolError::upstream(message).with_retry_after(wait),
+                _ => ToolError::upstream_permanent(message),
+            };
+            let mut error = error.with_cause(UpstreamReason::Status(code), host);
             if let ToolError::Upstream {
                 cause: Some(cause), ..
             } = &mut error
@@ -367,52 +348,46 @@ pub(crate) async fn check_status(
 /// The beginning of the body of a failed response. The model does not get it: it may describe the
 /// inside of the server.
 async fn body_for_operators(response: Response, context: Option<&ToolContext>) -> Option<String> {
-    let context = context?;
-    let content_type = content_type(&response);
-    let kind = BodyKind::from_content_type(content_type.as_deref());
-    if matches!(kind, BodyKind::Media(_) | BodyKind::Other(_)) {
-        return None;
-    }
-    let body = CappedBody::read(response, MAX_OPERATOR_BODY_BYTES);
+    let text = error_text(response, "", MAX_OPERATOR_BODY_BYTES, context?, |_| {});
     // A retry must not wait for a server that sends its answer slowly.
-    let body = timeout(OPERATOR_BODY_WAIT, body).await.ok()?.ok()?;
-    let body = body.into_utf8(content_type.as_deref(), "", MAX_OPERATOR_BODY_BYTES, |_| {});
-    let text = body.text(context);
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    timeout(OPERATOR_BODY_WAIT, text).await.ok()?.ok()?
 }
 
 /// The error for a status 4xx. The server understood the request and refused it, so its text is for
 /// the model.
 async fn client_error(response: Response, host: &str, context: Option<&ToolContext>) -> ToolError {
-    let (status, content_type) = (response.status(), content_type(&response));
-    let reason = status.canonical_reason().unwrap_or("no reason given");
-    let text = match (
-        BodyKind::from_content_type(content_type.as_deref()),
-        context,
-    ) {
-        (BodyKind::Json | BodyKind::Text | BodyKind::Unknown, Some(context)) => {
-            match CappedBody::read(response, MAX_ERROR_BODY_BYTES).await {
-                Ok(body) => body
-                    .into_utf8(
-                        content_type.as_deref(),
-                        host,
-                        MAX_ERROR_BODY_BYTES,
-                        |text| {
-                            context.warn(text);
-                        },
-                    )
-                    .text(context),
-                Err(error) => error.to_string(),
-            }
+    let status = response.status();
+    let text = match context {
+        Some(context) => {
+            let warn = |text| context.warn(text);
+            error_text(response, host, MAX_ERROR_BODY_BYTES, context, warn)
+                .await
+                .unwrap_or_else(|error| Some(error.to_string()))
         }
-        (BodyKind::Media(_) | BodyKind::Other(_), _) | (_, None) => String::new(),
+        None => None,
     };
-    let text = Some(text.trim()).filter(|text| !text.is_empty());
-    ToolError::ErrorResult(format!(
-        "HTTP {}: {}",
-        status.as_u16(),
-        text.unwrap_or(reason)
-    ))
+    let reason = status.canonical_reason().unwrap_or("no reason given");
+    let text = text.as_deref().unwrap_or(reason);
+    ToolError::ErrorResult(format!("HTTP {}: {text}", status.as_u16()))
+}
+
+/// At most `cap` bytes of the text of a failed response; `None` if it has none.
+async fn error_text(
+    response: Response,
+    host: &str,
+    cap: usize,
+    context: &ToolContext,
+    warn: impl FnMut(String),
+) -> Result<Option<String>, ToolError> {
+    let content_type = content_type(&response);
+    let kind = BodyKind::from_content_type(content_type.as_deref());
+    if matches!(kind, BodyKind::Media(_) | BodyKind::Other(_)) {
+        return Ok(None);
+    }
+    let body = CappedBody::read(response, cap).await?;
+    let body = body.into_utf8(content_type.as_deref(), host, cap, warn);
+    let text = body.text(context).trim().to_owned();
+    Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
 /// The error for a redirect. It shows only scheme and host of the new location: the other parts may

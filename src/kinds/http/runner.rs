@@ -8,8 +8,8 @@ use super::auth::RequestAuth;
 use super::client::HttpClient;
 use super::request::RequestTemplate;
 use super::response::ResponseReader;
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::{Runner, RunnerTraits, ValueFault, Values};
+use crate::call::{JsonObject, ToolContext};
+use crate::kinds::{Runner, RunnerTraits, ToolOutcome, ValueFault, Values};
 
 /// The parts of an `http` tool.
 pub(super) struct HttpRunner {
@@ -23,11 +23,7 @@ pub(super) struct HttpRunner {
 
 #[async_trait]
 impl Runner for HttpRunner {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let request = self
             .request
             .render(Values::for_call(&arguments, &context), &context)?;

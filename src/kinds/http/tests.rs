@@ -11,7 +11,7 @@ use crate::call::{
     Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError,
     ToolName, ToolResult, Unit,
 };
-use crate::kinds::{FaultRule, Values};
+use crate::kinds::{ConfigFault, FaultRule, Runner, Values};
 
 /// What a test server does with each connection after it has read a request.
 #[derive(Clone)]
@@ -132,11 +132,11 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
         effect,
         trusted: true,
     };
-    let (runner, mut faults) = build(
-        serde_json::from_value(config).unwrap(),
-        &context,
-        &HttpClients::default(),
-    );
+    let config = serde_json::from_value(config).unwrap();
+    let (runner, mut faults) = match build(config, &context, &HttpClients::default()) {
+        Ok((runner, faults)) => (Some(runner), faults),
+        Err(faults) => (None, faults),
+    };
     // Each test uses some of the parameters.
     faults.retain(|fault| fault.rule != FaultRule::UnusedParameter);
     (runner, faults)

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::Value;
 use url::{Host, Position, Url};
 
-use super::address_policy::AddressDenied;
+use super::client::{HttpClient, NO_CA_CERTIFICATES};
 use super::config::RequestConfig;
 use super::fault_collector::FaultCollector;
 use super::json_template::Pair;
@@ -47,13 +47,11 @@ pub(super) struct UrlTemplate {
 }
 
 /// Scheme, host and port.
-enum BaseUrl {
-    Fixed(Url),
-    /// The host has a placeholder. The filled-in host must be one of this list.
-    Listed {
-        host: Template,
-        hosts: Vec<(String, Url)>,
-    },
+struct BaseUrl {
+    /// The host, if it has a placeholder. Filled in, it must be one of `hosts`.
+    template: Option<Template>,
+    /// The hosts, each with its URL. They differ only in the host.
+    hosts: Vec<(String, Url)>,
 }
 
 impl UrlTemplate {
@@ -83,12 +81,10 @@ impl UrlTemplate {
             );
             return None;
         };
-        let (rest, fragment) = rest
-            .split_once('#')
-            .map_or((rest, None), |(rest, end)| (rest, Some(end)));
-        if fragment.is_some() {
+        if rest.contains('#') {
             collector.error(URL_KEY, "`#…` is never sent: leave it out");
         }
+        let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let mixed_segments = path
@@ -105,7 +101,7 @@ impl UrlTemplate {
         let (base, path) = (BaseUrl::parse(scheme, authority, config, collector)?, path?);
         let literal = match path.parts().first() {
             Some(Part::Text(text)) => text,
-            Some(Part::Value(_) | Part::Styled(..)) | None => "",
+            Some(Part::Value(..)) | None => "",
         };
         let mut base_url = base.first_url()?.clone();
         base_url.set_path(literal);
@@ -144,46 +140,29 @@ impl UrlTemplate {
         Some(path)
     }
 
-    /// Reports the hosts that the client is known to refuse. `check_url` is the client's check of a
-    /// URL.
-    pub(super) fn check_hosts(
-        &self,
-        check_url: impl Fn(&Url) -> Result<(), AddressDenied>,
-        has_ca_certificates: bool,
-        collector: &mut FaultCollector<'_>,
-    ) {
-        for url in self.base.urls() {
-            if let Err(denied) = check_url(url) {
+    /// Reports the hosts that the client is known to refuse.
+    pub(super) fn check_hosts(&self, client: &HttpClient, collector: &mut FaultCollector<'_>) {
+        for (_, url) in &self.base.hosts {
+            if let Err(denied) = client.check_url(url) {
                 collector.report_denied_address(URL_KEY, denied.to_string());
             }
         }
-        if !has_ca_certificates
-            && self
-                .base
-                .first_url()
-                .is_some_and(|url| url.scheme() == "https")
-        {
-            collector.warning(URL_KEY, super::client::NO_CA_CERTIFICATES);
+        let is_https = |url: &Url| url.scheme() == "https";
+        if !client.has_ca_certificates && self.base.first_url().is_some_and(is_https) {
+            collector.warning(URL_KEY, NO_CA_CERTIFICATES);
         }
     }
 
     /// Its placeholders.
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
-        let host = match &self.base {
-            BaseUrl::Fixed(_) => None,
-            BaseUrl::Listed { host, .. } => Some(host),
-        };
-        host.into_iter()
-            .chain([&self.path, &self.query])
+        let host = self.base.template.iter();
+        host.chain([&self.path, &self.query])
             .flat_map(Template::placeholders)
     }
 
     /// Whether all requests go to the same host.
     pub(super) fn has_one_host(&self) -> bool {
-        match &self.base {
-            BaseUrl::Fixed(_) => true,
-            BaseUrl::Listed { hosts, .. } => hosts.len() == 1,
-        }
+        self.base.hosts.len() == 1
     }
 
     /// Faults of values that a server would misread at their position in the URL.
@@ -192,12 +171,12 @@ impl UrlTemplate {
         for part in self.path.parts() {
             let (name, text) = match part {
                 Part::Text(_) => continue,
-                Part::Value(name) => match values.get(name) {
+                Part::Value(name, None) => match values.get(name) {
                     Some(Value::String(text)) => (name, Cow::Borrowed(text.as_str())),
                     other => (name, Cow::Owned(other.map(plain_text).unwrap_or_default())),
                 },
                 // Without the signs of its style: an empty list is not a value for a path.
-                Part::Styled(name, _) => {
+                Part::Value(name, Some(_)) => {
                     let text = values
                         .get(name)
                         .map(|value| Style::Comma.text("", value, str::to_owned));
@@ -232,13 +211,14 @@ impl UrlTemplate {
                 }
             }
         }
-        if let BaseUrl::Listed { host, hosts } = &self.base
+        if let Some(host) = &self.base.template
             && self.base.resolve_url(values).is_none()
             && !host
                 .placeholders()
                 .any(|name| matches!(name, Placeholder::Caller(_)) && values.get(name).is_none())
         {
-            let names: Vec<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
+            let hosts = self.base.hosts.iter();
+            let names: Vec<&str> = hosts.map(|(name, _)| name.as_str()).collect();
             let message = format!(
                 "This host is not in the list of allowed hosts: {}.",
                 names.join(", ")
@@ -318,7 +298,10 @@ impl BaseUrl {
                 );
             }
             return bare(host)
-                .map(Self::Fixed)
+                .map(|url| Self {
+                    template: None,
+                    hosts: vec![(host.to_owned(), url)],
+                })
                 .map_err(|message| collector.error(URL_KEY, message))
                 .ok();
         }
@@ -347,35 +330,26 @@ impl BaseUrl {
                 false => collector.warning(&["request", "allow_hosts"], message),
             }
         }
-        Some(Self::Listed {
-            host: template,
+        Some(Self {
+            template: Some(template),
             hosts,
         })
     }
 
-    fn urls(&self) -> Box<dyn Iterator<Item = &Url> + '_> {
-        match self {
-            Self::Fixed(url) => Box::new(std::iter::once(url)),
-            Self::Listed { hosts, .. } => Box::new(hosts.iter().map(|(_, url)| url)),
-        }
-    }
-
-    /// One of the possible bases. They differ only in their host.
+    /// One of the possible bases.
     fn first_url(&self) -> Option<&Url> {
-        self.urls().next()
+        self.hosts.first().map(|(_, url)| url)
     }
 
     fn resolve_url(&self, values: Values<'_>) -> Option<&Url> {
-        match self {
-            Self::Fixed(url) => Some(url),
-            Self::Listed { host, hosts } => {
-                let rendered_host = host.render(values, plain_text).to_lowercase();
-                hosts
-                    .iter()
-                    .find(|(name, _)| *name == rendered_host)
-                    .map(|(_, url)| url)
-            }
-        }
+        let Some(template) = &self.template else {
+            return self.first_url();
+        };
+        let rendered_host = template.render(values, plain_text).to_lowercase();
+        let mut hosts = self.hosts.iter();
+        hosts
+            .find(|(name, _)| *name == rendered_host)
+            .map(|(_, url)| url)
     }
 }
 
@@ -405,7 +379,7 @@ pub(crate) fn parse_listed_host(name: &str) -> Result<Host, String> {
 fn can_match(host: &Template, name: &str) -> bool {
     let text = |part: Option<&Part>| match part {
         Some(Part::Text(text)) => text.to_lowercase(),
-        Some(Part::Value(_) | Part::Styled(..)) | None => String::new(),
+        Some(Part::Value(..)) | None => String::new(),
     };
     let (first, last) = (text(host.parts().first()), text(host.parts().last()));
     name.len() > first.len() + last.len() && name.starts_with(&first) && name.ends_with(&last)
@@ -418,22 +392,15 @@ pub(crate) fn percent_encode(text: &str) -> String {
 /// The fault of a value that is not permitted in a path.
 fn path_fault(name: &Placeholder, invalid: InvalidPathValue) -> ValueFault {
     let rule = match invalid {
-        InvalidPathValue::TooLong => format!("and has at most {MAX_VALUE_BYTES} bytes there"),
-        InvalidPathValue::TooManyLayers => {
-            format!(
-                "and is percent-encoded more than {MAX_ENCODING_LAYERS} times: write it decoded"
-            )
-        }
-        InvalidPathValue::DotSegment => "where `.` and `..` lead elsewhere".to_owned(),
-    };
-    let comma = if invalid == InvalidPathValue::DotSegment {
-        ","
-    } else {
-        ""
+        InvalidPathValue::TooLong => format!(" and has at most {MAX_VALUE_BYTES} bytes there"),
+        InvalidPathValue::TooManyLayers => format!(
+            " and is percent-encoded more than {MAX_ENCODING_LAYERS} times: write it decoded"
+        ),
+        InvalidPathValue::DotSegment => ", where `.` and `..` lead elsewhere".to_owned(),
     };
     name.fault(
         "format",
-        format!("`{name}` stands in the path of a URL{comma} {rule}."),
+        format!("`{name}` stands in the path of a URL{rule}."),
     )
 }
 
@@ -469,6 +436,8 @@ mod tests {
 
     use super::*;
     use crate::call::{Effect, JsonObject};
+    use crate::kinds::HttpClients;
+    use crate::kinds::http::address_policy::AddressPolicy;
     use crate::kinds::{BuildContext, ConfigFault};
 
     fn collect_faults(run: impl FnOnce(&mut FaultCollector<'_>)) -> Vec<ConfigFault> {
@@ -737,18 +706,20 @@ mod tests {
 
     #[test]
     fn missing_certificates_warn_for_https_only() {
+        let mut client = HttpClients::default()
+            .get(AddressPolicy::allow_all())
+            .unwrap();
         for (url, has_ca_certificates, warnings) in [
             ("https://a.example/", false, 1),
             ("http://a.example/", false, 0),
             ("https://a.example/", true, 0),
         ] {
+            client.has_ca_certificates = has_ca_certificates;
             let faults = collect_faults(|collector| {
                 let config = serde_json::from_value(json!({"url": url})).unwrap();
-                UrlTemplate::parse(&config, collector).unwrap().check_hosts(
-                    |_| Ok(()),
-                    has_ca_certificates,
-                    collector,
-                );
+                UrlTemplate::parse(&config, collector)
+                    .unwrap()
+                    .check_hosts(&client, collector);
             });
             assert_eq!(faults.len(), warnings, "{url}: {faults:?}");
         }

@@ -56,7 +56,11 @@ impl StderrLog {
             let mut lines = LineThrottle::new(MAX_LINES_PER_SECOND, |line: OutputLine<'_>| {
                 let text = redact_line(line.text, line.cut_ends, &redactor);
                 emit(&text, Some(line.skipped).filter(|skipped| *skipped > 0));
-                push_tail_line(&tail, text);
+                let mut tail = tail.lock();
+                if tail.len() == TAIL_LINES {
+                    tail.pop_front();
+                }
+                tail.push_back(text);
             })
             .with_max_bytes(MAX_BYTES_PER_SECOND);
             let mut chunk = vec![0; 8 << 10];
@@ -86,14 +90,6 @@ impl StderrLog {
         let tail = self.tail.lock();
         Vec::from_iter(tail.iter().map(String::as_str)).join("; ")
     }
-}
-
-fn push_tail_line(tail: &Mutex<VecDeque<String>>, line: String) {
-    let mut tail = tail.lock();
-    if tail.len() == TAIL_LINES {
-        tail.pop_front();
-    }
-    tail.push_back(line);
 }
 
 /// The line as it may be shown. Secrets are removed before the line is cut, because half of a

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::database::{Address, Databases};
 use super::rows::Limits;
@@ -18,7 +17,7 @@ use super::statement::Statement;
 use super::{Finding, postgres, sqlite};
 use crate::call::Effect;
 use crate::call::units::Size;
-use crate::kinds::{BuildContext, BuildResult, ConfigFault, FaultRule, Placeholder};
+use crate::kinds::{BuildContext, BuildResult, ConfigFault, Placeholder};
 use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// The default `max_rows`.
@@ -84,7 +83,7 @@ pub fn build(config: Config, context: &BuildContext<'_>, databases: &Databases) 
     let statement = address.as_ref().and_then(|address| {
         // If the tool has a parameter `context`, a `.x` after it belongs to the value: in
         // PostgreSQL it names a part of the value.
-        let has_parameter = context.parameter_use("context").is_some();
+        let has_parameter = context.has_parameter("context");
         let is_field = |field: &str| context.declares_field(field) || !has_parameter;
         let statement = Statement::parse(&config.statement, address.dialect(), is_field);
         statement
@@ -123,24 +122,12 @@ pub fn build(config: Config, context: &BuildContext<'_>, databases: &Databases) 
         .then(|| probe_blocking(statement.probe()).err())
         .flatten()
     {
-        match finding {
-            Finding {
-                message,
-                is_temporary: true,
-            } => {
-                faults.push(ConfigFault::warning(
-                    &["database"],
-                    format!("{message}; calls fail until this is corrected"),
-                ));
-            }
-            Finding {
-                message,
-                is_temporary: false,
-            } => {
-                faults.push(ConfigFault::error(&["statement"], message));
-                return Err(faults);
-            }
+        if !finding.is_temporary {
+            faults.push(ConfigFault::error(&["statement"], finding.message));
+            return Err(faults);
         }
+        let message = format!("{}; calls fail until this is corrected", finding.message);
+        faults.push(ConfigFault::warning(&["database"], message));
     }
     Ok((
         Arc::new(SqlTool {
@@ -153,21 +140,11 @@ pub fn build(config: Config, context: &BuildContext<'_>, databases: &Databases) 
 
 /// Reports placeholders without a parameter, and parameters without a placeholder.
 fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<ConfigFault> {
-    let properties = context
-        .input_schema
-        .get("properties")
-        .and_then(Value::as_object);
-    let names = || {
-        properties
-            .into_iter()
-            .flat_map(|properties| properties.keys())
-            .map(String::as_str)
-    };
     let used = statement.placeholders();
     let unknown = used.iter().filter_map(|placeholder| {
         let reason = match &placeholder.name {
-            Placeholder::Argument(name) if context.parameter_use(name).is_none() => {
-                let suggestion = closest_name(name, names(), MIN_HINT_RATIO)
+            Placeholder::Argument(name) if !context.has_parameter(name) => {
+                let suggestion = closest_name(name, context.parameters(), MIN_HINT_RATIO)
                     .map(|suggestion| format!(", did you mean `:{suggestion}`?"));
                 format!("the tool has no parameter `{name}`{}", suggestion.unwrap_or_default())
             }
@@ -186,16 +163,11 @@ fn placeholder_faults(statement: &Statement, context: &BuildContext<'_>) -> Vec<
         };
         Some(ConfigFault::error(&["statement"], format!("{}: {reason}", placeholder.position)))
     });
-    let is_used = |name: &str| {
-        used.iter().any(
-            |placeholder| matches!(&placeholder.name, Placeholder::Argument(used) if used == name),
-        )
-    };
-    let unused = names().filter(|name| !is_used(name)).map(|name| {
-        let message =
-            format!("the parameter is not used: write `:{name}` in `statement`, or leave it out");
-        ConfigFault::warning(&["parameters", name], message).with_rule(FaultRule::UnusedParameter)
-    });
+    let names = used
+        .iter()
+        .filter_map(|placeholder| placeholder.name.argument());
+    let names = names.map(str::to_owned).collect();
+    let unused = context.unused_parameters(&names, |name| format!(":{name}"), "`statement`");
     unknown.chain(unused).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Messages for failures that are the same for both databases.
 
+use crate::call::ToolError;
 use crate::kinds::{Placeholder, ValueFault};
 
 /// A problem that was found when a statement was checked against its database.
@@ -42,5 +43,23 @@ pub(super) fn value_fault(name: &Placeholder, message: impl Into<String>) -> Val
         Placeholder::Context(_) | Placeholder::Caller(_) => {
             name.fault("type", format!("`{name}`: {}.", message.into()))
         }
+    }
+}
+
+/// The values to bind, or all their faults.
+pub(super) fn collect_bound<T>(
+    bound: impl Iterator<Item = Result<T, ValueFault>>,
+) -> Result<Vec<T>, ToolError> {
+    let (mut values, mut faults) = (Vec::new(), Vec::new());
+    for value in bound {
+        match value {
+            Ok(value) => values.push(value),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() {
+        Ok(values)
+    } else {
+        Err(faults.into())
     }
 }

@@ -67,7 +67,8 @@ pub(super) enum Token<'a> {
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     text: &'a str,
-    offset: usize,
+    /// The current position, in bytes.
+    pub(super) offset: usize,
     dialect: Dialect,
 }
 
@@ -78,11 +79,6 @@ impl<'a> Reader<'a> {
             offset: 0,
             dialect,
         }
-    }
-
-    /// The current position, in bytes.
-    pub(super) fn offset(&self) -> usize {
-        self.offset
     }
 
     /// Skips one character.
@@ -291,7 +287,7 @@ pub(super) fn main_statement_start(text: &str) -> Option<usize> {
     loop {
         while reader.skip_space_or_comment().ok()? {}
         let c = reader.peek()?;
-        let from = reader.offset();
+        let from = reader.offset;
         let word = reader.word_at(from).to_lowercase();
         if std::mem::take(&mut is_first) && word != "with" {
             return None;

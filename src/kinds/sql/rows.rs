@@ -142,15 +142,9 @@ impl Rows {
         if end + (self.text.len() - start) + 2 > self.limits.max_output {
             self.text.truncate(end);
             let mut lengths = RowLength::default();
-            for (column, value) in &row {
-                lengths.add(
-                    column,
-                    if self.rows.is_empty() {
-                        value.to_string().len()
-                    } else {
-                        0
-                    },
-                );
+            // The advice is about the first row.
+            for (column, value) in row.iter().filter(|_| self.rows.is_empty()) {
+                lengths.add(column, value.to_string().len());
             }
             self.cut_output(lengths);
             return Ok(());
@@ -173,10 +167,7 @@ impl Rows {
         stopped: bool,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
-        let Limits {
-            max_rows,
-            max_output,
-        } = self.limits;
+        let (max_rows, max_output) = (self.limits.max_rows, self.limits.max_output);
         let shown = self.rows.len();
         if self.cut == Some(Cut::Output) && shown == 0 && stopped {
             return Err(ToolError::BadOutput(format!(

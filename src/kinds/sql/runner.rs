@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Finding, postgres, sqlite};
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::{Runner, RunnerTraits, Values};
+use crate::call::{JsonObject, ToolContext};
+use crate::kinds::{Runner, RunnerTraits, ToolOutcome, Values};
 
 /// The default `max_output`, in bytes.
 pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
@@ -35,11 +35,7 @@ impl Prepared {
 
 #[async_trait]
 impl Runner for SqlTool {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let values = Values::for_call(&arguments, &context);
         match &self.statement {
             Prepared::Sqlite(statement) => statement.call(values, &context).await,

@@ -104,7 +104,7 @@ impl Statement {
         };
         let (mut text_start, mut first_word, mut end) = (0, None, None);
         while let Some(c) = reader.peek() {
-            let from = reader.offset();
+            let from = reader.offset;
             if reader.skip_space_or_comment()? {
                 continue;
             }
@@ -127,7 +127,7 @@ impl Statement {
                     let field = (name == CONTEXT_NAME)
                         .then(|| reader.skip_field(&is_field))
                         .flatten();
-                    text_start = reader.offset();
+                    text_start = reader.offset;
                     let name = match field {
                         Some(field) => kinds::Placeholder::Context(field.to_owned()),
                         None => kinds::Placeholder::Argument(name.to_owned()),
@@ -174,6 +174,14 @@ impl Statement {
     /// The placeholders, each once.
     pub(super) fn placeholders(&self) -> &[Placeholder] {
         &self.placeholders
+    }
+
+    /// The index of the placeholder at each of its occurrences, in the order of the text.
+    pub(super) fn occurrences(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Placeholder(index) => Some(*index),
+            Part::Text(_) => None,
+        })
     }
 
     /// The text with each placeholder in the database's syntax. `write` gets the index of the

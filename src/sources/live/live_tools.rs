@@ -17,7 +17,8 @@ use super::tool_lists::ToolLists;
 use crate::access::callers::Callers;
 use crate::call::CallSettings;
 use crate::catalog::registry::Registry;
-use crate::kinds::{HttpClients, ProcessEnv, ShutdownGuard, Tool};
+use crate::kinds::process::OrphanReaper;
+use crate::kinds::{HttpClients, ProcessEnv, Tool};
 use crate::manifest::{Defaults, ListEntry};
 use crate::text::sanitize;
 
@@ -41,7 +42,7 @@ pub struct LiveTools {
     pub(super) status_changed: Sender<()>,
     pub(super) has_started: AtomicBool,
     // Must stay behind the sources: its drop waits for the end of everything that they started.
-    pub(super) _shutdown_guard: ShutdownGuard,
+    pub(super) _orphan_reaper: Arc<OrphanReaper>,
 }
 
 pub(super) struct State {

@@ -37,11 +37,10 @@ impl LiveTools {
     ) -> Result<Arc<Self>, Error> {
         let (declared_state, sources) = (DeclaredState::default(), Sources::default());
         let process_env = ProcessEnv::new(registry.shared().redactor.clone(), &config.environment);
-        let process_env = process_env
-            .with_own_ports(config.own_ports.clone())
-            .with_token_sources(config.token_sources.clone());
+        let process_env =
+            process_env.for_service(config.own_ports.clone(), config.token_sources.clone());
         let live = Arc::new(Self {
-            _shutdown_guard: process_env.shutdown_guard(),
+            _orphan_reaper: process_env.orphan_reaper(),
             process_env,
             clients: ArcSwap::default(),
             registry,

@@ -495,7 +495,7 @@ mod tests {
             start_timeout: Duration::from_secs(9),
         };
         let process_env = ProcessEnv::new(Arc::new(Redactor::default()), &Environment::default());
-        let connector = Connector::new(settings, process_env, &Arc::new(OrphanReaper::new()));
+        let connector = Connector::new(settings, process_env, &Arc::new(OrphanReaper::default()));
         let work = async {
             connector
                 .name

@@ -142,14 +142,9 @@ fn error_response_failure(name: &str, error: ErrorData, context: &ToolContext) -
         )),
         // Errors that implementations define for themselves, such as a lost session. They are
         // treated like HTTP status 500.
-        -32019..=-32000 => ToolError::Upstream {
-            message: format!("the MCP server {name} answered with error {code}: {message}"),
-            retryable: true,
-            unavailable: false,
-            not_delivered: false,
-            retry_after: None,
-            cause: None,
-        },
+        -32019..=-32000 => ToolError::upstream_busy(format!(
+            "the MCP server {name} answered with error {code}: {message}"
+        )),
         // Many servers report a failure of the tool itself as invalid parameters, an internal error
         // or a code of their own. The model should read the message.
         _ => ToolError::ErrorResult(format!(

@@ -32,7 +32,9 @@ impl PerCaller {
         let template = Template::parse(&escape_for_template(text), |name| {
             Placeholder::Argument(name.to_owned())
         });
-        template.ok().filter(|template| !template.is_literal())
+        template
+            .ok()
+            .filter(|template| template.as_literal().is_none())
     }
 
     /// The names of all credentials.

@@ -14,7 +14,7 @@ use super::persistent_connection::PersistentConnection;
 use super::pin_check::verify_pin;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::kinds::process::OrphanReaper;
-use crate::kinds::{Runner, RunnerTraits};
+use crate::kinds::{Runner, RunnerTraits, ToolOutcome};
 use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
 use crate::sources::{DefinitionFingerprint, DiscoveredTool, ToolDefinitionSnapshot};
@@ -33,7 +33,7 @@ pub(super) struct ToolRunner {
     /// The names of the credentials that calls send for their caller.
     caller_credentials: Vec<String>,
     /// Keeps the reaper alive as long as anything may still call. If the service does not wait for
-    /// the end of the processes (`ShutdownGuard`), the last runner does.
+    /// the end of the processes (`ProcessEnv::orphan_reaper`), the last runner does.
     _orphan_reaper: Arc<OrphanReaper>,
 }
 
@@ -88,11 +88,7 @@ impl CallPath {
 
 #[async_trait]
 impl Runner for ToolRunner {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         let (tool, approved) = (&*self.tool, self.approved.as_deref());
         match &self.path {
             CallPath::Persistent(persistent_connection) => {

@@ -425,15 +425,11 @@ fn build_tool(
         effect: operation.effect,
         trusted: true,
     };
-    let (runner, faults) = http::build(config, &context, clients);
-    let Some(runner) = runner else {
-        let errors: Vec<String> = faults
-            .into_iter()
-            .filter(|fault| !fault.warning)
-            .map(|fault| fault.message)
-            .collect();
-        return Err(errors.join("; "));
-    };
+    let (runner, faults) = http::build(config, &context, clients).map_err(|faults| {
+        let errors = faults.into_iter().filter(|fault| !fault.warning);
+        let errors: Vec<String> = errors.map(|fault| fault.message).collect();
+        errors.join("; ")
+    })?;
     let tool = DiscoveredTool {
         name: operation.name.clone(),
         description: operation.description.clone(),

@@ -132,7 +132,7 @@ mod tests {
             match query_version(
                 &program,
                 Command::new(&program),
-                &OrphanReaper::new(),
+                &OrphanReaper::default(),
                 max_time,
             )
             .await

@@ -109,7 +109,7 @@ impl Module {
     }
 
     async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
-        let orphan_reaper = OrphanReaper::new();
+        let orphan_reaper = OrphanReaper::default();
         let python = self.find_interpreter(&orphan_reaper, report_status).await?;
         let launcher = Arc::new(Launcher {
             settings: self.settings.clone(),

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::async_supervisor::AsyncWorkerSupervisor;
 use super::protocol::{self, Function};
 use super::sync_pool::SyncPool;
-use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::{Runner, RunnerTraits};
+use crate::call::{JsonObject, ToolContext};
+use crate::kinds::{Runner, RunnerTraits, ToolOutcome};
 
 pub(super) struct FunctionRunner {
     pub function: Function,
@@ -24,11 +24,7 @@ pub(super) enum WorkerPool {
 
 #[async_trait]
 impl Runner for FunctionRunner {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
         // Wait for at most half of the remaining time. A call that started later would probably
         // reach its deadline while it runs, and its end would also end its worker.
         let now = Instant::now();

@@ -1606,7 +1606,7 @@ def answer() -> list:
             "PYTHONPATH".into(),
             folder.path().to_str().unwrap().to_owned(),
         );
-        let (process_env, orphan_reaper) = (test_env(), OrphanReaper::new());
+        let (process_env, orphan_reaper) = (test_env(), OrphanReaper::default());
         let program = interpreter::locate_program("python3".as_ref(), &process_env).unwrap();
         let python = interpreter::Python {
             program,

@@ -14,10 +14,11 @@ mod parse;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::arguments::text_argument;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::{Runner, Tool};
+use crate::kinds::{Runner, Tool, ToolOutcome};
 
 /// The longest expression, in characters.
 const MAX_EXPRESSION_CHARS: usize = 1000;
@@ -51,15 +52,8 @@ struct Calculator;
 
 #[async_trait]
 impl Runner for Calculator {
-    async fn call(
-        &self,
-        arguments: Arc<JsonObject>,
-        _context: ToolContext,
-    ) -> Result<ToolResult, ToolError> {
-        let expression = arguments
-            .get("expression")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+    async fn call(&self, arguments: Arc<JsonObject>, _context: ToolContext) -> ToolOutcome {
+        let expression = text_argument(&arguments, "expression");
         if expression.chars().count() > MAX_EXPRESSION_CHARS {
             return Err(ToolError::ErrorResult(format!(
                 "the expression is longer than {MAX_EXPRESSION_CHARS} characters"

@@ -5,7 +5,7 @@ use crate::text::suggest;
 use std::fmt;
 
 use super::functions::{CONSTANTS, FUNCTIONS, apply_function};
-use super::number::Number;
+use super::number::{CalculationError, Number};
 
 /// The deepest nesting: enough for any real expression, and small enough for any stack.
 const MAX_DEPTH: usize = 100;
@@ -53,27 +53,12 @@ struct Parser {
 }
 
 /// A binary operator.
-#[derive(Clone, Copy)]
-enum Operator {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    FloorDivide,
-    Remainder,
-    Power,
-}
-
-impl Operator {
+struct Operator {
+    apply: fn(Number, Number) -> Result<Number, CalculationError>,
     /// The binding power to the left and to the right.
-    fn binding_power(self) -> (u8, u8) {
-        match self {
-            Self::Add | Self::Subtract => (1, 2),
-            Self::Multiply | Self::Divide | Self::FloorDivide | Self::Remainder => (3, 4),
-            // Right-associative. A sign may follow: 2**-1 is one half.
-            Self::Power => (7, 6),
-        }
-    }
+    powers: (u8, u8),
+    /// The number of its characters.
+    length: usize,
 }
 
 impl Parser {
@@ -85,47 +70,45 @@ impl Parser {
         }
         self.depth += 1;
         let mut left = self.parse_operand()?;
-        while let Some((operator, length)) = self.next_operator() {
-            let (left_power, right_power) = operator.binding_power();
+        while let Some(operator) = self.next_operator() {
+            let (left_power, right_power) = operator.powers;
             if left_power < min_binding_power {
                 break;
             }
             let start = self.at;
-            self.at += length;
+            self.at += operator.length;
             let right = self.parse_expression(right_power)?;
-            let value = match operator {
-                Operator::Add => left.add(right),
-                Operator::Subtract => left.sub(right),
-                Operator::Multiply => left.mul(right),
-                Operator::Divide => left.div(right),
-                Operator::FloorDivide => left.floor_div(right),
-                Operator::Remainder => left.rem(right),
-                Operator::Power => left.pow(right),
-            };
-            left = value.map_err(|message| ParseError {
-                position: start + 1,
-                message,
-            })?;
+            left = (operator.apply)(left, right).map_err(|message| error_at(start, message))?;
         }
         self.depth -= 1;
         Ok(left)
     }
 
-    /// The next operator, and its length.
-    fn next_operator(&mut self) -> Option<(Operator, usize)> {
+    fn next_operator(&mut self) -> Option<Operator> {
         let next = self.peek()?;
         let twice = self.text.get(self.at + 1) == Some(&next);
-        match next {
-            '+' => Some((Operator::Add, 1)),
-            '-' | '−' => Some((Operator::Subtract, 1)),
-            '*' if twice => Some((Operator::Power, 2)),
-            '*' | '×' => Some((Operator::Multiply, 1)),
-            '/' if twice => Some((Operator::FloorDivide, 2)),
-            '/' | '÷' => Some((Operator::Divide, 1)),
-            '%' => Some((Operator::Remainder, 1)),
-            '^' => Some((Operator::Power, 1)),
-            _ => None,
-        }
+        let (apply, powers): (fn(Number, Number) -> _, _) = match next {
+            '+' => (Number::add, (1, 2)),
+            '-' | '−' => (Number::sub, (1, 2)),
+            // Right-associative. A sign may follow: 2**-1 is one half.
+            '*' if twice => (Number::pow, (7, 6)),
+            '^' => (Number::pow, (7, 6)),
+            '*' | '×' => (Number::mul, (3, 4)),
+            '/' if twice => (Number::floor_div, (3, 4)),
+            '/' | '÷' => (Number::div, (3, 4)),
+            '%' => (Number::rem, (3, 4)),
+            _ => return None,
+        };
+        let length = if twice && matches!(next, '*' | '/') {
+            2
+        } else {
+            1
+        };
+        Some(Operator {
+            apply,
+            powers,
+            length,
+        })
     }
 
     fn parse_operand(&mut self) -> Result<Number, ParseError> {
@@ -144,10 +127,7 @@ impl Parser {
             Some('-' | '−') => {
                 self.at += 1;
                 let value = self.parse_expression(SIGN_BINDING_POWER)?;
-                value.neg().map_err(|message| ParseError {
-                    position: start + 1,
-                    message,
-                })
+                value.neg().map_err(|message| error_at(start, message))
             }
             Some(c) if c.is_ascii_digit() || c == '.' => self.parse_number(),
             Some(c) if c.is_alphabetic() || c == '_' => self.parse_name(),
@@ -185,10 +165,7 @@ impl Parser {
             .parse()
             .map_err(|_| format!("`{digits}` is not a number"))
             .and_then(Number::from_f64);
-        number.map_err(|message| ParseError {
-            position: start + 1,
-            message,
-        })
+        number.map_err(|message| error_at(start, message))
     }
 
     /// Digits. An underscore may stand between two digits.
@@ -215,10 +192,7 @@ impl Parser {
             .collect();
         self.at += name.chars().count();
         let known = name.to_lowercase();
-        let fault = |message| ParseError {
-            position: start + 1,
-            message,
-        };
+        let fault = |message| error_at(start, message);
         if let Some((_, value)) = CONSTANTS.iter().find(|(name, _)| *name == known) {
             return Ok(Number::Float(*value));
         }
@@ -271,10 +245,15 @@ impl Parser {
     }
 
     fn error_here(&self, message: impl Into<String>) -> ParseError {
-        ParseError {
-            position: self.at + 1,
-            message: message.into(),
-        }
+        error_at(self.at, message.into())
+    }
+}
+
+/// A fault at the character with this index.
+fn error_at(index: usize, message: String) -> ParseError {
+    ParseError {
+        position: index + 1,
+        message,
     }
 }
 

@@ -25,11 +25,9 @@ const OWN_PARAMETERS: [&str; 7] = [
 pub struct AuthConfig {
     /// Access tokens of OAuth 2.0: client credentials (RFC 6749, section 4.4), or a refresh token
     /// (section 6). A token is requested once for all calls, and renewed before it ends.
-    #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"token_url": "https://auth.example.com/oauth/token", "client_id": "orders-agent", "client_secret": "${env:CLIENT_SECRET}"})]))]
     pub oauth: Option<OauthConfig>,
     /// User name and password (RFC 7617).
-    #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"username": "orders-agent", "password": "${env:API_PASSWORD}"})]))]
     pub basic: Option<BasicConfig>,
 }
@@ -45,7 +43,6 @@ pub struct OauthConfig {
     #[schemars(extend("examples" = ["orders-agent"]))]
     pub client_id: String,
     /// The client's secret. Only a client with a `refresh_token` may have none.
-    #[serde(default)]
     #[schemars(extend("examples" = ["${env:CLIENT_SECRET}"]))]
     pub client_secret: Option<String>,
     /// How the token request carries id and secret: in the `authorization` header, or in the body.
@@ -57,12 +54,10 @@ pub struct OauthConfig {
     #[schemars(extend("examples" = [["orders:read"]]))]
     pub scopes: Vec<String>,
     /// The API that the token is for, if the server asks for an `audience`.
-    #[serde(default)]
     #[schemars(extend("examples" = ["https://api.example.com"]))]
     pub audience: Option<String>,
     /// Uses this refresh token in place of client credentials. A refresh token that the server
     /// sends later replaces it until the service ends.
-    #[serde(default)]
     #[schemars(extend("examples" = ["${env:REFRESH_TOKEN}"]))]
     pub refresh_token: Option<String>,
     /// Further form fields of the token request.
@@ -94,44 +89,18 @@ pub struct BasicConfig {
     pub password: String,
 }
 
-/// The one method that an [`AuthConfig`] chooses.
-pub(super) enum AuthMethod<'a> {
-    Oauth(&'a OauthConfig),
-    Basic(&'a BasicConfig),
-}
-
-impl AuthConfig {
-    /// The chosen method.
+impl OauthConfig {
+    /// The URL of the token endpoint.
     ///
     /// # Errors
     /// The faults that show without the network. Their paths begin at `auth`.
-    pub(super) fn method(&self) -> Result<AuthMethod<'_>, Vec<ConfigFault>> {
-        let (method, faults) = match (&self.oauth, &self.basic) {
-            (Some(oauth), None) => (AuthMethod::Oauth(oauth), oauth.find_faults()),
-            (None, Some(basic)) => (AuthMethod::Basic(basic), basic.find_faults()),
-            (Some(_), Some(_)) => {
-                let message = "oauth and basic exclude each other: keep one";
-                return Err(vec![ConfigFault::error(&["auth"], message)]);
-            }
-            (None, None) => {
-                let message = "oauth or basic is missing, e.g. oauth: {token_url: …, client_id: …, client_secret: …}";
-                return Err(vec![ConfigFault::error(&["auth"], message)]);
-            }
-        };
-        match faults.is_empty() {
-            true => Ok(method),
-            false => Err(faults),
-        }
-    }
-}
-
-impl OauthConfig {
-    fn find_faults(&self) -> Vec<ConfigFault> {
+    pub(super) fn checked_url(&self) -> Result<Url, Vec<ConfigFault>> {
         let mut faults = Vec::new();
         let mut error = |key: &str, message: &str| {
             faults.push(ConfigFault::error(&["auth", "oauth", key], message));
         };
-        match Url::parse(&self.token_url) {
+        let url = Url::parse(&self.token_url);
+        match &url {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                 error("token_url", "a URL begins with https://");
             }
@@ -191,19 +160,10 @@ impl OauthConfig {
                 &format!("`{name}` has a key of its own: write {key}"),
             );
         }
-        faults
-    }
-}
-
-impl BasicConfig {
-    fn find_faults(&self) -> Vec<ConfigFault> {
-        if self.username.contains(':') {
-            return vec![ConfigFault::error(
-                &["auth", "basic", "username"],
-                "a user name cannot contain `:` (RFC 7617)",
-            )];
+        match url {
+            Ok(url) if faults.is_empty() => Ok(url),
+            _ => Err(faults),
         }
-        Vec::new()
     }
 }
 

@@ -15,10 +15,9 @@ use std::sync::Arc;
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
-use url::Url;
 
 pub use self::config::AuthConfig;
-use self::config::{AuthMethod, BasicConfig, OauthConfig};
+use self::config::{BasicConfig, OauthConfig};
 use self::token_endpoint::TokenEndpoint;
 use self::token_source::TokenSource;
 pub use self::token_sources::TokenSources;
@@ -49,14 +48,29 @@ impl RequestAuth {
         policy: AddressPolicy,
         clients: &HttpClients,
     ) -> Result<(Self, Vec<ConfigFault>), Vec<ConfigFault>> {
-        match config.method()? {
-            AuthMethod::Basic(basic) => Ok((
-                Self::Basic(basic_header(basic).map_err(|fault| vec![fault])?),
-                Vec::new(),
-            )),
-            AuthMethod::Oauth(oauth) => {
+        let fault = |path: &[&str], message: &str| Err(vec![ConfigFault::error(path, message)]);
+        match (&config.oauth, &config.basic) {
+            (Some(_), Some(_)) => fault(&["auth"], "oauth and basic exclude each other: keep one"),
+            (None, None) => fault(
+                &["auth"],
+                "oauth or basic is missing, e.g. oauth: {token_url: …, client_id: …, client_secret: …}",
+            ),
+            (None, Some(basic)) if basic.username.contains(':') => fault(
+                &["auth", "basic", "username"],
+                "a user name cannot contain `:` (RFC 7617)",
+            ),
+            (None, Some(BasicConfig { username, password })) => {
+                match encode_credentials(username, password) {
+                    Some(header) => Ok((Self::Basic(header), Vec::new())),
+                    None => fault(
+                        &["auth", "basic"],
+                        "no header field can hold this user name and password",
+                    ),
+                }
+            }
+            (Some(oauth), None) => {
                 let (endpoint, policy, warnings) = build_endpoint(oauth, policy, clients)?;
-                let source = clients.token_sources().get(endpoint, policy);
+                let source = clients.token_sources.get(endpoint, policy);
                 Ok((Self::Token(source), warnings))
             }
         }
@@ -110,7 +124,7 @@ fn build_endpoint(
 ) -> Result<(TokenEndpoint, AddressPolicy, Vec<ConfigFault>), Vec<ConfigFault>> {
     let path = &["auth", "oauth", "token_url"];
     let error = |message: &str| vec![ConfigFault::error(path, message)];
-    let url = Url::parse(&config.token_url).map_err(|fault| error(&fault.to_string()))?;
+    let url = config.checked_url()?;
     let policy = match url.scheme() {
         "http" if !policy.allows_private() => {
             let message = "https is needed, because the request carries the client's secret; http is only for private \
@@ -129,14 +143,4 @@ fn build_endpoint(
         client,
     };
     Ok((endpoint, policy, warning.into_iter().collect()))
-}
-
-/// The header value of basic authentication (RFC 7617).
-fn basic_header(
-    BasicConfig { username, password }: &BasicConfig,
-) -> Result<HeaderValue, ConfigFault> {
-    encode_credentials(username, password).ok_or_else(|| {
-        let message = "no header field can hold this user name and password";
-        ConfigFault::error(&["auth", "basic"], message)
-    })
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytesize::ByteSize;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
@@ -51,13 +52,17 @@ impl fmt::Debug for Grant {
     }
 }
 
-impl TokenEndpoint {
+/// Where tokens come from.
+#[async_trait]
+pub(super) trait RequestToken: Send + Sync + 'static {
     /// Requests a token: with the refresh token if there is one, otherwise with client credentials.
     /// The call that needs the token has not reached its server, whatever happens here.
-    pub(super) async fn request_token(
-        &self,
-        refresh_token: Option<&str>,
-    ) -> Result<Grant, ToolError> {
+    async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError>;
+}
+
+#[async_trait]
+impl RequestToken for TokenEndpoint {
+    async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
         let granted = match self.client.send(self.build_request(refresh_token)?).await {
             Ok(response) => self.read_response(response, refresh_token.is_some()).await,
             Err(error) => Err(error),
@@ -68,17 +73,12 @@ impl TokenEndpoint {
                 .not_delivered()
         })
     }
+}
 
+impl TokenEndpoint {
     fn build_request(&self, refresh_token: Option<&str>) -> Result<Request, ToolError> {
-        let OauthConfig {
-            client_id,
-            client_secret,
-            client_auth,
-            scopes,
-            audience,
-            parameters,
-            ..
-        } = &self.config;
+        let config = &self.config;
+        let client_id = &config.client_id;
         let mut request = Request::new(Method::POST, self.url.clone());
         let mut form = form_urlencoded::Serializer::new(String::new());
         match refresh_token {
@@ -87,14 +87,14 @@ impl TokenEndpoint {
                 .append_pair("refresh_token", token),
             None => form.append_pair("grant_type", "client_credentials"),
         };
-        if !scopes.is_empty() {
-            form.append_pair("scope", &scopes.join(" "));
+        if !config.scopes.is_empty() {
+            form.append_pair("scope", &config.scopes.join(" "));
         }
-        if let Some(audience) = audience {
+        if let Some(audience) = &config.audience {
             form.append_pair("audience", audience);
         }
-        form.extend_pairs(parameters);
-        match (client_auth, client_secret) {
+        form.extend_pairs(&config.parameters);
+        match (config.client_auth, &config.client_secret) {
             (ClientAuth::ClientSecretBasic, Some(secret)) => {
                 // Both are encoded first, so that a `:` in the id is no separator.
                 let encoded = |text: &str| {
@@ -227,18 +227,12 @@ fn read_refusal(
     let is_temporary = status.is_server_error()
         || status == StatusCode::TOO_MANY_REQUESTS
         || matches!(code, Some("temporarily_unavailable" | "server_error"));
-    if !is_temporary {
-        return ToolError::upstream_permanent(message);
-    }
-    let unavailable = status != StatusCode::TOO_MANY_REQUESTS;
-    ToolError::Upstream {
-        message,
-        retryable: true,
-        unavailable,
-        not_delivered: true,
-        retry_after,
-        cause: None,
-    }
+    let error = match status {
+        _ if !is_temporary => return ToolError::upstream_permanent(message),
+        StatusCode::TOO_MANY_REQUESTS => ToolError::upstream_busy(message),
+        _ => ToolError::upstream(message),
+    };
+    error.with_retry_after(retry_after).not_delivered()
 }
 
 /// A text of the server's, on one line.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
-use super::token_endpoint::{Grant, TokenEndpoint};
+use super::token_endpoint::{Grant, RequestToken};
 use crate::call::ToolError;
 use crate::secrets::Redactor;
 
@@ -38,20 +37,6 @@ const MAX_MESSAGE_BYTES: usize = 1000;
 
 /// The redactor that learns the tokens. It is set when the service starts.
 pub(super) type SharedRedactor = Arc<ArcSwapOption<Redactor>>;
-
-/// Where tokens come from.
-#[async_trait]
-pub(super) trait RequestToken: Send + Sync + 'static {
-    /// Requests a token, with the refresh token if there is one.
-    async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError>;
-}
-
-#[async_trait]
-impl RequestToken for TokenEndpoint {
-    async fn request_token(&self, refresh_token: Option<&str>) -> Result<Grant, ToolError> {
-        TokenEndpoint::request_token(self, refresh_token).await
-    }
-}
 
 /// An access token.
 #[derive(Debug)]
@@ -208,13 +193,9 @@ impl TokenSource {
             );
             Err(ToolError::upstream(message).not_delivered())
         });
-        let result = match result {
-            Ok(grant) => {
-                self.tell_redactor(&grant);
-                Ok(grant)
-            }
-            Err(error) => Err(self.redact_error(error)),
-        };
+        let result = result
+            .inspect(|grant| self.tell_redactor(grant))
+            .map_err(|error| self.redact_error(error));
         let mut state = self.state();
         state.request = None;
         match result {
@@ -290,6 +271,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use arc_swap::ArcSwapOption;
+    use async_trait::async_trait;
     use tokio::time::{advance, sleep};
 
     use super::*;

@@ -8,7 +8,7 @@ use serde_json::{Number, Value};
 use sqlx::postgres::{PgTypeInfo, PgTypeKind};
 
 use crate::call::ToolError;
-use crate::kinds::sql::faults::value_fault;
+use crate::kinds::sql::faults::{collect_bound, value_fault};
 use crate::kinds::{Placeholder, Values};
 
 /// A placeholder with its type.
@@ -60,23 +60,14 @@ pub(super) fn bind_values(
     parameters: &[Parameter],
     values: Values<'_>,
 ) -> Result<Vec<Option<String>>, ToolError> {
-    let mut faults = Vec::new();
-    let bound = parameters.iter().map(|parameter| {
+    collect_bound(parameters.iter().map(|parameter| {
         let value = values.get(&parameter.name).unwrap_or(&Value::Null);
-        to_sql_text(value, &parameter.format).unwrap_or_else(|reason| {
-            faults.push(value_fault(
-                &parameter.name,
-                format!("{reason}: the statement expects {}", parameter.type_name),
-            ));
-            None
+        to_sql_text(value, &parameter.format).map_err(|reason| {
+            let expected = &parameter.type_name;
+            let message = format!("{reason}: the statement expects {expected}");
+            value_fault(&parameter.name, message)
         })
-    });
-    let bound = bound.collect();
-    if faults.is_empty() {
-        Ok(bound)
-    } else {
-        Err(faults.into())
-    }
+    }))
 }
 
 fn to_sql_text(value: &Value, format: &ValueFormat) -> Result<Option<String>, &'static str> {

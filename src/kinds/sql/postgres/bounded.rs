@@ -24,14 +24,27 @@ const UNMEASURED_BYTES: usize = 2000;
 /// Equivalent forms of the wrapped statement; the caller uses the first one that the database
 /// accepts. Empty if no column can be long.
 pub(super) fn bounded_forms(sql: &str, columns: &[PgColumn], max_bytes: usize) -> Vec<String> {
-    let Some(columns) = BoundedColumns::new(columns, max_bytes) else {
+    let names: Vec<String> = columns
+        .iter()
+        .map(|column| quote_identifier(column.name()))
+        .collect();
+    let columns = || columns.iter().map(PgColumn::type_info).zip(&names);
+    let Some(guard) = length_guard(columns(), max_bytes) else {
         return Vec::new();
     };
-    let BoundedColumns {
-        names,
-        shown,
-        guard,
-    } = columns;
+    let shown = |(kind, name): (&PgTypeInfo, &String)| match Shape::for_type(kind) {
+        Some(_) => name.clone(),
+        None if is_array_type(kind) => format!("{name}::text[] as {name}"),
+        None => format!("{name}::text as {name}"),
+    };
+    // The select list has a cast to text for the types that only the database can write. Otherwise it
+    // is `*`: then a change of the table's columns changes the result type of the prepared statement,
+    // and the server reports that.
+    let shown = match columns().any(|(kind, _)| Shape::for_type(kind).is_none()) {
+        true => columns().map(shown).collect::<Vec<_>>().join(", "),
+        false => "*".into(),
+    };
+    let names = names.join(", ");
     let wrap = |table: &str| {
         format!("select * from (select {shown} from {table} as \"x\" offset 0) as \"rows\"{guard}")
     };
@@ -55,67 +68,30 @@ pub(super) fn bounded_forms(sql: &str, columns: &[PgColumn], max_bytes: usize) -
     forms
 }
 
-struct BoundedColumns {
-    names: String,
-    /// The select list: `*`, or all columns with a cast to text for those whose type only the
-    /// database can write.
-    shown: String,
-    guard: String,
-}
-
-impl BoundedColumns {
-    fn new(columns: &[PgColumn], max_bytes: usize) -> Option<Self> {
-        let names: Vec<String> = columns
-            .iter()
-            .map(|column| quote_identifier(column.name()))
-            .collect();
-        let is_foreign = |column: &&PgColumn| Shape::for_type(column.type_info()).is_none();
-        let shown = if columns.iter().any(|column| is_foreign(&column)) {
-            let shown = columns.iter().zip(&names).map(|(column, name)| {
-                match Shape::for_type(column.type_info()) {
-                    Some(_) => name.clone(),
-                    None if is_array_type(column.type_info()) => {
-                        format!("{name}::text[] as {name}")
-                    }
-                    None => format!("{name}::text as {name}"),
-                }
-            });
-            shown.collect::<Vec<_>>().join(", ")
-        } else {
-            // With `*`, a change of the table's columns changes the result type of the prepared
-            // statement, and the server reports that.
-            "*".into()
-        };
-        let lengths: Vec<String> = columns
-            .iter()
-            .zip(&names)
-            .filter_map(|(column, name)| length_expression(column.type_info(), name))
-            .collect();
-        if lengths.is_empty() {
-            return None;
-        }
-        let sum = lengths
-            .iter()
-            .map(|length| format!("coalesce({length}, 0)::int8"))
-            .collect::<Vec<_>>()
-            .join(" + ");
-        let measured = columns
-            .iter()
-            .enumerate()
-            .filter(|(_, column)| length_expression(column.type_info(), "").is_some());
-        let length_list = measured
-            .zip(&lengths)
-            .map(|((at, _), length)| format!("'{at}=' || coalesce({length}, 0)"));
-        let length_list = length_list.collect::<Vec<_>>().join(" || ' ' || ");
-        let guard = format!(
-            " where case when {sum} > {max_bytes} then ('{ERROR_PREFIX}' || {length_list})::pg_catalog.bool is null else true end"
-        );
-        Some(Self {
-            names: names.join(", "),
-            shown,
-            guard,
-        })
+/// The condition that a row has at most `max_bytes` bytes; `None` if no column can be long.
+fn length_guard<'c>(
+    columns: impl Iterator<Item = (&'c PgTypeInfo, &'c String)>,
+    max_bytes: usize,
+) -> Option<String> {
+    let lengths = columns
+        .enumerate()
+        .filter_map(|(at, (kind, name))| Some((at, length_expression(kind, name)?)));
+    let lengths: Vec<(usize, String)> = lengths.collect();
+    if lengths.is_empty() {
+        return None;
     }
+    let join = |write: fn(&(usize, String)) -> String, separator: &str| {
+        let written: Vec<String> = lengths.iter().map(write).collect();
+        written.join(separator)
+    };
+    let sum = join(|(_, length)| format!("coalesce({length}, 0)::int8"), " + ");
+    let list = join(
+        |(at, length)| format!("'{at}=' || coalesce({length}, 0)"),
+        " || ' ' || ",
+    );
+    Some(format!(
+        " where case when {sum} > {max_bytes} then ('{ERROR_PREFIX}' || {list})::pg_catalog.bool is null else true end"
+    ))
 }
 
 /// The SQL expression for the length of a value in bytes; `None` if the type has only short values.

@@ -1,5 +1,6 @@
 //! Converts values from PostgreSQL's binary form into JSON.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -8,7 +9,8 @@ use serde_json::Value;
 use sqlx::postgres::{PgTypeInfo, PgTypeKind};
 use uuid::Uuid;
 
-use super::{exact, time};
+use super::time;
+use crate::call::json::{Mended, parse_strict};
 use crate::kinds::sql::rows::float_to_json;
 
 /// How the binary form of a type is read.
@@ -143,8 +145,14 @@ fn decode_text(bytes: &[u8]) -> Result<&str, InvalidBytes> {
     std::str::from_utf8(bytes).map_err(|_| InvalidBytes)
 }
 
+/// The value; the text if information would be lost. PostgreSQL's numbers have any number of digits,
+/// and only one value of a duplicate key would remain.
 fn decode_json(text: &str, inexact: &mut dyn FnMut()) -> Value {
-    exact::parse_exact(text).unwrap_or_else(|| {
+    let exact = match Mended::of_result(text.as_bytes()).text {
+        Cow::Borrowed(text) => parse_strict(text).ok(),
+        Cow::Owned(_) => None,
+    };
+    exact.unwrap_or_else(|| {
         inexact();
         text.into()
     })
@@ -302,6 +310,33 @@ mod tests {
             let shapes = [Shape::Numeric, Shape::Date, Shape::Timestamp, Shape::Interval, Shape::TimeTz, Shape::Jsonb,
                 Shape::Float4, Shape::Text, Shape::Array(Box::new(Shape::Numeric))];
             let _ = decode_value(&bytes, &shapes[pick], &mut || ());
+        }
+    }
+
+    #[test]
+    fn inexact_json_becomes_text() {
+        let decode = |text: &str| {
+            let mut is_inexact = false;
+            let value = decode_json(text, &mut || is_inexact = true);
+            assert_eq!(is_inexact, value == text, "{text}");
+            is_inexact
+        };
+        for exact in [
+            "{\"a\": [1, -2.50, 9223372036854775807, 0.1, 1e22], \"12.345678901234567890\": \"1e999\"}",
+            "18446744073709551615",
+            "59.913330000000002",
+            "null",
+        ] {
+            assert!(!decode(exact), "{exact}");
+        }
+        for inexact in [
+            "12345678901234567890123",
+            "[0.12345678901234567890]",
+            "1e400",
+            "{\"a\": 1, \"a\": 2}",
+            "9007199254740993.0",
+        ] {
+            assert!(decode(inexact), "{inexact}");
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolE
         }
         (_, "25006") => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // A conflict with another transaction, which a further attempt may not meet.
-        ("40", _) | (_, "55P03") => retryable_failure(format!("{address}: {message}")),
+        ("40", _) | (_, "55P03") => ToolError::upstream_busy(format!("{address}: {message}")),
         // Connections, resources, a server that stops or starts.
         ("08" | "53" | "58", _) | (_, "57P01" | "57P02" | "57P03") => {
             ToolError::upstream(format!("{address}: {message}"))
@@ -66,18 +66,6 @@ pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolE
         _ => ToolError::upstream_permanent(format!("{address}: {message}")),
     };
     failure.not_delivered()
-}
-
-/// A failure that is worth a further attempt and does not mean that the database is unavailable.
-fn retryable_failure(message: String) -> ToolError {
-    ToolError::Upstream {
-        message,
-        retryable: true,
-        unavailable: false,
-        not_delivered: true,
-        retry_after: None,
-        cause: None,
-    }
 }
 
 /// The failure of a call that got no connection.

@@ -3,7 +3,7 @@
 //! - The database describes a statement once: the types of its parameters and columns
 //!   (`parameter_types`, `plan`).
 //! - Values are sent as texts, which the database casts (`arguments`).
-//! - Results are decoded from the binary form (`decode`, `time`, `exact`). If only the database
+//! - Results are decoded from the binary form (`decode`, `time`). If only the database
 //!   knows the type, it sends text.
 //! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
 //! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is
@@ -16,7 +16,6 @@ mod arguments;
 mod bounded;
 mod decode;
 mod defaults;
-mod exact;
 mod faults;
 mod parameter_types;
 mod plan;

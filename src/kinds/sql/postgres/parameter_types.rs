@@ -36,140 +36,103 @@ impl DescribedStatement {
         connection: &mut PgConnection,
         statement: &Statement,
     ) -> Result<Self, sqlx::Error> {
-        let names: Vec<&Placeholder> = statement
-            .placeholders()
-            .iter()
-            .map(|occurrence| &occurrence.name)
-            .collect();
         let numbered = statement.render(|index| format!("${}", index + 1));
-        match prepare_statement(connection, &numbered).await {
+        let (described, occurrences) = match prepare_statement(connection, &numbered).await {
             Ok(described) => {
                 let types = parameter_types(connection, &described).await?;
-                let occurrences: Vec<Occurrence<'_>> = names
-                    .iter()
-                    .zip(types)
-                    .map(|(name, type_found)| Occurrence::new(name, type_found))
-                    .collect();
-                let sql = statement.render(|index| {
-                    format!("(${}::text::{})", index + 1, occurrences[index].type_name)
-                });
-                let parameters = occurrences
-                    .into_iter()
-                    .map(|occurrence| occurrence.to_parameter(&ValueFormat::Scalar))
-                    .collect();
-                Ok(Self {
-                    parameters,
-                    sql,
-                    described,
-                })
+                let occurrence = |index: usize| {
+                    let (type_name, format) = types.get(index)?.clone();
+                    Some(Occurrence {
+                        name: &statement.placeholders()[index].name,
+                        type_name,
+                        format: Some(format),
+                    })
+                };
+                let occurrences = statement.occurrences().filter_map(occurrence).collect();
+                (described, occurrences)
             }
             Err(error) if is_type_undetermined(&error) => {
-                Self::describe_occurrences(connection, statement, &names, error).await
+                describe_occurrences(connection, statement, error).await?
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        Ok(Self::new(statement, described, &occurrences))
     }
 
-    async fn describe_occurrences(
-        connection: &mut PgConnection,
-        statement: &Statement,
-        names: &[&Placeholder],
-        first_error: sqlx::Error,
-    ) -> Result<Self, sqlx::Error> {
-        let mut indexes = Vec::new();
-        statement.render(|index| {
-            indexes.push(index);
-            String::new()
-        });
-        // The occurrences that may have any type. They are described as text.
-        let mut is_untyped = vec![false; indexes.len()];
-        let described = loop {
-            let mut at = 0;
-            let separate = statement.render(|_| {
-                at += 1;
-                format!("${at}{}", if is_untyped[at - 1] { "::text" } else { "" })
-            });
-            let error = match prepare_statement(connection, &separate).await {
-                Ok(described) => break described,
-                Err(error) => error,
-            };
-            let slot = undetermined_parameter(&error)
-                .and_then(|number| is_untyped.get_mut(number.checked_sub(1)?));
-            match slot.filter(|untyped| !**untyped) {
-                Some(untyped) => *untyped = true,
-                None => return Err(first_error),
-            }
-        };
-        let types = parameter_types(connection, &described).await?;
-        let mut occurrences: Vec<Occurrence<'_>> = indexes
-            .iter()
-            .zip(types)
-            .map(|(index, types)| Occurrence::new(names[*index], types))
-            .collect();
-        for (occurrence, _) in occurrences
-            .iter_mut()
-            .zip(&is_untyped)
-            .filter(|(_, untyped)| **untyped)
-        {
-            occurrence.format = None;
-        }
+    /// A value is bound once for each form in which it is written.
+    fn new(statement: &Statement, described: PgStatement, occurrences: &[Occurrence<'_>]) -> Self {
         let format_elsewhere = |name: &Placeholder| {
             occurrences
                 .iter()
                 .filter(|occurrence| occurrence.name == name)
                 .find_map(|occurrence| occurrence.format.clone())
         };
-        let formats = occurrences.iter().map(|occurrence| {
-            occurrence
-                .format
-                .clone()
-                .or_else(|| format_elsewhere(occurrence.name))
-                .unwrap_or(ValueFormat::Scalar)
-        });
-        let formats: Vec<ValueFormat> = formats.collect();
-        // A value is bound once for each form in which it is written.
         let mut parameters: Vec<Parameter> = Vec::new();
-        let mut at = 0;
+        let mut rest = occurrences.iter();
         let sql = statement.render(|_| {
-            let (occurrence, format) = (&occurrences[at], &formats[at]);
-            at += 1;
-            let known = parameters
-                .iter()
-                .position(|known| known.name == *occurrence.name && known.format == *format);
-            let number = known.unwrap_or_else(|| {
-                let determined = occurrences.iter().find(|other| {
-                    other.name == occurrence.name && other.format.as_ref() == Some(format)
+            let Some(occurrence) = rest.next() else {
+                return String::new();
+            };
+            let name = occurrence.name;
+            let format = occurrence.format.clone();
+            let format = format
+                .or_else(|| format_elsewhere(name))
+                .unwrap_or(ValueFormat::Scalar);
+            let is_known = |known: &Parameter| known.name == *name && known.format == format;
+            let number = parameters.iter().position(is_known).unwrap_or_else(|| {
+                let determined = occurrences
+                    .iter()
+                    .find(|other| other.name == name && other.format.as_ref() == Some(&format));
+                parameters.push(Parameter {
+                    name: name.clone(),
+                    type_name: determined.unwrap_or(occurrence).type_name.clone(),
+                    format,
                 });
-                parameters.push(determined.unwrap_or(occurrence).to_parameter(format));
                 parameters.len() - 1
             });
             format!("(${}::text::{})", number + 1, occurrence.type_name)
         });
-        Ok(Self {
+        Self {
             parameters,
             sql,
             described,
-        })
+        }
     }
 }
 
-impl<'s> Occurrence<'s> {
-    fn new(name: &'s Placeholder, (type_name, format): (String, ValueFormat)) -> Self {
-        Self {
-            name,
-            type_name,
-            format: Some(format),
+/// Describes each occurrence of a placeholder as a parameter of its own.
+async fn describe_occurrences<'s>(
+    connection: &mut PgConnection,
+    statement: &'s Statement,
+    first_error: sqlx::Error,
+) -> Result<(PgStatement, Vec<Occurrence<'s>>), sqlx::Error> {
+    // The occurrences that may have any type. They are described as text.
+    let mut is_untyped = vec![false; statement.occurrences().count()];
+    let described = loop {
+        let mut at = 0;
+        let separate = statement.render(|_| {
+            at += 1;
+            format!("${at}{}", if is_untyped[at - 1] { "::text" } else { "" })
+        });
+        let error = match prepare_statement(connection, &separate).await {
+            Ok(described) => break described,
+            Err(error) => error,
+        };
+        let slot = undetermined_parameter(&error)
+            .and_then(|number| is_untyped.get_mut(number.checked_sub(1)?));
+        match slot.filter(|untyped| !**untyped) {
+            Some(untyped) => *untyped = true,
+            None => return Err(first_error),
         }
-    }
-
-    fn to_parameter(&self, fallback: &ValueFormat) -> Parameter {
-        let format = self.format.as_ref().unwrap_or(fallback).clone();
-        Parameter {
-            name: self.name.clone(),
-            type_name: self.type_name.clone(),
-            format,
-        }
-    }
+    };
+    let types = parameter_types(connection, &described).await?;
+    let occurrences = statement.occurrences().zip(types).zip(is_untyped);
+    let occurrences = occurrences.map(|((index, (type_name, format)), is_untyped)| Occurrence {
+        name: &statement.placeholders()[index].name,
+        type_name,
+        format: (!is_untyped).then_some(format),
+    });
+    Ok((described, occurrences.collect()))
 }
 
 /// Asks the database for the types of a statement.

@@ -63,16 +63,13 @@ impl Plan {
         read_only: bool,
         max_row_bytes: usize,
     ) -> Result<Self, PlanError> {
-        let DescribedStatement {
-            parameters,
-            sql,
-            described,
-        } = DescribedStatement::describe(connection, statement).await?;
+        let description = DescribedStatement::describe(connection, statement).await?;
+        let described = &description.described;
         let names = described.columns().iter().map(Column::name);
         if let Some(fault) = rows::duplicate_column_fault(names) {
             return Err(PlanError::Statement(Finding::permanent(fault)));
         }
-        let (mut sql, mut columns) = (sql, plan_columns(described.columns()));
+        let (mut sql, mut columns) = (description.sql, plan_columns(described.columns()));
         // Not every statement can stand inside another one: `show`, `explain` and `call` cannot.
         // These run without the bound on rows.
         for form in bounded::bounded_forms(&sql, described.columns(), max_row_bytes) {
@@ -90,7 +87,7 @@ impl Plan {
             .await?;
         let plan = Self {
             sql: sql.into(),
-            parameters,
+            parameters: description.parameters,
             columns,
             time_limit,
         };

@@ -127,7 +127,7 @@ impl Prepared {
                             permit.release_after_reset(session.reset(true));
                         } else {
                             session.mark_unreset();
-                            permit.release_unreset(session, Session::reset_after_read);
+                            permit.release_unreset(session, |session| session.reset(false));
                         }
                     }
                     return Ok(result);

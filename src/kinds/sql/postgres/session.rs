@@ -1,6 +1,5 @@
 //! A connection to PostgreSQL, and the cancellation of its statement.
 
-use std::future::Future;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
@@ -99,11 +98,6 @@ impl Session {
         // Frees the memory that a long row has used.
         self.connection.shrink_buffers();
         self.is_unreset = true;
-    }
-
-    /// `reset` after a reading call.
-    pub(super) fn reset_after_read(self) -> impl Future<Output = Option<Self>> + Send {
-        self.reset(false)
     }
 
     /// Resets the connection: ends the transaction and removes what the call has left. `None` if

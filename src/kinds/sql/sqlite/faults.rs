@@ -1,25 +1,10 @@
 //! Turns SQLite's errors into failures of a call.
 
+use rusqlite::ErrorCode as Code;
+
 use super::session::DatabaseFile;
 use crate::call::ToolError;
 use crate::kinds::sql::faults::{Finding, WRITES_IN_READ_TOOL};
-
-// Primary result codes (sqlite.org/rescode.html).
-const ERROR: u32 = 1;
-const PERM: u32 = 3;
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const READONLY: u32 = 8;
-const INTERRUPT: u32 = 9;
-const IOERR: u32 = 10;
-const CORRUPT: u32 = 11;
-const FULL: u32 = 13;
-const CANTOPEN: u32 = 14;
-const TOOBIG: u32 = 18;
-const CONSTRAINT: u32 = 19;
-const MISMATCH: u32 = 20;
-const AUTH: u32 = 23;
-const NOTADB: u32 = 26;
 
 /// Why an attempt failed.
 pub(super) enum AttemptError {
@@ -37,10 +22,16 @@ impl AttemptError {
     /// Whether the connection can serve further calls. The statement had no effect.
     pub(super) fn keeps_connection(&self) -> bool {
         match self {
-            Self::Database(error) => primary_code(error).is_some_and(|code| {
+            Self::Database(error) => error.sqlite_error_code().is_some_and(|code| {
                 matches!(
                     code,
-                    ERROR | BUSY | LOCKED | TOOBIG | CONSTRAINT | MISMATCH | INTERRUPT
+                    Code::Unknown
+                        | Code::DatabaseBusy
+                        | Code::DatabaseLocked
+                        | Code::TooBig
+                        | Code::ConstraintViolation
+                        | Code::TypeMismatch
+                        | Code::OperationInterrupted
                 )
             }),
             Self::Tool(error) => {
@@ -64,11 +55,6 @@ impl From<ToolError> for AttemptError {
     }
 }
 
-fn primary_code(error: &rusqlite::Error) -> Option<u32> {
-    let code = u32::try_from(error.sqlite_error()?.extended_code).ok()?;
-    Some(code & 0xff)
-}
-
 fn error_message(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
@@ -78,22 +64,24 @@ fn error_message(error: &rusqlite::Error) -> String {
 
 /// Whether a value or row was longer than the limit of `Session::limit_length`.
 pub(super) fn is_too_long(error: &rusqlite::Error) -> bool {
-    primary_code(error) == Some(TOOBIG)
+    error.sqlite_error_code() == Some(Code::TooBig)
 }
 
 /// Whether the statement was stopped, see `Session::stop_after`.
 pub(super) fn is_stopped(error: &rusqlite::Error) -> bool {
-    primary_code(error) == Some(INTERRUPT)
+    error.sqlite_error_code() == Some(Code::OperationInterrupted)
 }
 
 /// Whether the authorizer has refused the statement.
 pub(super) fn is_denied(error: &rusqlite::Error) -> bool {
-    primary_code(error) == Some(AUTH)
+    error.sqlite_error_code() == Some(Code::AuthorizationForStatementDenied)
 }
 
 /// Whether another process holds a lock, which may be released soon.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
-    primary_code(error).is_some_and(|code| matches!(code, BUSY | LOCKED))
+    error
+        .sqlite_error_code()
+        .is_some_and(|code| matches!(code, Code::DatabaseBusy | Code::DatabaseLocked))
 }
 
 /// The failure if another process holds its lock for too long.
@@ -112,23 +100,27 @@ pub(super) fn call_failure(
     longest: usize,
 ) -> ToolError {
     let message = error_message(error);
-    let failure = match primary_code(error) {
-        Some(TOOBIG) if file.writes => ToolError::upstream_permanent(format!(
+    let failure = match error.sqlite_error_code() {
+        Some(Code::TooBig) if file.writes => ToolError::upstream_permanent(format!(
             "{}; nothing was changed",
             too_long_message(longest)
         )),
-        Some(TOOBIG) => return ToolError::BadOutput(too_long_message(longest)),
-        Some(READONLY) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
+        Some(Code::TooBig) => return ToolError::BadOutput(too_long_message(longest)),
+        Some(Code::ReadOnly) if !file.writes => ToolError::upstream_permanent(WRITES_IN_READ_TOOL),
         // The statement was valid when it was prepared, so the error is about the values.
-        Some(CONSTRAINT | MISMATCH) => {
+        Some(Code::ConstraintViolation | Code::TypeMismatch) => {
             return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
-        Some(ERROR) if !is_schema_error(&message) => {
+        Some(Code::Unknown) if !is_schema_error(&message) => {
             return ToolError::ErrorResult(format!("the database reports an error: {message}"));
         }
-        Some(BUSY | LOCKED | IOERR | FULL | CANTOPEN) => {
-            ToolError::upstream(unusable_message(error, file))
-        }
+        Some(
+            Code::DatabaseBusy
+            | Code::DatabaseLocked
+            | Code::SystemIoFailure
+            | Code::DiskFull
+            | Code::CannotOpen,
+        ) => ToolError::upstream(unusable_message(error, file)),
         Some(_) => ToolError::upstream_permanent(unusable_message(error, file)),
         None => ToolError::upstream(unusable_message(error, file)),
     };
@@ -146,9 +138,13 @@ fn too_long_message(longest: usize) -> String {
 /// The finding for an error that occurred when the statement was checked.
 pub(super) fn probe_finding(error: &rusqlite::Error, file: &DatabaseFile) -> Finding {
     let message = error_message(error);
-    match primary_code(error) {
-        Some(ERROR | AUTH) if message.starts_with("no such ") => Finding::temporary(message),
-        Some(ERROR | AUTH) => Finding::permanent(message),
+    match error.sqlite_error_code() {
+        Some(Code::Unknown | Code::AuthorizationForStatementDenied)
+            if message.starts_with("no such ") =>
+        {
+            Finding::temporary(message)
+        }
+        Some(Code::Unknown | Code::AuthorizationForStatementDenied) => Finding::permanent(message),
         Some(_) | None => Finding::temporary(unusable_message(error, file)),
     }
 }
@@ -157,23 +153,23 @@ pub(super) fn probe_finding(error: &rusqlite::Error, file: &DatabaseFile) -> Fin
 pub(super) fn unusable_message(error: &rusqlite::Error, database: &DatabaseFile) -> String {
     let file = database.path.display();
     let message = error_message(error);
-    match primary_code(error) {
-        Some(CANTOPEN) if !database.path.exists() => {
+    match error.sqlite_error_code() {
+        Some(Code::CannotOpen) if !database.path.exists() => {
             format!(
                 "there is no file {file}, and the service does not create it: create the database first, or name another file"
             )
         }
-        Some(CANTOPEN | PERM) => {
+        Some(Code::CannotOpen | Code::PermissionDenied) => {
             format!(
                 "{file}: cannot be opened ({message}): the service must be able to read it, and to write to its folder if \
                      its journal mode is WAL"
             )
         }
-        Some(NOTADB) => format!("{file}: is not a SQLite database"),
-        Some(CORRUPT) => format!("{file}: the file is damaged ({message})"),
-        Some(FULL) => format!("{file}: the disk is full"),
-        Some(READONLY) => format!("{file}: the file or its folder is read-only ({message})"),
-        Some(IOERR) => format!("{file}: the disk failed ({message})"),
+        Some(Code::NotADatabase) => format!("{file}: is not a SQLite database"),
+        Some(Code::DatabaseCorrupt) => format!("{file}: the file is damaged ({message})"),
+        Some(Code::DiskFull) => format!("{file}: the disk is full"),
+        Some(Code::ReadOnly) => format!("{file}: the file or its folder is read-only ({message})"),
+        Some(Code::SystemIoFailure) => format!("{file}: the disk failed ({message})"),
         _ => format!("{file}: {message}"),
     }
 }

@@ -76,15 +76,6 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl StatementOutcome {
-    fn into_result(self, context: &ToolContext) -> Result<ToolResult, ToolError> {
-        match self {
-            Self::Affected(count) => Ok(affected_rows_result(count)),
-            Self::Rows(rows, stopped) => rows.into_result(stopped, context),
-        }
-    }
-}
-
 impl Prepared {
     pub(in crate::kinds::sql) fn new(
         database: Arc<Database>,
@@ -148,7 +139,10 @@ impl Prepared {
                 permit.release(session);
             }
             match outcome {
-                Ok(outcome) => return outcome.into_result(context),
+                Ok(StatementOutcome::Affected(count)) => return Ok(affected_rows_result(count)),
+                Ok(StatementOutcome::Rows(rows, stopped)) => {
+                    return rows.into_result(stopped, context);
+                }
                 Err(AttemptError::Tool(error)) => return Err(error),
                 Err(AttemptError::Statement(finding)) => {
                     return Err(ToolError::upstream_permanent(finding.message).not_delivered());

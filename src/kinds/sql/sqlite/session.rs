@@ -85,20 +85,24 @@ impl Session {
     /// Prepares for a statement on a worker of tokio: it waits for no lock, and stops after about
     /// `steps` operations, or at `end`.
     pub(super) fn stop_after(&self, steps: i32, end: Instant) -> Result<(), rusqlite::Error> {
-        self.connection.busy_timeout(Duration::ZERO)?;
         let mut checks_left = steps / PROGRESS_STEPS;
-        let must_stop = move || {
+        self.prepare_run(Duration::ZERO, move || {
             checks_left -= 1;
             checks_left <= 0 || Instant::now() >= end
-        };
-        self.connection
-            .progress_handler(PROGRESS_STEPS, Some(must_stop))
+        })
     }
 
     /// Prepares for a statement on a blocking thread: it stops when `stop` becomes true.
     pub(super) fn stop_when(&self, stop: Arc<AtomicBool>) -> Result<(), rusqlite::Error> {
-        self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        let must_stop = move || stop.load(Ordering::Relaxed);
+        self.prepare_run(BUSY_TIMEOUT, move || stop.load(Ordering::Relaxed))
+    }
+
+    fn prepare_run(
+        &self,
+        lock_wait: Duration,
+        must_stop: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<(), rusqlite::Error> {
+        self.connection.busy_timeout(lock_wait)?;
         self.connection
             .progress_handler(PROGRESS_STEPS, Some(must_stop))
     }

@@ -7,7 +7,7 @@ use rusqlite::types::{Value as Stored, ValueRef};
 use serde_json::Value;
 
 use crate::call::{JsonObject, ToolError};
-use crate::kinds::sql::faults::value_fault;
+use crate::kinds::sql::faults::{collect_bound, value_fault};
 use crate::kinds::sql::rows::{self, RowLength, ValueWarnings, float_to_json};
 use crate::kinds::{Placeholder, ValueFault, Values};
 
@@ -16,19 +16,8 @@ pub(super) fn bind_values(
     names: &[Placeholder],
     values: Values<'_>,
 ) -> Result<Vec<Stored>, ToolError> {
-    let mut faults = Vec::new();
-    let bound = names.iter().map(|name| {
-        to_sqlite(name, values.get(name).unwrap_or(&Value::Null)).unwrap_or_else(|fault| {
-            faults.push(fault);
-            Stored::Null
-        })
-    });
-    let bound = bound.collect();
-    if faults.is_empty() {
-        Ok(bound)
-    } else {
-        Err(faults.into())
-    }
+    let value = |name| values.get(name).unwrap_or(&Value::Null);
+    collect_bound(names.iter().map(|name| to_sqlite(name, value(name))))
 }
 
 fn to_sqlite(name: &Placeholder, value: &Value) -> Result<Stored, ValueFault> {
