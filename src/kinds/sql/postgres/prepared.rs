@@ -115,9 +115,7 @@ impl Prepared {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
         let permit = self.database.pool.acquire().await?;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        for _ in 0..MAX_ATTEMPTS {
             let (mut session, plan) = self.begin_transaction(&permit, context).await?;
             let attempt_result = self.run_attempt(&mut session, &plan, values, context).await;
             let error = match attempt_result {
@@ -134,15 +132,10 @@ impl Prepared {
                 }
                 // The attempt had no effect. The idle connections have prepared the outdated
                 // statement too, so they are closed.
-                Err(AttemptError::Stale) if attempts < MAX_ATTEMPTS => {
+                Err(AttemptError::Stale) => {
                     self.plan.store(None);
                     permit.close_all_idle();
                     continue;
-                }
-                Err(AttemptError::Stale) => {
-                    return Err(
-                        ToolError::upstream("the statement's tables keep changing").not_delivered()
-                    );
                 }
                 // The statement may still be running. So the session is dropped here, which cancels
                 // the statement.
@@ -194,6 +187,7 @@ impl Prepared {
             }
             return Err(error);
         }
+        Err(ToolError::upstream("the statement's tables keep changing").not_delivered())
     }
 
     /// Describes the statement. It may wait for a lock of a table, so a drop cancels it.

@@ -2,8 +2,11 @@
 //! cannot express (infinity, years before year 1) are written as PostgreSQL writes them, so that it
 //! can read them again.
 
-/// The days from 1970-01-01 to 2000-01-01, PostgreSQL's day 0.
-const EPOCH: i64 = 10_957;
+use jiff::Span;
+use jiff::civil::date;
+
+/// The days of 400 years, after which the calendar repeats.
+const ERA: i64 = 146_097;
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
@@ -104,7 +107,7 @@ fn format_fraction(micros: i64) -> String {
 
 /// A day, followed by `rest`. Years before year 1 are counted backwards and marked `BC`.
 fn format_with_era(days: i64, rest: &str) -> String {
-    let (year, month, day) = civil_date(days + EPOCH);
+    let (year, month, day) = civil_date(days);
     if year > 0 {
         format!("{year:04}-{month:02}-{day:02}{rest}")
     } else {
@@ -112,22 +115,12 @@ fn format_with_era(days: i64, rest: &str) -> String {
     }
 }
 
-/// Year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian
-/// calendar. Years start in March in this calculation, so that the leap day is the last day. An era
-/// is 400 years, after which the calendar repeats.
-fn civil_date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+/// Year, month and day of a day that is counted from 2000-01-01, in the proleptic Gregorian calendar.
+/// PostgreSQL has more years than jiff.
+fn civil_date(days: i64) -> (i64, i8, i8) {
+    let (era, of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let date = date(2000, 1, 1).saturating_add(Span::new().days(of_era));
+    (i64::from(date.year()) + era * 400, date.month(), date.day())
 }
 
 #[cfg(test)]
@@ -176,10 +169,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn civil_date_matches_the_calendar_library(days in -4_371_587i64..2_932_896) {
-            let day = Date::constant(1970, 1, 1) + jiff::Span::new().days(days);
+        fn civil_date_matches_the_calendar_library(days in -4_382_544i64..2_921_939) {
+            let day = Date::constant(2000, 1, 1) + Span::new().days(days);
             let (year, month, of_month) = civil_date(days);
-            prop_assert_eq!((year, month, of_month), (day.year().into(), day.month().into(), day.day().into()));
+            prop_assert_eq!((year, month, of_month), (day.year().into(), day.month(), day.day()));
         }
     }
 }
