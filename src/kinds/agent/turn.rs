@@ -16,7 +16,7 @@ use super::coworkers::{
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::{
     AvailableTool, Content, Definition, JsonObject, NestedAnswer, NestedCall, NestedCallError,
-    ToolContext, ToolInvoker, ToolName, ToolResult, UnreadableArguments,
+    ToolContext, ToolInvoker, ToolName, ToolResult,
 };
 
 /// More calls than any model makes in one message.
@@ -67,15 +67,29 @@ pub(super) struct TurnOutcome {
     pub(super) tokens: u64,
 }
 
-/// The outcome of one call.
-enum NestedCallOutcome {
-    Answer(NestedAnswer),
-    /// Why there is no answer, as a text for the model. `is_no_call`: the tool is unknown, or the
-    /// call is malformed.
-    Failed {
-        content: Vec<Content>,
-        is_no_call: bool,
-    },
+/// Why a call has no answer, as a text for the model.
+struct FailedCall {
+    content: Vec<Content>,
+    /// The tool is unknown, or the call is malformed.
+    is_no_call: bool,
+}
+
+impl FailedCall {
+    fn no_call(text: String) -> Self {
+        Self {
+            is_no_call: true,
+            ..text.into()
+        }
+    }
+}
+
+impl From<String> for FailedCall {
+    fn from(text: String) -> Self {
+        Self {
+            content: vec![Content::text(text)],
+            is_no_call: false,
+        }
+    }
 }
 
 impl<'a> Toolset<'a> {
@@ -151,22 +165,15 @@ impl<'a> Toolset<'a> {
             .map(|(index, call)| async move { (index, self.run_call(call).await) });
         let calls: Vec<_> = calls.collect();
         // Dropping this future also drops the calls that have not started.
-        let mut done: Vec<(usize, NestedCallOutcome)> = stream::iter(calls)
+        let mut done: Vec<(usize, _)> = stream::iter(calls)
             .buffer_unordered(self.invoker.max_parallel_calls())
             .collect()
             .await;
         done.sort_unstable_by_key(|(index, _)| *index);
-        let outcomes: Vec<NestedCallOutcome> =
-            done.into_iter().map(|(_, outcome)| outcome).collect();
         let replies: Vec<ToolReply<'_>> =
-            outcomes.iter().map(NestedCallOutcome::as_reply).collect();
+            done.iter().map(|(_, outcome)| as_reply(outcome)).collect();
         let messages = toolcrib_dialect::write_replies(message, &replies);
-        let answers = || {
-            outcomes.iter().filter_map(|outcome| match outcome {
-                NestedCallOutcome::Answer(answer) => Some(answer),
-                NestedCallOutcome::Failed { .. } => None,
-            })
-        };
+        let answers = || done.iter().flat_map(|(_, outcome)| outcome);
         let final_answer = answers().find(|answer| answer.result_as_answer);
         TurnOutcome {
             messages,
@@ -175,11 +182,13 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn run_call(&self, call: &Result<ToolCall, MalformedCall>) -> NestedCallOutcome {
-        let call = match call {
-            Ok(call) => call,
-            Err(malformed) => return NestedCallOutcome::failed(malformed.correction.clone(), true),
-        };
+    async fn run_call(
+        &self,
+        call: &Result<ToolCall, MalformedCall>,
+    ) -> Result<NestedAnswer, FailedCall> {
+        let call = call
+            .as_ref()
+            .map_err(|malformed| FailedCall::no_call(malformed.correction.clone()))?;
         let id: Option<Arc<str>> = call.id.as_ref().map(|id| match id {
             Value::String(text) => text.as_str().into(),
             other => other.to_string().into(),
@@ -190,7 +199,11 @@ impl<'a> Toolset<'a> {
         }
     }
 
-    async fn call_tool(&self, call: &ToolCall, id: Option<Arc<str>>) -> NestedCallOutcome {
+    async fn call_tool(
+        &self,
+        call: &ToolCall,
+        id: Option<Arc<str>>,
+    ) -> Result<NestedAnswer, FailedCall> {
         let nested_call = NestedCall {
             name: call.name.clone(),
             arguments: arguments_as_value(&call.arguments),
@@ -199,22 +212,17 @@ impl<'a> Toolset<'a> {
             deadline: self.deadline,
             max_depth: self.callable.depth,
         };
-        match self
+        let answer = self
             .invoker
             .call(self.context, &|tool| self.is_offered(tool), nested_call)
-            .await
-        {
-            Ok(answer) => NestedCallOutcome::Answer(answer),
-            Err(NestedCallError::UnknownTool(suggestions)) => {
-                NestedCallOutcome::failed(unknown_tool_message(&call.name, &suggestions), true)
+            .await;
+        answer.map_err(|error| match error {
+            NestedCallError::UnknownTool(suggestions) => {
+                FailedCall::no_call(unknown_tool_message(&call.name, &suggestions))
             }
-            Err(NestedCallError::TooDeep(levels)) => {
-                NestedCallOutcome::failed(too_deep_message(levels), false)
-            }
-            Err(NestedCallError::Failed(failure)) => {
-                NestedCallOutcome::failed(failure.for_model, false)
-            }
-        }
+            NestedCallError::TooDeep(levels) => too_deep_message(levels).into(),
+            NestedCallError::Failed(failure) => failure.for_model.into(),
+        })
     }
 
     async fn delegate(
@@ -222,64 +230,45 @@ impl<'a> Toolset<'a> {
         tool: &DelegationTool,
         call: &ToolCall,
         tool_use_id: Option<Arc<str>>,
-    ) -> NestedCallOutcome {
+    ) -> Result<NestedAnswer, FailedCall> {
         // Do not repair arguments that were cut off: the other agent may have effects, so its task
         // must not be guessed.
-        let arguments = match toolcrib_dialect::read_arguments(&call.arguments, call.cut_off, false)
-        {
-            Ok(repaired) => repaired.arguments,
-            Err(UnreadableArguments { correction, .. }) => {
-                return NestedCallOutcome::failed(correction, true);
-            }
-        };
-        let task = match tool.parse_arguments(arguments) {
-            Ok(task) => task,
-            Err(message) => return NestedCallOutcome::failed(message, false),
-        };
+        let arguments = toolcrib_dialect::read_arguments(&call.arguments, call.cut_off, false);
+        let arguments = arguments.map_err(|error| FailedCall::no_call(error.correction))?;
+        let task = tool.parse_arguments(arguments.arguments)?;
         let options = DelegationOptions {
             tool_use_id,
             deadline: self.deadline,
             max_depth: self.callable.depth,
         };
-        match self.coworkers().delegate(task, self.context, options).await {
-            // A coworker's answer is a result for this agent. It must not end this agent's run.
-            Ok(answer) => NestedCallOutcome::Answer(NestedAnswer {
-                result_as_answer: false,
-                ..answer
-            }),
-            Err(message) => NestedCallOutcome::failed(message, false),
-        }
+        let answer = self
+            .coworkers()
+            .delegate(task, self.context, options)
+            .await?;
+        // A coworker's answer is a result for this agent. It must not end this agent's run.
+        Ok(NestedAnswer {
+            result_as_answer: false,
+            ..answer
+        })
     }
 }
 
-impl NestedCallOutcome {
-    fn failed(text: String, is_no_call: bool) -> Self {
-        Self::Failed {
-            content: vec![Content::text(text)],
-            is_no_call,
-        }
-    }
-
-    fn as_reply(&self) -> ToolReply<'_> {
-        match self {
-            Self::Answer(answer) => ToolReply {
-                content: answer.shown.as_deref().unwrap_or(&answer.result.content),
-                structured: answer.result.structured_content.as_ref(),
-                is_error: answer.result.is_error,
-                is_final_answer: answer.result_as_answer,
-                is_invalid_call: false,
-            },
-            Self::Failed {
-                content,
-                is_no_call,
-            } => ToolReply {
-                content,
-                structured: None,
-                is_error: true,
-                is_final_answer: false,
-                is_invalid_call: *is_no_call,
-            },
-        }
+fn as_reply(outcome: &Result<NestedAnswer, FailedCall>) -> ToolReply<'_> {
+    match outcome {
+        Ok(answer) => ToolReply {
+            content: answer.shown.as_deref().unwrap_or(&answer.result.content),
+            structured: answer.result.structured_content.as_ref(),
+            is_error: answer.result.is_error,
+            is_final_answer: answer.result_as_answer,
+            is_invalid_call: false,
+        },
+        Err(failed) => ToolReply {
+            content: &failed.content,
+            structured: None,
+            is_error: true,
+            is_final_answer: false,
+            is_invalid_call: failed.is_no_call,
+        },
     }
 }
 

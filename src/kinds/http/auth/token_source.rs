@@ -98,30 +98,24 @@ impl TokenSource {
         let request = {
             let (mut state, now) = (self.state(), Instant::now());
             let token = state.token.clone().filter(|token| now < token.usable_until);
-            let failed_before = |state: &State, pause| {
-                state
-                    .failure
-                    .as_ref()
-                    .is_some_and(|(_, at)| now < *at + pause)
-            };
-            match token {
-                Some(token) => {
-                    if now >= token.renew_at && !failed_before(&state, RENEWAL_PAUSE) {
+            match (token, &state.failure) {
+                (Some(token), failure) => {
+                    let is_paused = |(_, at): &(_, Instant)| now < *at + RENEWAL_PAUSE;
+                    if now >= token.renew_at && !failure.as_ref().is_some_and(is_paused) {
                         let _running = self.join_request(&mut state);
                     }
                     return Ok(token);
                 }
-                None => match &state.failure {
+                (
+                    None,
                     Some((
                         refusal @ ToolError::Upstream {
                             retryable: false, ..
                         },
-                        _,
-                    )) if failed_before(&state, REFUSAL_TIME) => {
-                        return Err(refusal.clone());
-                    }
-                    _ => self.join_request(&mut state),
-                },
+                        at,
+                    )),
+                ) if now < *at + REFUSAL_TIME => return Err(refusal.clone()),
+                (None, _) => self.join_request(&mut state),
             }
         };
         request.await
