@@ -250,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn removed_tool_has_no_spelling() {
+        let name = |text| ToolName::parse(text).unwrap();
+        let mut spellings = Spellings::default();
+        for (spelt, real) in [("send_mail", "a"), ("Send-Mail", "b"), ("mailer", "a")] {
+            spellings.insert(&name(spelt), &name(real));
+        }
+        spellings.remove("a");
+        let found = |requested| spellings.matching_tools(requested, |_| true);
+        assert_eq!(found("SEND.MAIL"), [&name("b")]);
+        assert!(found("mailer").is_empty());
+    }
+
+    #[test]
     fn similar_tools_are_sorted_and_unique() {
         let name = |text| ToolName::parse(text).unwrap();
         let mut spellings = Spellings::default();

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from harness import cli, ok, parallel, poll, problem
+from harness import cli, ok, parallel, poll, problem, status_of
 from recipes import KEYS, sh, to_yaml, web
 
 ANN, BOB, ROOT = KEYS["ANN"], KEYS["BOB"], KEYS["ROOT"]
@@ -169,7 +169,8 @@ def test_callers_run_in_parallel(start, tmp_path):
 # ---- Host, Origin, bind ------------------------------------------------------------------------------------------------
 
 EVERY = [("GET", path) for path in ("/", "/tools", "/tools/other", "/invocations", "/usage", "/openapi.json", "/docs", "/livez", "/readyz")] + [
-    ("POST", "/tools/other/invoke"), ("POST", "/tools/other/disable"), ("DELETE", "/cache")]
+    ("POST", "/tools/other/invoke"), ("POST", "/tools/other/disable"), ("DELETE", "/cache"), ("GET", "/mcp"), ("GET", "/nowhere"),
+    ("PUT", "/tools/other/invoke"), ("POST", "/calls")]
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +185,26 @@ def test_foreign_host_or_origin_is_refused(crib_with_allowed_hosts, method, path
     body = '{"arguments": {}}' if method == "POST" else None
     for headers in ({"host": "evil.example"}, {"host": "localhost@evil"}, {"host": f"evil.example:{crib_with_allowed_hosts.port}"}, {"host": f"127.0.0.1.evil.example:{crib_with_allowed_hosts.port}"},
                     {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
+                    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+                    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
                     {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "https://console.example.evil.example"},
                     {"origin": f"http://127.0.0.1:{crib_with_allowed_hosts.port}.evil.example"}):
         reply = crib_with_allowed_hosts.request(method, path, body=body, headers=headers)
         assert reply.status == 403, (headers, reply)
         assert reply.json["kind"] == "forbidden", (headers, reply)
+
+
+def test_forms_and_twofold_headers_of_foreign_pages_are_refused(crib_with_allowed_hosts):
+    crib = crib_with_allowed_hosts
+    body = '[TOOL_CALL]{"tool_name": "other", "arguments": {}}[/TOOL_CALL]'
+    form = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    before = len(crib.rows())
+    problem(crib.post("/calls", body, headers={"content-type": "text/plain", **form}), 403, "forbidden")
+    assert len(crib.rows()) == before, "a form that is sent leads to a page, but not with GET"
+    assert crib.post("/calls", body, headers={"content-type": "text/plain"}).status == 200
+    for lines in ("Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Mode: cors"):
+        head = f"GET /tools HTTP/1.1\r\nHost: 127.0.0.1:{crib.port}\r\n{lines}\r\nConnection: close\r\n\r\n"
+        assert status_of(crib.raw(head.encode())) == 403, lines
 
 
 def test_own_and_allowed_hosts_are_accepted(crib_with_allowed_hosts):
