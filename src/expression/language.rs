@@ -9,15 +9,19 @@ use super::filters::{FILTERS, NUMERIC, TESTS};
 /// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
 const MAX_SLICES: usize = 4;
 
-/// Whether the text is an expression of the language.
+/// Checks that the text is an expression of the language. Returns the names of `args` in it.
 ///
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
-pub(super) fn check_syntax(text: &str, variables: &'static [&'static str]) -> Result<(), String> {
+pub(super) fn check_syntax(
+    text: &str,
+    variables: &'static [&'static str],
+) -> Result<Vec<String>, String> {
     let expression = parse_expr(text).map_err(|error| syntax_error(&error))?;
     let mut check = Check {
         variables,
         slices: 0,
+        arguments: Vec::new(),
     };
     check_node(&expression, &mut check)?;
     if check.slices > MAX_SLICES {
@@ -25,7 +29,7 @@ pub(super) fn check_syntax(text: &str, variables: &'static [&'static str]) -> Re
             "an expression has at most {MAX_SLICES} slices such as `x[1:]`"
         ));
     }
-    Ok(())
+    Ok(check.arguments)
 }
 
 /// The message for a text that is not an expression.
@@ -42,6 +46,17 @@ struct Check {
     variables: &'static [&'static str],
     /// The number of slices so far.
     slices: usize,
+    /// The arguments that the expression names so far.
+    arguments: Vec<String>,
+}
+
+impl Check {
+    /// Keeps the name if it is one of `args`.
+    fn note_argument(&mut self, of: &Expr<'_>, name: Option<&str>) {
+        if matches!(of, Expr::Var(variable) if variable.id == "args") {
+            self.arguments.extend(name.map(str::to_owned));
+        }
+    }
 }
 
 fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
@@ -81,8 +96,16 @@ fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
             check_node(&test.expr, check)?;
             check_arguments(&test.args, check)
         }
-        Expr::GetAttr(field) => check_node(&field.expr, check),
-        Expr::GetItem(item) => check_nodes([&item.expr, &item.subscript_expr], check),
+        Expr::GetAttr(field) => {
+            check.note_argument(&field.expr, Some(field.name));
+            check_node(&field.expr, check)
+        }
+        Expr::GetItem(item) => {
+            if let Expr::Const(name) = &item.subscript_expr {
+                check.note_argument(&item.expr, name.value.as_str());
+            }
+            check_nodes([&item.expr, &item.subscript_expr], check)
+        }
         Expr::Call(call) => Err(call_error(call, check.variables)),
         Expr::List(list) => check_constants(&list.items),
         Expr::Tuple(tuple) => check_constants(&tuple.items),

@@ -27,6 +27,9 @@ const MAX_INSTRUCTIONS: u64 = 50_000;
 /// The name of the only template in an environment.
 const TEMPLATE_NAME: &str = "when";
 
+/// The variables of a condition on a call.
+const CALL_VARIABLES: &[&str] = &["args", "caller", "run"];
+
 /// Compiles an expression. `result` is the structured content if there is one, else the text.
 ///
 /// # Errors
@@ -49,8 +52,7 @@ pub fn compile_predicate(text: &str) -> Result<CacheWhen, String> {
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
 pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
-    let variables = &["args", "caller", "run"];
-    let environment = build_environment(text, variables, UndefinedBehavior::Strict)?;
+    let environment = build_environment(text, CALL_VARIABLES, UndefinedBehavior::Strict)?;
     let holds = move |call: CallFacts<'_>| {
         let variables = context! {
             args => Value::from(Serde(call.arguments)),
@@ -60,6 +62,11 @@ pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
         evaluate(&environment, variables)
     };
     Ok(CallCondition::new(text, holds))
+}
+
+/// The arguments that a condition on a call names; none if it is invalid.
+pub fn argument_names(text: &str) -> Vec<String> {
+    language::check_syntax(text, CALL_VARIABLES).unwrap_or_default()
 }
 
 fn evaluate(environment: &Environment<'_>, variables: Value) -> Result<bool, String> {

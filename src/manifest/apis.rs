@@ -10,6 +10,7 @@ use url::Url;
 
 use super::decode::Entry;
 use super::inputs::Inputs;
+use super::policy::unknown_arguments;
 use super::sections::PolicyEntry;
 use super::source::SourceRules;
 use super::source_tools::{Source, SourceEntry};
@@ -19,7 +20,7 @@ use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::sources::SourceSettings;
 use crate::sources::openapi::reader::Selector;
-use crate::sources::openapi::{ApiSettings, DocumentLocation, read_document};
+use crate::sources::openapi::{ApiSettings, DocumentLocation, build_tools, read_document};
 use crate::text::suggest;
 
 /// One entry of `openapi:`: an API whose operations become tools of kind `http`.
@@ -195,9 +196,13 @@ impl SourceEntry for ApiEntry {
         if !inputs.warns_of_documents {
             return;
         }
-        let operations = import.operations.iter().map(|one| one.name.as_str());
-        let left_out = import.left_out.iter().map(|one| one.name.as_str());
-        let names: Vec<&str> = operations.chain(left_out).collect();
+        let listing = match build_tools(settings, inputs.clients, import) {
+            Err(message) => return entry.error(&["document"], message),
+            Ok((listing, _)) => listing,
+        };
+        let tools = listing.tools.iter().map(|tool| tool.name.as_str());
+        let skipped = listing.skipped_names.iter().map(String::as_str);
+        let names: Vec<&str> = tools.chain(skipped).collect();
         for key in rules
             .tools
             .keys()
@@ -215,15 +220,16 @@ impl SourceEntry for ApiEntry {
             let message = "this pattern matches no operation, so it has no effect";
             entry.warning(&["tools", pattern], message);
         }
-        for warning in import.warnings {
-            entry.warning(&["document"], warning);
+        for tool in &listing.tools {
+            let own = rules.policies.exact.get(&tool.name);
+            let unknown = own.map(|own| unknown_arguments(own, &tool.input_schema));
+            for (keys, message) in unknown.into_iter().flatten() {
+                let keys = [vec!["tools".into(), tool.name.clone()], keys].concat();
+                entry.warning(&keys, message);
+            }
         }
-        for one in import.left_out {
-            let message = format!(
-                "the operation {} is left out: {}",
-                one.operation, one.reason
-            );
-            entry.warning(&["document"], message);
+        for warning in listing.warnings {
+            entry.warning(&["document"], warning);
         }
     }
 }

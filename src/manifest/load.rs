@@ -335,6 +335,10 @@ impl Loader<'_> {
         self.defaults = self
             .decode_section(root, "defaults", base)
             .unwrap_or_default();
+        if let Some(node) = root.get("defaults") {
+            let entry = self.findings.entry(node, "defaults");
+            policy::check_call_conditions(&self.defaults, &self.inputs(base), entry);
+        }
         self.defaults.capture = self.defaults.capture.or(capture);
         self.manifest.capture = capture.unwrap_or_default();
         if let (Some(cache), Some(node)) = (&mut self.defaults.cache, root.get("defaults"))

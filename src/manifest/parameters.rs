@@ -57,6 +57,16 @@ pub(super) fn compile_parameters(entry: Entry<'_>) -> Option<Value> {
     let Some(entries) = entry.require_names("parameters") else {
         return matches!(node.data, Data::List(_)).then(|| schema_of_names(node.items()));
     };
+    // A parameter is a map, so neither can be one.
+    let is_list = |node: &Node| matches!(node.data, Data::List(_));
+    if node.get("type").and_then(Node::as_str) == Some("object")
+        || node.get("required").is_some_and(is_list)
+    {
+        entry.own_error("a JSON Schema of all parameters: write it below `input_schema:` instead");
+        let mut schema = node.to_json();
+        schema["type"] = "object".into();
+        return Some(schema);
+    }
     let (mut properties, mut required) = (JsonObject::new(), Vec::new());
     for (key, parameter) in entries {
         let path = join_path(entry.path, &[&key.text]);

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use wildmatch::WildMatch;
 
 use super::decode::Entry;
+use super::inputs::Inputs;
 use super::references::{PUBLIC_MESSAGE, SECRET_MARKS};
 use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry};
 use crate::call::{
@@ -13,6 +15,7 @@ use crate::call::{
     Effect, Kind, Policy, RetryPolicy,
 };
 use crate::expression;
+use crate::text::suggest;
 
 /// The policies of the tools of a source. Precedence: the exact name, then the last pattern that
 /// matches, then the source's `defaults`, then the manifest's.
@@ -73,6 +76,17 @@ impl PolicyRules {
             .or(Some(&self.source))
     }
 
+    /// Warnings about conditions of a tool's own entry that name arguments which it does not have.
+    pub fn unknown_arguments(&self, own_name: &str, input_schema: &Value) -> Vec<String> {
+        let entry = self.exact.get(own_name);
+        entry
+            .map(|entry| unknown_arguments(entry, input_schema))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(keys, message)| format!("tools.{own_name}.{}: {message}", keys.join(".")))
+            .collect()
+    }
+
     /// The patterns that match none of these names.
     pub fn unmatched_patterns<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
         let is_unmatched =
@@ -125,10 +139,10 @@ pub(super) fn apply_policy(
     kind: Kind,
     policy: &mut Policy,
     settings: &PolicyEntry,
-    defaults: &PolicyEntry,
+    inputs: &Inputs<'_>,
     entry: Entry<'_>,
 ) {
-    apply_source_policy(kind, policy, settings, defaults, true, entry);
+    apply_source_policy(kind, policy, settings, inputs, true, entry);
 }
 
 /// The same for tools of a source. `is_effect_final` is false if another entry or the source may
@@ -137,15 +151,15 @@ pub(super) fn apply_source_policy(
     kind: Kind,
     policy: &mut Policy,
     settings: &PolicyEntry,
-    defaults: &PolicyEntry,
+    inputs: &Inputs<'_>,
     is_effect_final: bool,
     entry: Entry<'_>,
 ) {
-    complete_policy(kind, policy, settings, defaults, |text| {
+    complete_policy(kind, policy, settings, inputs.defaults, |text| {
         compile_cache_condition(text, entry)
     });
     check_policy(policy, settings, entry);
-    check_call_conditions(settings, entry);
+    check_call_conditions(settings, inputs, entry);
     if is_effect_final || settings.effect.is_some() {
         warn_ineffective_keys(policy, settings, entry);
     }
@@ -322,27 +336,77 @@ fn call_condition(text: &str) -> CallCondition {
         .unwrap_or_else(|message| CallCondition::new(text, move |_| Err(message.clone())))
 }
 
-/// Reports conditions of `approval` and `deny_when` that cannot be used.
-pub(super) fn check_call_conditions(settings: &PolicyEntry, entry: Entry<'_>) {
-    let check = |text: &str, keys: &[&str]| {
+/// Reports conditions of `approval` and `deny_when` that cannot be used, and unknown callers in
+/// `approval.by`.
+pub(super) fn check_call_conditions(settings: &PolicyEntry, inputs: &Inputs<'_>, entry: Entry<'_>) {
+    for (keys, text) in call_conditions(settings) {
         let compiled = without_secrets(text)
             .and_then(|text| expression::compile_call_condition(text).map(drop));
         if let Err(message) = compiled {
-            entry.error(keys, message);
+            entry.error(&keys, message);
         }
-    };
-    let approval = settings.approval.as_ref();
-    if let Some(when) = approval.and_then(|approval| approval.when.as_deref()) {
-        check(when, &["approval", "when"]);
     }
-    for (at, rule) in settings.deny_when.iter().flatten().enumerate() {
-        check(&rule.when, &["deny_when", &at.to_string(), "when"]);
+    let approval = settings.approval.as_ref();
+    let callers: Vec<&str> = inputs.callers.iter().map(|one| &*one.name).collect();
+    // The settings of a source's tool include those of patterns, which are reported there.
+    let by = approval.filter(|_| !callers.is_empty() && entry.get("approval").is_some());
+    for (at, name) in by.iter().flat_map(|approval| &approval.by).enumerate() {
+        if !callers.contains(&name.as_str()) {
+            let message = format!(
+                "there is no caller `{name}`; there are {}",
+                callers.join(", ")
+            );
+            entry.warning(&["approval", "by", &at.to_string()], message);
+        }
     }
     let expires = approval.and_then(|approval| approval.expires);
     if expires.is_some_and(|expires| expires.0.is_zero()) {
         let message = "with an expiry of zero, no call can be approved";
         entry.error(&["approval", "expires"], message);
     }
+}
+
+/// The conditions on calls, with their keys.
+fn call_conditions(settings: &PolicyEntry) -> impl Iterator<Item = (Vec<String>, &str)> {
+    let approval = settings.approval.as_ref();
+    let when = approval.and_then(|approval| approval.when.as_deref());
+    let rules = settings.deny_when.iter().flatten().enumerate();
+    let rules = rules.map(|(at, rule)| {
+        let keys = ["deny_when", &at.to_string(), "when"].map(str::to_owned);
+        (keys.to_vec(), rule.when.as_str())
+    });
+    when.map(|when| (["approval", "when"].map(str::to_owned).to_vec(), when))
+        .into_iter()
+        .chain(rules)
+}
+
+/// The arguments that conditions name and that the tool never gets: keys, and messages. A schema
+/// that allows further properties has none.
+pub(super) fn unknown_arguments(
+    settings: &PolicyEntry,
+    input_schema: &Value,
+) -> Vec<(Vec<String>, String)> {
+    let is_closed = input_schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && input_schema.get("patternProperties").is_none();
+    let properties = input_schema.get("properties").and_then(Value::as_object);
+    let known: Vec<&String> = properties.into_iter().flat_map(|map| map.keys()).collect();
+    let unknown = |(keys, text): (Vec<String>, &str)| {
+        let names = expression::argument_names(text).into_iter();
+        names
+            .filter(|name| is_closed && !known.contains(&name))
+            .map(|name| {
+                let candidates = known.iter().map(|name| name.as_str());
+                let near = suggest::closest_name(&name, candidates, suggest::MIN_HINT_RATIO);
+                let near = near.map(|near| format!(", did you mean `{near}`?"));
+                let message = format!(
+                    "the tool has no parameter `{name}`{}",
+                    near.as_deref().unwrap_or_default()
+                );
+                (keys.clone(), message)
+            })
+            .collect::<Vec<_>>()
+    };
+    call_conditions(settings).flat_map(unknown).collect()
 }
 
 /// Compiles `cache.when` of the entry.

@@ -135,13 +135,7 @@ pub(super) fn read_source<S: SourceEntry>(
     }
     let base = settings.base_policy();
     if base != PolicyEntry::default() {
-        apply_policy(
-            S::KIND,
-            &mut Policy::default(),
-            &base,
-            inputs.defaults,
-            entry,
-        );
+        apply_policy(S::KIND, &mut Policy::default(), &base, inputs, entry);
     }
     // The entries of its tools are checked even if the source cannot be used.
     let tools = read_source_tools(inputs, S::KIND, unresolved, base, &mut rules);
@@ -259,7 +253,7 @@ fn read_policy(inputs: &Inputs<'_>, kind: Kind, unresolved: Entry<'_>) -> Policy
     let entry = unresolved.with_node(&node);
     let settings: PolicyEntry = entry.decode().unwrap_or_default();
     let mut policy = Policy::default();
-    apply_source_policy(kind, &mut policy, &settings, inputs.defaults, false, entry);
+    apply_source_policy(kind, &mut policy, &settings, inputs, false, entry);
     settings
 }
 
@@ -303,12 +297,11 @@ fn read_tool_rules(
     tool.definition.context = context;
     // The method of an operation, or the trusted hint of a server, decides the effect.
     let is_effect_final = kind != Kind::Http && !rules.trust_hints;
-    let defaults = inputs.defaults;
     apply_source_policy(
         kind,
         &mut tool.policy,
         &policy,
-        defaults,
+        inputs,
         is_effect_final,
         entry,
     );

@@ -11,7 +11,7 @@ use super::finding::Severity;
 use super::input_schema::InputSchema;
 use super::inputs::Inputs;
 use super::node::Node;
-use super::policy::{apply_policy, refuse_shared_cache};
+use super::policy::{apply_policy, refuse_shared_cache, unknown_arguments};
 use super::reference_context::EntryKind;
 use super::references::{explain_omitted_values, refuse_references};
 use super::rule::Rule;
@@ -123,7 +123,10 @@ fn build_tool(
         canonical_json(&replaced).as_slice(),
         &serde_json::to_vec(&env).unwrap_or_default(),
     ]);
-    apply_policy(kind, &mut tool.policy, &policy, inputs.defaults, entry);
+    apply_policy(kind, &mut tool.policy, &policy, inputs, entry);
+    for (keys, message) in unknown_arguments(&policy, &tool.definition.input_schema) {
+        entry.warning(&keys, message);
+    }
     if !tool.runner.caller_credentials().is_empty() {
         refuse_shared_cache(&policy, entry);
     }

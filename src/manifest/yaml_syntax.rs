@@ -77,22 +77,38 @@ impl<'t> Fault<'t> {
     fn open_placeholder(&self) -> Option<(Place, String)> {
         self.nearby().find_map(|line| {
             let text = self.text(line);
-            let open = find_unquoted(text, "{{")?;
+            let (open, word, closing) = match find_unquoted(text, "{{") {
+                Some(open) => (open, "placeholder", "}}"),
+                None => (self.open_reference(line)?, "reference", "}"),
+            };
             let start = value_start(&text[..open]);
             let rest = &text[open..];
             let end = if text[start..].starts_with("{{") && !is_in_brackets(&text[..start]) {
                 // A value of its own line.
                 rest.find(" #").unwrap_or(rest.len())
             } else {
-                let close = rest.find("}}").map_or(rest.len(), |at| at + 2);
+                let close = rest
+                    .find(closing)
+                    .map_or(rest.len(), |at| at + closing.len());
                 let after = rest[close..].find([',', '}', ']', ' ']);
                 after.map_or(rest.len(), |at| close + at)
             };
             let value = text[start..open + end].trim();
             let key = key_before(&text[..start]);
-            let message = format!("put a value with a placeholder in quotes: `{key}\"{value}\"`");
+            let message = format!("put a value with a {word} in quotes: `{key}\"{value}\"`");
             Some(self.at(line, text[..start].chars().count(), message))
         })
+    }
+
+    /// Where `${` begins, if the parser stopped at its brace: within brackets, it opens a map.
+    fn open_reference(&self, line: usize) -> Option<usize> {
+        let text = self.text(line);
+        let (brace, _) = text.char_indices().nth(self.column)?;
+        let at_reference = line == self.line && text[brace..].starts_with('{');
+        text[..brace]
+            .strip_suffix('$')
+            .filter(|_| at_reference)
+            .map(str::len)
     }
 
     /// Two `: ` on one line outside quotes: `description: Gets a book: by its number`.

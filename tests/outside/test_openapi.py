@@ -255,6 +255,23 @@ def test_keys_of_tools_are_checked_against_the_document(tmp_path):
     assert "matches no operation" in checked("issues*", '"orders*"')[1]
 
 
+def test_check_builds_the_tools_of_a_document(tmp_path):
+    """`check` reports without `--live` what the start would: operations that cannot become tools, and arguments that an operation lacks."""
+    loop = {"type": "object", "properties": {"part": {"$ref": "#/components/schemas/Loop"}}}
+    body = {"content": {"application/json": {"schema": loop}}}
+    paths = {"/a": {"get": {"operationId": "getA", "summary": "Reads an order of the shop.", "responses": {"200": {"description": "ok"}},
+                            "parameters": [{"name": "amount", "in": "query", "description": "The amount", "schema": {"type": "integer"}}]}},
+             "/b": {"post": {"operationId": "postB", "summary": "Writes an order.", "requestBody": body, "responses": {"200": {"description": "ok"}}}}}
+    api = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "https://shop.example"}], "paths": paths,
+           "components": {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}}}
+    (tmp_path / "api.json").write_text(json.dumps(api))
+    (tmp_path / "toolcrib.yaml").write_text("openapi: {shop: {document: ./api.json, tools: {getA: {approval: {when: args.ammount > 5}}}}}\n")
+    done = cli("check", cwd=tmp_path)
+    assert done.returncode == 0, done
+    assert "the operation POST /b is left out: its schema cannot be used: `#/$defs/Loop` leads back to itself and never ends" in done.stdout, done
+    assert "tools.getA.approval.when: the tool has no parameter `ammount`, did you mean `amount`?" in done.stdout, done
+
+
 def test_forms_and_spellings_of_a_document_are_read_as_the_api_reads_them(api):
     value = {"oneOf": [{"type": "string"}, {"type": "integer"}, {"type": "number"}]}
     crib = api({

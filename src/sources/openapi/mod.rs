@@ -4,4 +4,6 @@
 pub mod reader;
 mod source;
 
-pub use source::{Api, ApiSettings, DocumentLocation, compilable_schema, read_document};
+pub use source::{
+    Api, ApiSettings, DocumentLocation, build_tools, compilable_schema, read_document,
+};

@@ -206,7 +206,7 @@ impl Api {
         };
         let (settings, clients) = (self.settings.clone(), self.clients.clone());
         let built = run_blocking(move || {
-            let built = build_tools(&settings, &clients, &text)?;
+            let built = build_tools(&settings, &clients, read_document(&settings, &text)?)?;
             Ok::<_, String>((built, hash_document(&text)))
         });
         let ((mut listing, operations), hash) = built.await.ok_or("the service is stopping")??;
@@ -330,17 +330,21 @@ pub fn read_document(settings: &ApiSettings, text: &str) -> Result<Import, Strin
     Ok(import(&document, &options))
 }
 
-fn build_tools(
+/// Builds the tools of a document.
+///
+/// # Errors
+/// A sentence: no operation is a tool.
+pub fn build_tools(
     settings: &ApiSettings,
     clients: &HttpClients,
-    text: &str,
+    import: Import,
 ) -> Result<(SourceListing, Operations), String> {
     let Import {
         found,
         operations,
         mut left_out,
         warnings,
-    } = read_document(settings, text)?;
+    } = import;
     let mut listing = SourceListing {
         warnings,
         ..SourceListing::default()

@@ -216,7 +216,14 @@ fn select_tools(
             continue;
         }
         let tool = match mismatch {
-            None => build_tool(declared, discovered, files, &mut selected.warnings)?,
+            None => {
+                let policies = &declared.rules.policies;
+                let (name, schema) = (&discovered.name, &discovered.input_schema);
+                selected
+                    .warnings
+                    .extend(policies.unknown_arguments(name, schema));
+                build_tool(declared, discovered, files, &mut selected.warnings)?
+            }
             Some(why) => {
                 let tool = quarantined_tool(declared, &discovered.name)?;
                 selected.quarantined.push(QuarantinedTool {
@@ -465,6 +472,25 @@ mod tests {
             "tools.x*: this pattern matches no tool of the source, so it has no effect",
         ];
         assert_eq!(warnings[1..], idle, "{warnings:?}");
+    }
+
+    #[test]
+    fn conditions_name_arguments_of_closed_schemas() {
+        let rules = ", tools: {t: {approval: {when: args.ammount > 5}}}";
+        let warnings = |schema: Value| {
+            let tool = discovered_tool("t", |tool| tool.input_schema = schema.clone());
+            let selected = select(&server_with(rules), vec![tool]);
+            selected.unwrap_or_else(|why| panic!("{why}")).warnings
+        };
+        let open = json!({"type": "object", "properties": {"amount": {"type": "integer"}}});
+        assert_eq!(warnings(open.clone()), [""; 0]);
+        let mut closed = open;
+        closed["additionalProperties"] = false.into();
+        let expected =
+            "tools.t.approval.when: the tool has no parameter `ammount`, did you mean `amount`?";
+        assert_eq!(warnings(closed.clone()), [expected]);
+        closed["patternProperties"] = json!({"^a": {}});
+        assert_eq!(warnings(closed), [""; 0]);
     }
 
     #[test]
