@@ -7,7 +7,7 @@
 //!   object that makes up more than half of the object's JSON. It is cut only between items. A text
 //!   block that holds the same JSON is cut with it.
 //! - **Any other result** is the sequence of its text blocks, cut between characters. Its
-//!   structured content stays whole.
+//!   structured content stays whole, unless it only wraps the text.
 //!
 //! Images, sound and files are never cut, and come with the first page.
 
@@ -16,7 +16,7 @@ use std::io;
 use std::ops::Range;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolcrib_dialect::Content;
 
 use super::page::{Detail, Overflow, Page, RestHint, Unit};
@@ -304,11 +304,25 @@ fn format_like(text: &str, value: &Value) -> String {
     }
 }
 
+/// The one key of structured content that wraps the one text block, as FastMCP writes a text that a
+/// function returns: `{"result": "…"}`.
+fn wrapper_key(result: &ToolResult) -> Option<&String> {
+    let Some(Value::Object(object)) = &result.structured_content else {
+        return None;
+    };
+    let (key, Value::String(wrapped)) = object.iter().next()? else {
+        return None;
+    };
+    let is_wrapped = object.len() == 1 && text_blocks(result).eq([wrapped.as_str()]);
+    is_wrapped.then_some(key)
+}
+
 fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<CutResult> {
     let total = text_blocks(result)
         .map(|text| text.chars().count())
         .sum::<usize>();
-    let max_whole = if result.structured_content.is_some() {
+    let wrapper = wrapper_key(result);
+    let max_whole = if result.structured_content.is_some() && wrapper.is_none() {
         max_chars.max(MAX_TEXT_CHARS)
     } else {
         max_chars
@@ -342,12 +356,17 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
         part.push_str(slice_characters(text, &block_range, &tail));
         content.extend((!part.is_empty()).then(|| Content::text(part)));
     }
-    let structured_content = result.structured_content.clone();
-    let result = ToolResult {
+    let mut result = ToolResult {
         content,
-        structured_content,
+        structured_content: result
+            .structured_content
+            .clone()
+            .filter(|_| wrapper.is_none()),
         ..result.without_content()
     };
+    if let Some(key) = wrapper {
+        result.structured_content = Some(json!({key: result.as_text()}));
+    }
     Some(CutResult {
         result,
         shown,
@@ -420,7 +439,6 @@ fn count_characters(value: &impl Serialize) -> usize {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -615,6 +633,40 @@ mod tests {
             (Unit::Characters, MAX_TEXT_CHARS + 1)
         );
         assert_eq!(shown.result.structured_content, Some(json!(["a", "b"])));
+    }
+
+    #[test]
+    fn wrapped_text_is_cut_as_the_text_itself() {
+        let text = format!("begin{}end", "ø".repeat(100_000));
+        let plain = ToolResult::text(text.clone());
+        let wrapped = ToolResult {
+            structured_content: Some(json!({"result": text})),
+            ..plain.clone()
+        };
+        for (page, max_chars) in [
+            (EXPLORING, MAX_TEXT_CHARS),
+            (full(100_000, None), MAX_TEXT_CHARS),
+            (full(5, Some(7)), 0),
+            (full(100_008, None), 0),
+        ] {
+            let cut = cut_result(&plain, page, max_chars).unwrap();
+            let mut cut_wrapped = cut_result(&wrapped, page, max_chars).unwrap();
+            let data = cut_wrapped.result.structured_content.take();
+            assert_eq!(data, Some(json!({"result": cut.result.as_text()})));
+            assert_eq!(cut_wrapped, cut);
+        }
+        // Other data than the text stays whole.
+        for data in [
+            json!({"result": "other"}),
+            json!({"result": text, "more": 1}),
+        ] {
+            let beside = ToolResult {
+                structured_content: Some(data.clone()),
+                ..plain.clone()
+            };
+            let cut = cut_default(&beside, EXPLORING).unwrap();
+            assert_eq!(cut.result.structured_content, Some(data));
+        }
     }
 
     #[test]
