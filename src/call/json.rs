@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-pub use toolcrib_dialect::{Changes, JsonObject, Mended, parse_foreign, parse_strict, type_name};
+pub use toolcrib_dialect::{
+    Changes, JsonObject, Mended, parse_foreign, parse_result, parse_strict, type_name,
+};
 
 /// SHA-256 over the parts. The length of each part precedes it, so different lists of parts have
 /// different hashes.

@@ -40,4 +40,4 @@ pub use mended_json::{Changes, Mended};
 pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
 pub use read::{ReadError, read_message};
 pub use reply::write_replies;
-pub use strict_json::{JsonObject, parse_foreign, parse_strict, type_name};
+pub use strict_json::{JsonObject, parse_foreign, parse_result, parse_strict, type_name};

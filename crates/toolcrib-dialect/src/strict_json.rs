@@ -33,6 +33,16 @@ pub fn parse_foreign(text: &[u8]) -> Result<(Value, Changes), serde_json::Error>
     Ok((parse_mended(mended)?, changes))
 }
 
+/// As [`parse_foreign`], for a result: numbers that would be changed become texts.
+///
+/// # Errors
+/// As [`parse_strict`], apart from numbers.
+pub fn parse_result(text: &[u8]) -> Result<(Value, Changes), serde_json::Error> {
+    let mended = Mended::of_result(text);
+    let changes = mended.changes;
+    Ok((parse_mended(mended)?, changes))
+}
+
 fn parse_mended(mended: Mended<'_>) -> Result<Value, serde_json::Error> {
     if let Some(refusal) = mended.refusal {
         return Err(serde::de::Error::custom(refusal));

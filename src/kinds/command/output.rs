@@ -7,8 +7,7 @@ use serde::Deserialize;
 use super::run::{RunLimits, RunOutcome, StreamCapture};
 use crate::call::units::{Count, OmissionNote};
 use crate::call::{
-    CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit,
-    json::{Mended, parse_strict},
+    CutEnds, Incomplete, ToolContext, ToolError, ToolResult, Unit, json::parse_result,
 };
 
 /// The most of standard output, in bytes, that an error result shows if standard error is empty.
@@ -125,9 +124,8 @@ fn parse_structured(bytes: &[u8], context: &ToolContext) -> Option<ToolResult> {
 }
 
 fn parse_json(bytes: &[u8], context: &ToolContext) -> Result<ToolResult, serde_json::Error> {
-    let mended = Mended::of_result(bytes);
-    let value = parse_strict(&mended.text)?;
-    for warning in mended.changes.warnings("the output") {
+    let (value, changes) = parse_result(bytes)?;
+    for warning in changes.warnings("the output") {
         context.warn(warning);
     }
     Ok(ToolResult::json(value))

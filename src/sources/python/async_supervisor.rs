@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_message::CallMessage;
-use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion};
+use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion, warn_of_changes};
 use super::questions::{answer_until, question_channel};
 use super::stderr_log::log_traceback;
 use super::worker::{Launcher, Worker, WorkerEvent};
@@ -434,10 +434,11 @@ impl AsyncWorker {
                     log_traceback(&open.context, &traceback);
                 }
             }
-            WorkerMessage::End(end) => {
+            WorkerMessage::End(end, changes) => {
                 let mut calls = self.calls();
                 calls.has_answered = true;
                 if let Some(open) = calls.open_calls.remove(&id) {
+                    warn_of_changes(changes, &open.context);
                     let _ = open.end.send(End::Completed(end));
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::call_message::CallMessage;
 use super::exit_watch::Watch;
-use super::protocol::{self, WorkerMessage};
+use super::protocol::{self, WorkerMessage, warn_of_changes};
 use super::stderr_log::{LogOwner, log_traceback};
 use super::worker::{Worker, WorkerEvent};
 use crate::call::{ToolContext, ToolError, ToolResult};
@@ -72,7 +72,8 @@ impl PooledWorker {
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.
                 Ok((call_id, WorkerMessage::Progress(_))) if call_id < id => {}
-                Ok((call_id, WorkerMessage::End(end))) if call_id == id => {
+                Ok((call_id, WorkerMessage::End(end, changes))) if call_id == id => {
+                    warn_of_changes(changes, context);
                     self.has_answered = true;
                     self.worker.stdout.release_line();
                     return CallEnd::Answered(end);

@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use super::config::{ModulePath, ModuleSettings};
 use crate::call::{
     AskError, Content, CutEnds, EnvVar, JsonObject, QuestionAnswer, ToolContext, ToolError,
-    ToolResult, Violation, json::parse_strict,
+    ToolResult, Violation,
+    json::{Changes, parse_result},
 };
 use crate::kinds::malformed_definition::{describe_decode_error, read_tool_name};
 use crate::schema::SchemaOwner;
@@ -252,8 +253,8 @@ pub(super) enum WorkerMessage {
     Warning(String),
     /// The traceback of the exception with which the function ends, for the log.
     Traceback(String),
-    /// The end of the call.
-    End(Result<ToolResult, ToolError>),
+    /// The end of the call, and what was changed in the result.
+    End(Result<ToolResult, ToolError>, Changes),
 }
 
 #[derive(Deserialize)]
@@ -307,6 +308,7 @@ struct RawViolation {
 /// What is wrong with the line. After that the worker cannot be trusted, and must be ended.
 pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
     let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let failed = |error| WorkerMessage::End(Err(error), Changes::default());
     let message = match line.op {
         Op::Ask => {
             let data = line.data.map(|data| serde_json::from_str(data.get()));
@@ -320,29 +322,30 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
         ),
         Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
         Op::Traceback => WorkerMessage::Traceback(line.message.unwrap_or_default()),
-        Op::Result => WorkerMessage::End(read_result(&line)),
-        Op::Invalid => WorkerMessage::End(Err(ToolError::InvalidArguments(
-            line.violations.into_iter().map(to_violation).collect(),
-        ))),
-        Op::FailedCall => {
-            WorkerMessage::End(Err(ToolError::BadOutput(line.message.unwrap_or_default())))
+        Op::Result => {
+            let mut changes = Changes::default();
+            WorkerMessage::End(read_result(&line, &mut changes), changes)
         }
+        Op::Invalid => failed(ToolError::InvalidArguments(
+            line.violations.into_iter().map(to_violation).collect(),
+        )),
+        Op::FailedCall => failed(ToolError::BadOutput(line.message.unwrap_or_default())),
         // A call that the service cancelled has no waiting caller, so this is read only if the
         // function cancelled itself.
-        Op::Cancelled => WorkerMessage::End(Err(ToolError::ErrorResult(
+        Op::Cancelled => failed(ToolError::ErrorResult(
             "Error: the function cancelled itself".into(),
-        ))),
+        )),
     };
     Ok((line.id, message))
 }
 
-fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
+fn read_result(line: &RawMessage<'_>, changes: &mut Changes) -> Result<ToolResult, ToolError> {
     let bad_output = |what: &str, reason: &dyn std::fmt::Display| {
         Err(ToolError::BadOutput(format!(
             "the function's {what} cannot be passed on: {reason}"
         )))
     };
-    let content: Vec<Content> = match line
+    let mut content: Vec<Content> = match line
         .content
         .map(|content| serde_json::from_str(content.get()))
     {
@@ -357,11 +360,20 @@ fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
     }
     let structured_content = match line
         .structured_content
-        .map(|value| parse_strict(value.get().as_bytes()))
+        .map(|value| (value.get(), parse_result(value.get().as_bytes())))
     {
         None => None,
-        Some(Ok(value)) => Some(value),
-        Some(Err(error)) => return bad_output("result", &error),
+        Some((written, Ok((value, changed)))) => {
+            *changes = changed;
+            // The text for the model has the same numbers.
+            if let (true, [Content::Text { text }]) = (changed.numbers, &mut *content)
+                && text == written
+            {
+                *text = value.to_string();
+            }
+            Some(value)
+        }
+        Some((_, Err(error))) => return bad_output("result", &error),
     };
     let (is_error, result_as_answer, not_cached) =
         (line.is_error, line.result_as_answer, line.not_cached);
@@ -375,6 +387,13 @@ fn read_result(line: &RawMessage<'_>) -> Result<ToolResult, ToolError> {
         not_cached,
         incomplete: None,
     })
+}
+
+/// Tells the caller what was changed in a result.
+pub(super) fn warn_of_changes(changes: Changes, context: &ToolContext) {
+    for warning in changes.warnings("the result") {
+        context.warn(warning);
+    }
 }
 
 /// Cuts the text of an exception. The worker sends more of it than is kept, because the worker does
@@ -492,7 +511,7 @@ mod tests {
         let line =
             json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
         match read_message(line.to_string().as_bytes()) {
-            Ok((7, WorkerMessage::End(end))) => end,
+            Ok((7, WorkerMessage::End(end, _))) => end,
             _ => panic!("{line}"),
         }
     }
