@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The reader of one program's standard error. It is dropped with the program; what the pipe
 /// contains then is still handed on.
 pub(crate) struct StderrLog {
-    tail: Arc<Mutex<VecDeque<String>>>,
+    tail: Arc<Mutex<VecDeque<(Instant, String)>>>,
     pipe_closed: CancellationToken,
     _program_ended: DropGuard,
 }
@@ -60,7 +60,7 @@ impl StderrLog {
                 if tail.len() == TAIL_LINES {
                     tail.pop_front();
                 }
-                tail.push_back(text);
+                tail.push_back((Instant::now(), text));
             })
             .with_max_bytes(MAX_BYTES_PER_SECOND);
             let mut chunk = vec![0; 8 << 10];
@@ -84,11 +84,15 @@ impl StderrLog {
         log
     }
 
-    /// The last lines. Waits until the pipe is closed, but not for long.
-    pub(crate) async fn stderr_tail(&self) -> String {
+    /// The last lines that came after `since`; all last lines without it. Waits until the pipe is
+    /// closed, but not for long.
+    pub(crate) async fn stderr_tail(&self, since: Option<Instant>) -> String {
         let _ = tokio::time::timeout(GRACE, self.pipe_closed.cancelled()).await;
         let tail = self.tail.lock();
-        Vec::from_iter(tail.iter().map(String::as_str)).join("; ")
+        let lines = tail
+            .iter()
+            .filter(|(at, _)| since.is_none_or(|since| *at >= since));
+        Vec::from_iter(lines.map(|(_, line)| line.as_str())).join("; ")
     }
 }
 

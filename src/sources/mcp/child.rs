@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process_group};
 use tokio::process::{ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
@@ -106,16 +106,16 @@ impl Child {
         ))
     }
 
-    /// How the process has ended, with its last output; `None` if it still runs. Waits at most
-    /// `STATUS_TIMEOUT`.
-    pub(super) async fn exit_reason(&self) -> Option<String> {
+    /// How the process has ended, with its last output, if that came after `since`; `None` if it
+    /// still runs. Waits at most `STATUS_TIMEOUT`.
+    pub(super) async fn exit_reason(&self, since: Option<Instant>) -> Option<String> {
         let mut exit = self.exit.clone();
         let reason = timeout(STATUS_TIMEOUT, exit.wait_for(Option::is_some))
             .await
             .ok()?
             .ok()?
             .clone()?;
-        let output = self.stderr.stderr_tail().await;
+        let output = self.stderr.stderr_tail(since).await;
         Some(if output.is_empty() {
             reason
         } else {

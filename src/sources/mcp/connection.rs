@@ -219,14 +219,15 @@ impl Connection {
         self.service.cancellation_token().cancel();
     }
 
-    /// Why it has ended, as a part of a sentence with the server as subject.
-    pub(super) async fn end_reason(&self) -> String {
+    /// Why it has ended, as a part of a sentence with the server as subject. Output of the server
+    /// from before `since` belongs to other calls, and is left out.
+    pub(super) async fn end_reason(&self, since: Option<Instant>) -> String {
         let given_up = self.lock_close_reason().clone();
         if let Some(reason) = given_up.or_else(|| self.state.fault.get().map(ToString::to_string)) {
             return reason;
         }
         let ended = match &self.child {
-            Some(child) => child.exit_reason().await,
+            Some(child) => child.exit_reason(since).await,
             None => None,
         };
         ended.unwrap_or_else(|| "it closed its connection".into())

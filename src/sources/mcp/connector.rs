@@ -201,7 +201,9 @@ impl Connector {
         match listing::fetch_listing(&connection.peer, &self.settings, &self.process_env.redactor)
             .await
         {
-            Err(_) if connection.state.closed.is_cancelled() => Err(connection.end_reason().await),
+            Err(_) if connection.state.closed.is_cancelled() => {
+                Err(connection.end_reason(None).await)
+            }
             Err(ListToolsError {
                 reason,
                 is_disconnected,
@@ -378,7 +380,9 @@ impl Connector {
                 // ended only because we disconnected.
                 let ended = match &child {
                     _ if state.fault.get().is_some() => None,
-                    Some(child) if fault::is_connection_loss(&error) => child.exit_reason().await,
+                    Some(child) if fault::is_connection_loss(&error) => {
+                        child.exit_reason(None).await
+                    }
                     _ => None,
                 };
                 let other_version = if ended.is_some() {

@@ -102,12 +102,13 @@ impl PersistentConnection {
             }
             // Only `NotDelivered` is repeated on another connection. After `ConnectionLost` the
             // call may have run, so the layers above decide.
+            let began = Instant::now();
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(CallFailure::Reported(error)) => return Err(error),
                 Err(CallFailure::ConnectionLost) => {
-                    let (name, reason) =
-                        (&self.shared.connector.name, connection.end_reason().await);
+                    let name = &self.shared.connector.name;
+                    let reason = connection.end_reason(Some(began)).await;
                     return Err(ToolError::unavailable(format!(
                         "the MCP server {name} did not answer: {reason}"
                     )));
@@ -180,7 +181,7 @@ impl Shared {
             self.watch_until_unusable(&connection).await;
             let server = &*self.connector.name;
             self.connection.set_starting();
-            let reason = connection.end_reason().await;
+            let reason = connection.end_reason(None).await;
             tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {reason}");
             let (created_at, has_answered) = (connection.created_at, connection.has_answered());
             self.connection

@@ -180,7 +180,7 @@ async fn call_on_demand(
         Err(CallFailure::Reported(error)) => Err(error),
         Err(CallFailure::NotDelivered(reason)) => Err(unavailable(&reason)),
         Err(CallFailure::ConnectionLost) => {
-            let reason = connection.end_reason().await;
+            let reason = connection.end_reason(None).await;
             Err(ToolError::unavailable(format!(
                 "the MCP server {name} did not answer: {reason}"
             )))

@@ -256,6 +256,9 @@ async fn dead_server_fails_calls_and_is_replaced() {
     }
     let fixture = Fixture::new(&[]).await;
     let before = fixture.process().await;
+    // Output of an earlier call explains nothing.
+    fixture.text("shout", json!({"text": "all is well"})).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let other = tokio::spawn(fixture.call("slow", json!({"seconds": 60, "mark": "x"})));
     let killed = fixture.call("die", json!({})).await.unwrap_err();
     for error in [killed, other.await.unwrap().unwrap_err()] {

@@ -50,6 +50,6 @@ impl StderrLog {
 
     /// The last lines, after the pipe has closed. Waits only briefly for that.
     pub(super) async fn tail(&self) -> String {
-        self.reader.stderr_tail().await
+        self.reader.stderr_tail(None).await
     }
 }
