@@ -1115,6 +1115,14 @@ async fn protocol_errors_are_equal_on_fast_path() {
             "{header}: {value}"
         );
     }
+    for anything in ["*/*", "application/*", "text/html, */*; q=0.8"] {
+        for mut request in [call(), modern_request("tools/list", json!({}), None)] {
+            request
+                .headers_mut()
+                .insert("accept", anything.parse().unwrap());
+            assert_eq!(app.respond(request).await.status(), 200, "{anything}");
+        }
+    }
     let mut request = call();
     request.headers_mut().insert(
         "content-type",

@@ -46,6 +46,23 @@ use crate::http::state::AppState;
 use crate::mcp::McpPeer;
 use crate::telemetry::McpSpan;
 
+/// What rmcp requires of a client.
+const BOTH_TYPES: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+/// Writes both types for a client that accepts anything. The protocol demands that it lists both,
+/// but many do not.
+fn list_accepted_types(headers: &mut HeaderMap) {
+    let mut accepted = headers.get_all(ACCEPT).iter();
+    let is_any = |types: &HeaderValue| {
+        let types = types.to_str().unwrap_or_default().split(',');
+        let mut types = types.map(|one| one.split(';').next().unwrap_or_default().trim());
+        types.any(|one| matches!(one, "*/*" | "application/*"))
+    };
+    if !headers.contains_key(ACCEPT) || accepted.any(is_any) {
+        headers.insert(ACCEPT, BOTH_TYPES);
+    }
+}
+
 /// The session id in the headers, if there is one.
 fn session_id(headers: &HeaderMap) -> Option<&str> {
     headers
@@ -121,7 +138,7 @@ pub(in crate::http) struct McpQuery {
     (status = 403, description = "The Host, the Origin or the other site is not allowed; without sessions: the caller may not use the tool",
         content((JsonRpcError = "application/json"), (Problem = "application/problem+json"))),
     (status = 404, description = "No such session; without sessions: no such method", body = JsonRpcError, content_type = "application/json"),
-    (status = 406, description = "The client must accept application/json and text/event-stream", body = JsonRpcError, content_type = "application/json"),
+    (status = 406, description = "The client must accept application/json and text/event-stream, or anything", body = JsonRpcError, content_type = "application/json"),
     (status = 409, description = "Without sessions: idempotency_in_progress", body = JsonRpcError, content_type = "application/json"),
     (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
@@ -146,7 +163,8 @@ pub(super) async fn answer_post(
     (tag, is_toolbox): (Option<Arc<str>>, bool),
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    list_accepted_types(&mut parts.headers);
     let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
     // Twice, because rmcp parses the body again.
     let reserved = state.memory.reserve_json(&body, 2).await?;
@@ -326,13 +344,14 @@ pub(in crate::http) async fn get(
     request: Request,
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
-    let (parts, _) = request.into_parts();
+    let (mut parts, _) = request.into_parts();
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, None));
     }
     if wants_page(&parts.headers) {
         return Ok(message::not_a_page());
     }
+    list_accepted_types(&mut parts.headers);
     let peer = McpPeer {
         caller,
         tag: tag.map(Into::into),
