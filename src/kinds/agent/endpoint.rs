@@ -372,17 +372,23 @@ impl Endpoint {
     }
 
     fn bad_output(&self, text: String) -> ToolError {
-        ToolError::BadOutput(self.server_message(text))
+        // The calling model reads it, and gets no address.
+        ToolError::BadOutput(format!("the model's server {}", self.without_key(text)))
     }
 
     /// A sentence about the server, without its key. It may be long: the caller removes other
     /// secrets before it is shortened.
     fn server_message(&self, text: String) -> String {
-        let text = self
-            .secrets
-            .iter()
-            .fold(text, |text, secret| text.replace(secret, REDACTED));
-        format!("the model's server `{}` {text}", self.host)
+        format!(
+            "the model's server `{}` {}",
+            self.host,
+            self.without_key(text)
+        )
+    }
+
+    fn without_key(&self, text: String) -> String {
+        let secrets = self.secrets.iter();
+        secrets.fold(text, |text, secret| text.replace(secret, REDACTED))
     }
 }
 

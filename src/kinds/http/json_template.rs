@@ -96,7 +96,8 @@ impl JsonTemplate {
             Self::Literal(value) => value.clone(),
             Self::Value(placeholder, None) => values.get(placeholder)?.clone(),
             Self::Value(placeholder, Some(style)) => {
-                let value = values.get(placeholder).filter(|value| !value.is_null())?;
+                let value = values.get(placeholder);
+                let value = value.filter(|value| !style.is_undefined(value))?;
                 style
                     .text(&placeholder.to_string(), value, str::to_owned)
                     .into()
@@ -129,7 +130,8 @@ pub(super) fn render_pairs<'n>(
     let mut pairs: Vec<Pair<'n>> = Vec::new();
     for (name, template) in entries {
         if let JsonTemplate::Value(placeholder, Some(style)) = template {
-            let Some(value) = values.get(placeholder).filter(|value| !value.is_null()) else {
+            let value = values.get(placeholder);
+            let Some(value) = value.filter(|value| !style.is_undefined(value)) else {
                 continue;
             };
             if style.makes_parameters() {
@@ -220,6 +222,22 @@ mod tests {
             node.render(values(&arguments(), &JsonObject::new())),
             Some(json!({"text": "of "}))
         );
+    }
+
+    #[test]
+    fn joined_list_without_items_is_omitted() {
+        let JsonTemplate::Object(entries) =
+            node(json!({"a": "{{ a | comma }}", "b": "{{ b | json }}"}))
+        else {
+            panic!("an object")
+        };
+        let arguments = json!({"a": [], "b": []}).as_object().unwrap().clone();
+        let pairs = render_pairs(
+            &entries,
+            values(&arguments, &JsonObject::new()),
+            str::to_owned,
+        );
+        assert_eq!(pairs, [("b".into(), "[]".to_owned())]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl CappedBody {
             None => Ok(body),
             Some(coding) => body.decompress(&coding, cap).map_err(|fault| {
                 ToolError::BadOutput(format!(
-                    "`{host}` answered in content-encoding {coding}, {fault}"
+                    "its server answered in content-encoding {coding}, {fault}"
                 ))
             }),
         }

@@ -224,8 +224,13 @@ impl HeaderField {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Template(template) => {
-                let absent = |placeholder| values.get(placeholder).is_none_or(Value::is_null);
-                if template.placeholders().any(absent) {
+                let is_absent = |part: &Part| match part {
+                    Part::Value(name, style) => values.get(name).is_none_or(|value| {
+                        value.is_null() || style.is_some_and(|style| style.is_undefined(value))
+                    }),
+                    Part::Text(_) => false,
+                };
+                if template.parts().iter().any(is_absent) {
                     return None;
                 }
                 parse_header_value(&template.render(values, plain_text))

@@ -135,9 +135,7 @@ impl ResponseReader {
             None => BodyKind::from_content_type(content_type.as_deref()),
         };
         let url = response.url().clone();
-        let body = self
-            .read_body(response, &host, kind == BodyKind::Text)
-            .await?;
+        let body = self.read_body(response, kind == BodyKind::Text).await?;
         let is_blank = body.bytes.trim_ascii().is_empty();
         if body.bytes.is_empty() || is_blank && matches!(kind, BodyKind::Json | BodyKind::Unknown) {
             return Ok(ToolResult::default());
@@ -171,14 +169,14 @@ impl ResponseReader {
                 let text = body.into_json_text(content_type.as_deref(), &host, self.cap, warn);
                 let value = parse_json(&text, context).map_err(|error| {
                     ToolError::BadOutput(format!(
-                        "`{host}` answered JSON that does not parse: {error}"
+                        "its server answered JSON that does not parse: {error}"
                     ))
                 })?;
-                self.json_result(value, &host)
+                self.json_result(value)
             }
             BodyKind::Unknown | BodyKind::Other(_) => {
                 match (parse_json(&body.bytes, context), kind) {
-                    (Ok(value), _) => self.json_result(value, &host),
+                    (Ok(value), _) => self.json_result(value),
                     (_, BodyKind::Other(mime_type)) if mime_type != OCTET_STREAM => {
                         Ok(file(&mime_type, body.bytes))
                     }
@@ -203,9 +201,7 @@ impl ResponseReader {
     ) -> Result<Vec<u8>, ToolError> {
         let host = host_and_port(response.url());
         let response = check_status(response, &host, Some(context)).await?;
-        self.read_body(response, &host, false)
-            .await
-            .map(|body| body.bytes)
+        self.read_body(response, false).await.map(|body| body.bytes)
     }
 
     /// Reads the body up to the cap. A longer body is cut if `may_be_cut` is set, and is an error
@@ -213,13 +209,12 @@ impl ResponseReader {
     async fn read_body(
         &self,
         response: Response,
-        host: &str,
         may_be_cut: bool,
     ) -> Result<CappedBody, ToolError> {
         let too_long = || {
             let (cap, key) = (ByteSize(self.cap as u64), self.cap_key);
             let message =
-                format!("`{host}` answered more than {cap}: ask for less, or raise `{key}`");
+                format!("its server answered more than {cap}: ask for less, or raise `{key}`");
             Err(ToolError::BadOutput(message))
         };
         if response.content_length().unwrap_or(0) > self.cap as u64 && !may_be_cut {
@@ -233,7 +228,7 @@ impl ResponseReader {
         }
     }
 
-    fn json_result(&self, mut value: Value, host: &str) -> Result<ToolResult, ToolError> {
+    fn json_result(&self, mut value: Value) -> Result<ToolResult, ToolError> {
         match self
             .error_when
             .as_ref()
@@ -249,7 +244,7 @@ impl ResponseReader {
                 Some(part) => Ok(ToolResult::json(part.take())),
                 None => {
                     let message =
-                        format!("`{host}` answered JSON without `{pointer}` (`response.pick`)");
+                        format!("its server answered JSON without `{pointer}` (`response.pick`)");
                     Err(ToolError::BadOutput(message))
                 }
             },

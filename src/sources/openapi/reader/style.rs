@@ -77,6 +77,17 @@ impl Style {
         matches!(self, Self::Spread | Self::Deep)
     }
 
+    /// Whether nothing is sent for the value, which is null, or a list or an object without values
+    /// (RFC 6570, 2.3). As JSON, only null is nothing.
+    pub fn is_undefined(self, value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Array(items) => self != Self::Json && items.iter().all(Value::is_null),
+            Value::Object(entries) => self != Self::Json && entries.values().all(Value::is_null),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+    }
+
     /// The value as one text. `name` is the name of the placeholder; `encode` encodes one item.
     pub fn text(self, name: &str, value: &Value, mut encode: impl FnMut(&str) -> String) -> String {
         if self == Self::Json {
@@ -228,6 +239,23 @@ mod tests {
             r#"["blue","a,b"]"#
         );
         assert_eq!(Style::Pipe.text("x", &array, str::to_owned), "blue|a,b");
+    }
+
+    #[test]
+    fn list_without_items_is_undefined() {
+        for value in [
+            json!(null),
+            json!([]),
+            json!([null]),
+            json!({}),
+            json!({"a": null}),
+        ] {
+            assert!(Style::Comma.is_undefined(&value), "{value}");
+            assert_eq!(Style::Json.is_undefined(&value), value.is_null(), "{value}");
+        }
+        for value in [json!(""), json!(0), json!([""]), json!({"a": ""})] {
+            assert!(!Style::Comma.is_undefined(&value), "{value}");
+        }
     }
 
     #[test]
