@@ -243,6 +243,21 @@ def test_client_that_stops_reading_is_disconnected(tmp_path):
         assert process.wait(20) == 0, process.stderr.read()
 
 
+def test_client_that_has_left_is_no_warning(tmp_path):
+    """Nobody reads the answer of the last call, and the log says already that the client has gone."""
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
+    read, write = os.pipe()
+    call = {"name": "nap", "arguments": {"seconds": "1"}, "_meta": META}
+    with subprocess.Popen([harness.BIN, "serve", "--stdio"], cwd=str(tmp_path), env=harness.clean_env(None, tmp_path), stdin=subprocess.PIPE,
+                          stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        os.close(read)
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+        process.stdin.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(20) == 0 and "the client has disconnected" in errors and "WARN" not in errors, errors
+
+
 @pytest.mark.parametrize("era", [OLD, NEW])
 def test_manifest_change_is_notified(pipe, era):
     crib = pipe()

@@ -313,7 +313,10 @@ async fn write_all(
                 write.flush().await
             };
             if let Err(error) = written.await {
-                tracing::warn!(%error, "standard output cannot be written: the client no longer reads it");
+                // A client that has left needs no answer.
+                if !disconnected.is_cancelled() {
+                    tracing::warn!(%error, "standard output cannot be written: the client no longer reads it");
+                }
                 is_broken = true;
                 disconnected.cancel();
             }
