@@ -66,13 +66,9 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     };
     if let JsonRpcMessage::Response(response) = &mut message {
         match &mut response.result {
-            ServerResult::ListToolsResult(_) => {
-                if let Some(ResultMember { mut result }) = raw_result()
-                    && mark_task_tools(&mut result)
-                {
-                    response.result = ServerResult::CustomResult(CustomResult(result));
-                }
-            }
+            ServerResult::CallToolResult(_)
+            | ServerResult::DiscoverResult(_)
+            | ServerResult::InitializeResult(_) => {}
             ServerResult::TaskAckResult(_) | ServerResult::EmptyResult(_) => {
                 if let Some(ResultMember { result }) = raw_result() {
                     response.result = keep_as_json(result);
@@ -81,10 +77,21 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
             ServerResult::CustomResult(CustomResult(result)) => {
                 response.result = keep_as_json(result.take());
             }
-            _ => {}
+            // A tool's result with a further member, such as `tools`, fits another method's type.
+            _ => {
+                if let Some(ResultMember { mut result }) = raw_result()
+                    && (mark_task_tools(&mut result) || has_content_blocks(&result))
+                {
+                    response.result = ServerResult::CustomResult(CustomResult(result));
+                }
+            }
         }
     }
     Some(message)
+}
+
+fn has_content_blocks(result: &Value) -> bool {
+    result.get("content").is_some_and(Value::is_array)
 }
 
 /// A result that fits none of the SDK's types: an incomplete answer of a handshake, a list with
@@ -193,6 +200,36 @@ impl SentRequest {
             id: None,
             is_discover: false,
             is_initialize: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_of_a_tool_may_have_members_of_other_results() {
+        for member in [
+            json!({"tools": []}),
+            json!({"resources": []}),
+            json!({"prompts": []}),
+            json!({"messages": []}),
+            json!({"contents": []}),
+            json!({"completion": {"values": []}}),
+        ] {
+            let mut result = json!({"content": [{"type": "text", "text": "done"}]});
+            result
+                .as_object_mut()
+                .unwrap()
+                .extend(member.as_object().unwrap().clone());
+            let line = json!({"jsonrpc": "2.0", "id": 2, "result": result}).to_string();
+            let Some(JsonRpcMessage::Response(response)) = parse_message(line.as_bytes()) else {
+                panic!("{line}")
+            };
+            let context = crate::kinds::http::tests::test_context().0;
+            let read = super::super::result::read_response("s", response.result, &context);
+            assert_eq!(read.unwrap().as_text(), "done", "{line}");
         }
     }
 }
