@@ -147,8 +147,8 @@ fn push_text(parts: &mut Vec<Part>, text: &str) {
 }
 
 fn parse_style(content: &str, word: &str) -> Result<Style, String> {
-    Style::parse(word).ok_or_else(|| {
-        let known: Vec<&str> = Style::words().collect();
+    word.parse().map_err(|_| {
+        let known = Style::WORDS;
         format!(
             "`{{{{ {content} }}}}`: there is no style `{word}`; the styles are {}",
             known.join(", ")

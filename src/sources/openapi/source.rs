@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytesize::ByteSize;
-use parking_lot::{Mutex, MutexGuard};
-use reqwest::header::{
-    ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
-};
+use parking_lot::Mutex;
+use reqwest::header::{ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
@@ -28,7 +26,7 @@ use crate::kinds::process_env::ProcessEnv;
 use crate::runtime::blocking::run_blocking;
 use crate::schema::{Schema, SchemaOwner, describe_unjudged_patterns};
 use crate::sources::openapi::reader::{
-    Document, Import, LeftOut, Operation, Options, Selector, import,
+    Document, Import, LeftOut, Operation, Options, Selector, import, shown_operation,
 };
 use crate::sources::source::{
     DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing,
@@ -89,30 +87,21 @@ pub struct Api {
     state: Mutex<State>,
 }
 
-/// What a server names the version of its document by (RFC 9110, 8.8).
-#[derive(Debug, Clone, Default)]
-struct Validators {
-    etag: Option<HeaderValue>,
-    last_modified: Option<HeaderValue>,
-}
-
 /// A document that was read.
 enum Reading {
-    Document(String, Validators),
+    Document(String, HeaderMap),
     /// It is the version that the validators name.
     NotModified,
 }
 
 #[derive(Default)]
 struct State {
-    is_up: bool,
-    fault: Option<(String, Instant)>,
+    status: SourceStatus,
     /// The hash of the document that was listed last.
     listed: Option<[u8; 32]>,
-    validators: Validators,
+    validators: HeaderMap,
     /// A changed document that is not listed yet.
-    fetched: Option<(String, Validators)>,
-    operations: Arc<Operations>,
+    fetched: Option<(String, HeaderMap)>,
 }
 
 impl Api {
@@ -128,12 +117,8 @@ impl Api {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Reads the document. `known` names the version that need not be sent again.
-    async fn read_document(&self, known: &Validators) -> Result<Reading, String> {
+    async fn read_document(&self, known: &HeaderMap) -> Result<Reading, String> {
         match &self.settings.document {
             DocumentLocation::File(file) => {
                 let path = file.clone();
@@ -142,7 +127,7 @@ impl Api {
                 let text = read.map_err(|error| {
                     format!("the document {} cannot be read: {error}", file.display())
                 })?;
-                Ok(Reading::Document(text, Validators::default()))
+                Ok(Reading::Document(text, HeaderMap::new()))
             }
             DocumentLocation::Url(url) => {
                 let wait = self.settings.start_timeout;
@@ -157,17 +142,17 @@ impl Api {
         }
     }
 
-    async fn fetch(&self, url: &Url, known: &Validators) -> Result<Reading, String> {
+    async fn fetch(&self, url: &Url, known: &HeaderMap) -> Result<Reading, String> {
         let client = self.clients.get(AddressPolicy::allow_all())?;
         let mut request = reqwest::Request::new(reqwest::Method::GET, url.clone());
-        known.add_conditions(request.headers_mut());
+        request.headers_mut().extend(known.clone());
         let host = host_and_port(url);
         let response = client
             .send(request)
             .await
             .map_err(|error| error.to_string())?;
         let status = response.status();
-        if status.as_u16() == NOT_MODIFIED && known.has_any() {
+        if status.as_u16() == NOT_MODIFIED && !known.is_empty() {
             return Ok(Reading::NotModified);
         }
         if status.is_redirection() {
@@ -185,7 +170,7 @@ impl Api {
                 "`{host}` answered {status} instead of the document"
             ));
         }
-        let validators = Validators::from_headers(response.headers());
+        let validators = read_validators(response.headers());
         let bytes = read_whole_text(response, MAX_DOCUMENT_BYTES).await;
         let bytes = bytes.map_err(|error| error.to_string())?.ok_or_else(|| {
             let most = ByteSize(MAX_DOCUMENT_BYTES as u64);
@@ -196,10 +181,10 @@ impl Api {
     }
 
     async fn try_list(&self) -> Result<SourceListing, String> {
-        let fetched = self.state().fetched.take();
+        let fetched = self.state.lock().fetched.take();
         let (text, validators) = match fetched {
             Some(fetched) => fetched,
-            None => match self.read_document(&Validators::default()).await? {
+            None => match self.read_document(&HeaderMap::new()).await? {
                 Reading::Document(text, validators) => (text, validators),
                 Reading::NotModified => return Err("the server did not send the document".into()),
             },
@@ -213,67 +198,43 @@ impl Api {
         for tool in &mut listing.tools {
             tool.redact_secrets(&self.process_env.redactor);
         }
-        let operations = operations.into();
-        *self.state() = State {
-            is_up: true,
-            fault: None,
+        *self.state.lock() = State {
+            status: SourceStatus {
+                is_up: true,
+                operations: Some(operations.into()),
+                ..SourceStatus::default()
+            },
             listed: Some(hash),
             validators,
             fetched: None,
-            operations,
         };
         Ok(listing)
     }
 }
 
-impl Validators {
-    fn from_headers(headers: &HeaderMap) -> Self {
-        Self {
-            etag: headers.get(ETAG).cloned(),
-            last_modified: headers.get(LAST_MODIFIED).cloned(),
-        }
+/// The conditions of a request that asks for the document only if it has changed since, from the names
+/// of its version in a response (RFC 9110, 8.8).
+fn read_validators(headers: &HeaderMap) -> HeaderMap {
+    let validators = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
+    let mut conditions = HeaderMap::new();
+    for (sent, condition) in validators {
+        conditions.extend(headers.get(sent).cloned().map(|value| (condition, value)));
     }
-
-    fn has_any(&self) -> bool {
-        self.etag.is_some() || self.last_modified.is_some()
-    }
-
-    /// Asks for the document only if it is another version.
-    fn add_conditions(&self, headers: &mut HeaderMap) {
-        for (name, value) in [
-            (IF_NONE_MATCH, &self.etag),
-            (IF_MODIFIED_SINCE, &self.last_modified),
-        ] {
-            headers.extend(value.clone().map(|value| (name, value)));
-        }
-    }
+    conditions
 }
 
 #[async_trait]
 impl Source for Api {
     async fn list(&self, _: &StatusFn) -> Result<SourceListing, SourceFault> {
         self.try_list().await.map_err(|fault| {
-            self.state().fault = Some((fault.clone(), Instant::now()));
+            let status = &mut self.state.lock().status;
+            (status.fault, status.fault_at) = (Some(fault.clone()), Some(Instant::now()));
             SourceFault(fault)
         })
     }
 
     fn status(&self) -> SourceStatus {
-        let State {
-            is_up,
-            fault,
-            operations,
-            ..
-        } = &*self.state();
-        let (fault, fault_at) = fault.clone().unzip();
-        let operations = Some(operations.clone());
-        SourceStatus {
-            is_up: *is_up,
-            fault,
-            fault_at,
-            operations,
-            ..SourceStatus::default()
-        }
+        self.state.lock().status.clone()
     }
 
     /// Ends when the document at a URL has changed. A file is watched with the manifest.
@@ -283,7 +244,7 @@ impl Source for Api {
         }
         loop {
             tokio::time::sleep(self.poll_interval).await;
-            let known = self.state().validators.clone();
+            let known = self.state.lock().validators.clone();
             // A document that cannot be read now does not remove tools that work.
             let Ok(Reading::Document(text, validators)) = self.read_document(&known).await else {
                 continue;
@@ -292,7 +253,7 @@ impl Source for Api {
             let Some((hash, text)) = hashed else {
                 continue;
             };
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.listed != Some(hash) {
                 state.fetched = Some((text, validators));
                 return;
@@ -354,20 +315,15 @@ pub fn build_tools(
             Ok((tool, warnings)) => {
                 listing.tools.push(tool);
                 // A private base address is the same warning for every operation.
-                listing.warnings.extend(
-                    warnings
-                        .into_iter()
-                        .filter(|warning| !listing.warnings.contains(warning))
-                        .collect::<Vec<_>>(),
-                );
+                for warning in warnings {
+                    if !listing.warnings.contains(&warning) {
+                        listing.warnings.push(warning);
+                    }
+                }
             }
             Err(reason) => left_out.push(LeftOut {
                 name: operation.name,
-                operation: format!(
-                    "{} {}",
-                    operation.method.to_ascii_uppercase(),
-                    operation.path
-                ),
+                operation: shown_operation(&operation.method, &operation.path),
                 reason,
             }),
         }
@@ -380,16 +336,11 @@ pub fn build_tools(
             .unwrap_or_default();
         return Err(format!("none of its {found} operations is a tool{reason}"));
     }
-    for LeftOut {
-        name,
-        operation,
-        reason,
-    } in &left_out
-    {
-        listing
-            .warnings
-            .push(format!("the operation {operation} is left out: {reason}"));
-        listing.skipped_names.push(name.clone());
+    for one in &left_out {
+        let (operation, reason) = (&one.operation, &one.reason);
+        let warning = format!("the operation {operation} is left out: {reason}");
+        listing.warnings.push(warning);
+        listing.skipped_names.push(one.name.clone());
     }
     let operations = Operations {
         found,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::document::Document;
+use super::members::Members;
 use super::parameters::{Location, Shape, read_style, write_placeholder};
 use super::style::Style;
 use crate::call::JsonObject;
@@ -138,11 +139,7 @@ fn allows_only_empty_object(document: &Document, schema: &Value) -> bool {
     let Ok(Value::Object(fields)) = document.resolve(schema) else {
         return false;
     };
-    let has_properties = fields
-        .get("properties")
-        .and_then(Value::as_object)
-        .is_some_and(|all| !all.is_empty());
-    !has_properties
+    fields.entries("properties").next().is_none()
         && fields.get("additionalProperties") == Some(&Value::Bool(false))
         && !fields.contains_key("allOf")
 }
@@ -182,37 +179,28 @@ fn collect_properties<'d>(
     }) {
         return Ok(false);
     }
-    for part in fields
-        .get("allOf")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for part in fields.items("allOf") {
         if !collect_properties(document, part, found, depth + 1)? {
             return Ok(false);
         }
     }
-    for (name, schema) in fields
-        .get("properties")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (name, schema) in fields.entries("properties") {
         match found.properties.iter_mut().find(|(other, _)| other == name) {
             Some(other) => other.1 = schema,
             None => found.properties.push((name, schema)),
         }
     }
-    let required = fields
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    found.required.extend(required.filter_map(Value::as_str));
+    let required = fields.items("required").filter_map(Value::as_str);
+    found.required.extend(required);
     Ok(true)
 }
 
 impl Body<'_> {
+    /// Whether it is a value with a schema, and not one text.
+    pub(super) fn is_structured(&self) -> bool {
+        !matches!(self.format, BodyFormat::Text | BodyFormat::Bytes)
+    }
+
     /// The key of `request:` that holds the body.
     pub(super) fn request_key(&self) -> &'static str {
         match self.format {
@@ -235,12 +223,11 @@ impl Body<'_> {
         let encoding = self
             .encoding
             .and_then(|encoding| encoding.get(name)?.as_object());
+        let media_type = encoding.and_then(|encoding| encoding.text("contentType"));
         match self.format {
             BodyFormat::Json => write_placeholder(argument, None).into(),
             BodyFormat::Urlencoded => {
                 let shape = Shape::from_schema(document, Some(schema));
-                let media_type =
-                    encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
                 let style = match encoding {
                     _ if media_type.is_some_and(|name| name.contains("json")) => Some(Style::Json),
                     Some(encoding) => read_style(encoding, Location::Query, shape),
@@ -250,23 +237,15 @@ impl Body<'_> {
                 };
                 write_placeholder(argument, style).into()
             }
-            BodyFormat::Multipart => {
-                let media_type =
-                    encoding.and_then(|encoding| encoding.get("contentType")?.as_str());
-                match find_files(document, schema).is_some() {
-                    true => {
-                        let mut part =
-                            json!({"base64": write_placeholder(argument, None), "filename": name});
-                        if let Some(media_type) =
-                            media_type.filter(|name| !name.contains([',', '*']))
-                        {
-                            part["type"] = media_type.into();
-                        }
-                        part
-                    }
-                    false => write_placeholder(argument, None).into(),
+            BodyFormat::Multipart if find_files(document, schema).is_some() => {
+                let mut part =
+                    json!({"base64": write_placeholder(argument, None), "filename": name});
+                if let Some(media_type) = media_type.filter(|name| !name.contains([',', '*'])) {
+                    part["type"] = media_type.into();
                 }
+                part
             }
+            BodyFormat::Multipart => write_placeholder(argument, None).into(),
             BodyFormat::Text | BodyFormat::Bytes => Value::Null,
         }
     }
@@ -307,16 +286,9 @@ pub(super) fn contains_file(document: &Document, schema: &Value) -> bool {
             open.extend(schema.get(key));
         }
         for key in ["allOf", "anyOf", "oneOf", "prefixItems"] {
-            open.extend(
-                schema
-                    .get(key)
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten(),
-            );
+            open.extend(schema.items(key));
         }
-        let properties = schema.get("properties").and_then(Value::as_object);
-        open.extend(properties.into_iter().flat_map(|map| map.values()));
+        open.extend(schema.entries("properties").map(|(_, value)| value));
     }
     false
 }
@@ -326,9 +298,9 @@ fn is_file(document: &Document, schema: &Value) -> bool {
     let Ok(schema) = document.resolve(schema) else {
         return false;
     };
-    let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    text("format") == Some("binary")
-        || text("contentEncoding") == Some("base64")
-        || (text("contentMediaType").is_some_and(|name| name != "application/json")
-            && text("contentEncoding").is_none())
+    let encoding = schema.text("contentEncoding");
+    let media_type = schema.text("contentMediaType");
+    schema.text("format") == Some("binary")
+        || encoding == Some("base64")
+        || (media_type.is_some_and(|name| name != "application/json") && encoding.is_none())
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::members::Members;
 use super::{Document, Import, LeftOut, Options, Selector, names, operation, security};
 
 const METHODS: [&str; 7] = ["get", "head", "post", "put", "patch", "delete", "options"];
@@ -32,14 +33,8 @@ pub fn import(document: &Document, options: &Options) -> Import {
                 continue;
             }
             import.found += 1;
-            let id = fields.get("operationId").and_then(Value::as_str);
-            let tags: Vec<&str> = fields
-                .get("tags")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
+            let id = fields.text("operationId");
+            let tags: Vec<&str> = fields.items("tags").filter_map(Value::as_str).collect();
             let matches = |selector: &Selector| selector.matches(method, path, id, &tags);
             unused.retain(|selector| !matches(selector));
             let is_wanted = options.include.is_empty() || options.include.iter().any(matches);
@@ -55,7 +50,7 @@ pub fn import(document: &Document, options: &Options) -> Import {
                 }
                 Err(reason) => import.left_out.push(LeftOut {
                     name,
-                    operation: format!("{} {path}", method.to_ascii_uppercase()),
+                    operation: operation::shown_operation(method, path),
                     reason,
                 }),
             }

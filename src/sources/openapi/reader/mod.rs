@@ -13,6 +13,7 @@
 mod body;
 mod document;
 mod import;
+mod members;
 mod names;
 mod operation;
 mod parameters;
@@ -33,7 +34,7 @@ use url::Url;
 pub use document::Document;
 pub use import::import;
 pub use names::{name_pattern, tool_name};
-pub use operation::Operation;
+pub use operation::{Operation, shown_operation};
 pub use select::Selector;
 pub use sentences::append_sentence;
 pub use style::Style;

@@ -6,9 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::body::{self, Body, BodyFormat, Files};
 use super::document::Document;
+use super::members::Members;
 use super::parameters::{Location, Parameter, Shape, read_parameters, write_placeholder};
 use super::schema::{Converter, Failure, Side};
 use super::sentences::{append_sentence, end_sentence};
+use super::style::Style;
 use super::{Options, names, servers};
 use crate::call::{Effect, JsonObject};
 
@@ -86,11 +88,7 @@ pub(super) fn build_operation(
         Failure::TooLarge => "its schema is too large".into(),
         Failure::Reference(sentence) => sentence,
     })?;
-    let tags = fields
-        .get("tags")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let tags = fields.items("tags").filter_map(Value::as_str);
     Ok(Operation {
         name: name.into(),
         method: method.into(),
@@ -104,20 +102,19 @@ pub(super) fn build_operation(
             "put" | "delete" => Effect::Idempotent,
             _ => Effect::Write,
         },
-        tags: tags
-            .filter_map(Value::as_str)
-            .map(ToOwned::to_owned)
-            .collect(),
+        tags: tags.map(ToOwned::to_owned).collect(),
     })
+}
+
+/// The operation as a person names it.
+pub fn shown_operation(method: &str, path: &str) -> String {
+    format!("{} {path}", method.to_ascii_uppercase())
 }
 
 /// Summary and description, cut to a length that all providers accept.
 fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path: &str) -> String {
     let text = |key: &str| {
-        let own = fields
-            .get(key)
-            .or_else(|| item.get(key))
-            .and_then(Value::as_str);
+        let own = fields.get(key).or_else(|| item.get(key))?.as_str();
         own.map(str::trim).filter(|text| !text.is_empty())
     };
     let mut description = match (text("summary"), text("description")) {
@@ -126,7 +123,7 @@ fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path:
             format!("{}\n\n{text}", end_sentence(summary))
         }
         (Some(text), None) | (None, Some(text)) => text.to_owned(),
-        (None, None) => format!("{} {path}", method.to_ascii_uppercase()),
+        (None, None) => shown_operation(method, path),
     };
     if fields.get("deprecated") == Some(&Value::Bool(true)) {
         description = format!("Deprecated. {description}");
@@ -228,23 +225,14 @@ impl<'d> Builder<'d, '_> {
             let declared = parameters
                 .iter()
                 .find(|parameter| parameter.location == Location::Path && parameter.name == name);
-            let placeholder = match declared {
-                Some(parameter) => {
-                    let schema = self.convert_parameter(parameter)?;
-                    let argument = self.add_argument(names::name_argument(name), schema, true);
-                    write_placeholder(&argument, parameter.style)
-                }
+            let schema = match declared {
+                Some(parameter) => self.convert_parameter(parameter)?,
                 // Many documents do not declare all parameters of their paths.
-                None => {
-                    let argument = self.add_argument(
-                        names::name_argument(name),
-                        json!({"type": "string"}),
-                        true,
-                    );
-                    format!("{{{{ {argument} }}}}")
-                }
+                None => json!({"type": "string"}),
             };
-            url.push_str(&placeholder);
+            let argument = self.add_argument(names::name_argument(name), schema, true);
+            let style = declared.and_then(|parameter| parameter.style);
+            url.push_str(&write_placeholder(&argument, style));
             rest = end;
         }
         url.push_str(rest);
@@ -300,10 +288,7 @@ impl<'d> Builder<'d, '_> {
             None => json!({}),
         };
         if let Value::Object(fields) = &mut schema {
-            let own = fields
-                .get("description")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let own = fields.text("description").unwrap_or_default();
             let default = own
                 .rsplit_once("Default: ")
                 .map(|(_, default)| format!("Default: {default}"));
@@ -324,10 +309,7 @@ impl<'d> Builder<'d, '_> {
                 fields.insert("examples".into(), json!([example]));
             }
             if parameter.is_deprecated {
-                let text = fields
-                    .get("description")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
+                let text = fields.text("description").unwrap_or_default();
                 let text = format!("Deprecated. {text}").trim_end().to_owned();
                 fields.insert("description".into(), text.into());
             }
@@ -337,31 +319,22 @@ impl<'d> Builder<'d, '_> {
 
     /// The arguments of the body: one for each property of an object, else one for the whole.
     fn add_body(&mut self, body: &Body<'d>) -> Result<(), Failure> {
-        let properties = match body.schema {
-            Some(schema)
-                if matches!(
-                    body.format,
-                    BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart
-                ) =>
-            {
+        let mut found = match body.schema.filter(|_| body.is_structured()) {
+            Some(schema) => {
                 body::find_properties(self.document, schema).map_err(Failure::Reference)?
             }
-            _ => None,
+            None => None,
         };
-        let properties = properties.map(
-            |body::Properties {
-                 properties,
-                 required,
-             }| {
-                let shown: Vec<_> = properties
-                    .into_iter()
-                    .filter(|(_, schema)| !self.converter.is_hidden(schema))
-                    .collect();
-                (shown, required)
-            },
-        );
-        match properties {
-            Some((properties, required)) if self.has_room_for(&properties) => {
+        if let Some(found) = &mut found {
+            found
+                .properties
+                .retain(|(_, schema)| !self.converter.is_hidden(schema));
+        }
+        match found {
+            Some(body::Properties {
+                properties,
+                required,
+            }) if self.has_room_for(&properties) => {
                 let mut entries = Map::new();
                 for (name, schema) in properties {
                     let mut converted = self.converter.convert(schema)?;
@@ -426,15 +399,11 @@ impl<'d> Builder<'d, '_> {
                 "its multipart body has files, and its parts cannot be arguments of their own";
             return Err(Failure::Reference(sentence.into()));
         }
-        let mut schema = match body.format {
-            BodyFormat::Json | BodyFormat::Urlencoded | BodyFormat::Multipart => {
-                match body.schema {
-                    Some(schema) => self.converter.convert(schema)?,
-                    None => json!({}),
-                }
-            }
-            BodyFormat::Text => json!({"type": "string"}),
-            BodyFormat::Bytes => json!({"type": "string", "contentEncoding": "base64"}),
+        let mut schema = match (body.format, body.schema) {
+            (BodyFormat::Text, _) => json!({"type": "string"}),
+            (BodyFormat::Bytes, _) => json!({"type": "string", "contentEncoding": "base64"}),
+            (_, Some(schema)) => self.converter.convert(schema)?,
+            (_, None) => json!({}),
         };
         if matches!(body.format, BodyFormat::Urlencoded | BodyFormat::Multipart)
             && let Value::Object(fields) = &mut schema
@@ -462,10 +431,8 @@ impl<'d> Builder<'d, '_> {
             "body"
         };
         let argument = self.add_argument(wanted.into(), schema, body.required);
-        let value = match body.format {
-            BodyFormat::Urlencoded => json!(format!("{{{{ {argument} | deep }}}}")),
-            _ => json!(format!("{{{{ {argument} }}}}")),
-        };
+        let style = (body.format == BodyFormat::Urlencoded).then_some(Style::Deep);
+        let value = write_placeholder(&argument, style).into();
         self.request.insert(body.request_key().into(), value);
         Ok(())
     }
@@ -490,12 +457,8 @@ fn describe_base64(schema: &mut Value) {
     let Value::Object(fields) = schema else {
         return;
     };
-    let text = fields
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .trim();
-    let text = append_sentence(text, "As base64.");
+    let text = fields.text("description").unwrap_or_default();
+    let text = append_sentence(text.trim(), "As base64.");
     fields.insert("type".into(), "string".into());
     fields.insert("contentEncoding".into(), "base64".into());
     fields.insert("description".into(), text.into());

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::document::Document;
+use super::members::Members;
 use super::style::Style;
 use crate::call::JsonObject;
 
@@ -32,7 +33,7 @@ pub(super) struct Parameter<'d> {
 pub(super) fn write_placeholder(argument: &str, style: Option<Style>) -> String {
     match style {
         None => format!("{{{{ {argument} }}}}"),
-        Some(style) => format!("{{{{ {argument} | {} }}}}", style.word()),
+        Some(style) => format!("{{{{ {argument} | {} }}}}", <&str>::from(style)),
     }
 }
 
@@ -43,10 +44,7 @@ pub(super) fn read_style(written: &JsonObject, location: Location, shape: Shape)
         Location::Path | Location::Header => "simple",
         Location::Query | Location::Cookie => "form",
     };
-    let style = written
-        .get("style")
-        .and_then(Value::as_str)
-        .unwrap_or(default);
+    let style = written.text("style").unwrap_or(default);
     let explode = written
         .get("explode")
         .and_then(Value::as_bool)
@@ -156,12 +154,7 @@ pub(super) fn read_parameters<'d>(
 ) -> Result<Vec<Parameter<'d>>, String> {
     let mut parameters: Vec<Parameter<'d>> = Vec::new();
     for owner in [path_item, operation] {
-        for written in owner
-            .get("parameters")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
+        for written in owner.items("parameters") {
             let written = document.resolve(written)?;
             let Some(parameter) = read_parameter(document, written)? else {
                 continue;
@@ -183,10 +176,7 @@ fn read_parameter<'d>(
     written: &'d Value,
 ) -> Result<Option<Parameter<'d>>, String> {
     let fields = written.as_object().ok_or("a parameter is not an object")?;
-    let name = fields
-        .get("name")
-        .and_then(Value::as_str)
-        .ok_or("a parameter has no name")?;
+    let name = fields.text("name").ok_or("a parameter has no name")?;
     let location = match fields.get("in").and_then(Value::as_str) {
         Some("path") => Location::Path,
         Some("query") => Location::Query,
@@ -202,10 +192,7 @@ fn read_parameter<'d>(
     if location == Location::Header && IGNORED.contains(&name.to_ascii_lowercase().as_str()) {
         return Ok(None);
     }
-    let content = fields
-        .get("content")
-        .and_then(Value::as_object)
-        .and_then(|content| content.iter().next());
+    let content = fields.entries("content").next();
     let (schema, style) = match (fields.get("schema"), content) {
         (Some(schema), _) => (
             Some(schema),
@@ -221,18 +208,15 @@ fn read_parameter<'d>(
         }
         (None, None) => (None, None),
     };
-    let examples = fields
-        .get("examples")
-        .and_then(Value::as_object)
-        .and_then(|all| all.values().next());
+    let first = fields.entries("examples").next();
     Ok(Some(Parameter {
         name,
         location,
         required: location == Location::Path || fields.get("required") == Some(&Value::Bool(true)),
         schema,
-        description: fields.get("description").and_then(Value::as_str),
+        description: fields.text("description"),
         is_deprecated: fields.get("deprecated") == Some(&Value::Bool(true)),
-        example: fields.get("example").or_else(|| examples?.get("value")),
+        example: fields.get("example").or_else(|| first?.1.get("value")),
         style,
     }))
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Map, Value, json};
 
 use super::document::Document;
+use super::members::Members;
 use super::sentences::append_sentence;
 use crate::call::JsonObject;
 use crate::call::json::plain_text;
@@ -150,7 +151,7 @@ impl<'d> Converter<'d> {
             });
         };
         self.depth += 1;
-        let converted = match fields.get("$ref").and_then(Value::as_str) {
+        let converted = match fields.text("$ref") {
             Some(reference) => self.convert_reference(reference, fields),
             None => self.convert_fields(fields, &[]),
         };
@@ -240,10 +241,7 @@ impl<'d> Converter<'d> {
             return name.clone();
         }
         let last = reference.rsplit('/').next().unwrap_or_default();
-        let plain: String = last
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-            .collect();
+        let plain = last.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let mut name = plain.clone();
         for number in 2.. {
             if !self.names.values().any(|taken| *taken == name) {
@@ -306,15 +304,10 @@ impl<'d> Converter<'d> {
             }
         }
         if self.side == Side::Input {
-            if let Some(required) = fields.get("required").and_then(Value::as_array) {
-                let kept: Vec<Value> = required
-                    .iter()
-                    .filter(|name| name.as_str().is_some_and(|name| !hidden.contains(&name)))
-                    .cloned()
-                    .collect();
-                if !kept.is_empty() && !without.contains(&"required") {
-                    converted.insert("required".into(), kept.into());
-                }
+            let shown = |name: &&Value| name.as_str().is_some_and(|name| !hidden.contains(&name));
+            let required: Vec<Value> = fields.items("required").filter(shown).cloned().collect();
+            if !required.is_empty() && !without.contains(&"required") {
+                converted.insert("required".into(), required.into());
             }
             describe_default(&mut converted, fields);
             if let Some(example) = fields.get("example") {
@@ -384,11 +377,7 @@ fn describe_default(converted: &mut JsonObject, fields: &JsonObject) {
     if text.is_empty() {
         return;
     }
-    let description = converted
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .trim_end();
+    let description = converted.text("description").unwrap_or_default().trim_end();
     if description.to_lowercase().contains("default") {
         return;
     }

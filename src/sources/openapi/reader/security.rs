@@ -95,16 +95,8 @@ fn missing_scheme(
         .and_then(|components| components.get("securitySchemes")?.get(name))
         .and_then(|scheme| document.resolve(scheme).ok())?;
     let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
-    let variable: String = format!("{name}_SECRET")
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let variable = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    let variable = format!("{}_SECRET", variable.to_ascii_uppercase());
     let has_header = |header: &str| {
         options
             .headers
@@ -137,10 +129,8 @@ fn missing_scheme(
             "`{name}`: write `auth: {{basic: {{username: …, password: \"${{env:{variable}}}\"}}}}`"
         )),
         ("oauth2", _) if scheme.pointer("/flows/clientCredentials").is_some() => {
-            let url = scheme
-                .pointer("/flows/clientCredentials/tokenUrl")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let url = scheme.pointer("/flows/clientCredentials/tokenUrl");
+            let url = url.and_then(Value::as_str).unwrap_or_default();
             let url = resolve_url(document, url, options);
             let scopes: Vec<&str> = scopes.get(name).into_iter().flatten().copied().collect();
             let scopes = if scopes.is_empty() {

@@ -5,6 +5,7 @@ use url::Url;
 
 use super::Options;
 use super::document::Document;
+use super::members::Members;
 use crate::call::JsonObject;
 
 /// The base URL of an operation, without a `/` at its end.
@@ -71,16 +72,8 @@ fn allow_host(url: &Url, options: &Options, refusal: &str) -> Result<(), String>
 fn read_first(servers: Option<&Value>, options: &Options) -> Option<Result<Url, String>> {
     let server = servers?.as_array()?.first()?;
     let mut url = server.get("url")?.as_str()?.to_owned();
-    for (name, variable) in server
-        .get("variables")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
-        let default = variable
-            .get("default")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+    for (name, variable) in server.entries("variables") {
+        let default = variable.text("default").unwrap_or_default();
         url = url.replace(&format!("{{{name}}}"), default);
     }
     Some(make_absolute(&url, options))

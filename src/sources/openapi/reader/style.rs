@@ -9,7 +9,18 @@ use serde_json::Value;
 use crate::call::json::plain_text;
 
 /// The style of a placeholder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantNames,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Style {
     /// `a,b`; an object as `key,value,key,value`.
     Comma,
@@ -35,42 +46,9 @@ pub enum Style {
     Deep,
 }
 
-/// All styles, by the word in a placeholder.
-const WORDS: [(&str, Style); 11] = [
-    ("comma", Style::Comma),
-    ("pairs", Style::Pairs),
-    ("space", Style::Space),
-    ("pipe", Style::Pipe),
-    ("json", Style::Json),
-    ("label", Style::Label),
-    ("label_exploded", Style::LabelExploded),
-    ("matrix", Style::Matrix),
-    ("matrix_exploded", Style::MatrixExploded),
-    ("spread", Style::Spread),
-    ("deep", Style::Deep),
-];
-
 impl Style {
-    /// The style of this name.
-    pub fn parse(word: &str) -> Option<Self> {
-        WORDS
-            .iter()
-            .find(|(known, _)| *known == word)
-            .map(|(_, style)| *style)
-    }
-
-    /// The word in a placeholder.
-    pub(super) fn word(self) -> &'static str {
-        WORDS
-            .iter()
-            .find(|(_, style)| *style == self)
-            .map_or("", |(word, _)| word)
-    }
-
-    /// The names of all styles.
-    pub fn words() -> impl Iterator<Item = &'static str> {
-        WORDS.iter().map(|(word, _)| *word)
-    }
+    /// The names of all styles, as placeholders write them.
+    pub const WORDS: &'static [&'static str] = <Self as strum::VariantNames>::VARIANTS;
 
     /// Whether the value becomes several parameters, which only a query or a form can hold.
     pub fn makes_parameters(self) -> bool {
