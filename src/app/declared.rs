@@ -12,7 +12,6 @@ use crate::manifest;
 use crate::secrets::Redactor;
 use crate::sources::live;
 pub(crate) use crate::sources::live::SourceFindings;
-use crate::text::sanitize;
 
 /// The folder of virtual environments, beside the ledger.
 const VENV_FOLDER: &str = "toolcrib-venvs";
@@ -65,11 +64,7 @@ pub(crate) async fn load_declared(
     let clean = |texts: Vec<String>| {
         texts
             .iter()
-            .map(|text| {
-                redactor
-                    .redact_text(&sanitize::clean_text(text))
-                    .into_owned()
-            })
+            .map(|text| redactor.clean_and_redact(text))
             .collect()
     };
     Ok(DeclaredTools {

@@ -103,9 +103,7 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
                 } else {
                     "it is not pinned"
                 };
-                let why = redactor
-                    .redact_text(&sanitize::clean_text(&why))
-                    .into_owned();
+                let why = redactor.clean_and_redact(&why);
                 faults.push(format!(
                     "server `{name}` could not be listed, {state}: {why}"
                 ));
@@ -190,10 +188,7 @@ async fn list_server(
         .list(&move |doing| tracing::info!(source = name, doing, "a source is loading"))
         .await?;
     for warning in &listed.warnings {
-        let warning = process_env
-            .redactor
-            .redact_text(&sanitize::clean_text(warning))
-            .into_owned();
+        let warning = process_env.redactor.clean_and_redact(warning);
         tracing::warn!(source = server.name(), "{warning}");
     }
     Ok(listed)

@@ -227,6 +227,11 @@ impl Redactor {
         merge_ranges(text, found)
     }
 
+    /// A text of another program without control characters and secrets.
+    pub fn clean_and_redact(&self, text: &str) -> String {
+        self.redact_text(&sanitize::clean_text(text)).into_owned()
+    }
+
     /// Removes secrets from a failure.
     pub fn redact_error(&self, error: &mut CallError) {
         for text in error.foreign_texts() {

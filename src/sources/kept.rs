@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::restart_history::RestartHistory;
-use crate::call::ToolError;
+use super::source::SourceStatus;
 
 /// The current worker or connection, and the history of those before it.
 pub(in crate::sources) struct Kept<T> {
     stage: watch::Sender<Stage<T>>,
-    history: Mutex<RestartHistory>,
+    pub(in crate::sources) history: Mutex<RestartHistory>,
 }
 
 enum Stage<T> {
@@ -30,11 +30,6 @@ impl<T> Kept<T> {
             stage: watch::Sender::new(first.map_or(Stage::Starting, Stage::Ready)),
             history: Mutex::default(),
         }
-    }
-
-    /// The history, for reports.
-    pub(in crate::sources) fn history(&self) -> MutexGuard<'_, RestartHistory> {
-        self.history.lock()
     }
 
     /// The current one, as soon as it is ready. Skips `previous`, which takes no more calls. `None`:
@@ -65,17 +60,14 @@ impl<T> Kept<T> {
         matches!(*self.stage.borrow(), Stage::Unavailable)
     }
 
-    /// The failure of a call for which none is ready. `subject` names what is unavailable.
-    pub(in crate::sources) fn unavailable_error(&self, subject: &str, unknown: &str) -> ToolError {
-        let history = self.history();
-        let reason = history.fault.as_deref().unwrap_or(unknown);
-        let message = format!("{subject} is unavailable: {reason}");
-        ToolError::unavailable_before_start(message, Some(history.retry_after()))
+    /// The state of a source that has this one, with this number of processes.
+    pub(in crate::sources) fn status(&self, workers: usize) -> SourceStatus {
+        self.history.lock().status(!self.is_unavailable(), workers)
     }
 
     /// Offers a started one to calls.
     pub(in crate::sources) fn set_ready(&self, started: Arc<T>) {
-        self.history().record_start();
+        self.history.lock().record_start();
         self.stage.send_replace(Stage::Ready(started));
     }
 
@@ -87,24 +79,24 @@ impl<T> Kept<T> {
     /// Notes that the current one has ended by itself: when it had started, and whether it ever
     /// answered a call.
     pub(in crate::sources) fn record_death(&self, started: Instant, answered: bool, reason: &str) {
-        self.history().record_death(started, answered, reason);
+        self.history.lock().record_death(started, answered, reason);
         self.replace();
     }
 
     /// Notes that the current one was ended on purpose.
     pub(in crate::sources) fn record_end(&self) {
-        self.history().reset_early_deaths();
+        self.history.lock().reset_early_deaths();
         self.replace();
     }
 
     fn replace(&self) {
-        self.history().replaced += 1;
+        self.history.lock().replaced += 1;
         self.set_starting();
         self.give_up_if_failing();
     }
 
     fn give_up_if_failing(&self) {
-        if self.history().is_failing() {
+        if self.history.lock().is_failing() {
             self.stage.send_replace(Stage::Unavailable);
         }
     }
@@ -120,14 +112,14 @@ impl<T> Kept<T> {
         F: Future<Output = Result<S, String>> + Send,
     {
         loop {
-            let pause = self.history().next_pause(fastrand::f64());
+            let pause = self.history.lock().next_pause(fastrand::f64());
             sleep(pause).await;
             let began = Instant::now();
             match start().await {
                 Ok(started) => return started,
                 Err(fault) => {
                     log(&fault);
-                    self.history().record_failed_start(began, &fault);
+                    self.history.lock().record_failed_start(began, &fault);
                     self.give_up_if_failing();
                 }
             }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::source::SourceStatus;
+use crate::call::ToolError;
 use crate::runtime::backoff::Backoff;
 
 /// After this many early deaths in a row, there is a pause before the next start.
@@ -28,7 +30,7 @@ pub(in crate::sources) struct RestartHistory {
     /// The last failure since the last good start.
     pub fault: Option<String>,
     /// The time of that failure.
-    pub fault_at: Option<Instant>,
+    fault_at: Option<Instant>,
     /// The number of workers that were replaced.
     pub replaced: u64,
 }
@@ -100,8 +102,28 @@ impl RestartHistory {
         self.early_deaths >= EARLY_DEATHS_BEFORE_PAUSE
     }
 
+    /// Why no call can be made now. `subject` is what keeps failing, and `unknown` the reason if
+    /// none is recorded.
+    pub(in crate::sources) fn unavailable_error(&self, subject: &str, unknown: &str) -> ToolError {
+        let reason = self.fault.as_deref().unwrap_or(unknown);
+        let message = format!("{subject} is unavailable: {reason}");
+        ToolError::unavailable_before_start(message, Some(self.retry_after()))
+    }
+
+    /// The state of a source with this history.
+    pub(in crate::sources) fn status(&self, is_up: bool, workers: usize) -> SourceStatus {
+        SourceStatus {
+            is_up,
+            workers,
+            replaced: self.replaced,
+            fault: self.fault.clone(),
+            fault_at: self.fault_at,
+            operations: None,
+        }
+    }
+
     /// The time until the next start, at least one second, for the caller's `Retry-After`.
-    pub(in crate::sources) fn retry_after(&self) -> Duration {
+    fn retry_after(&self) -> Duration {
         let remaining = self
             .next_start
             .map(|next| next.saturating_duration_since(Instant::now()))

@@ -207,6 +207,17 @@ pub struct SourceStatus {
     pub operations: Option<Arc<Operations>>,
 }
 
+impl SourceStatus {
+    /// A source that is not up, because it has failed now.
+    pub(in crate::sources) fn failed(fault: &str) -> Self {
+        Self {
+            fault: Some(fault.to_owned()),
+            fault_at: Some(Instant::now()),
+            ..Self::default()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request};
-use serde_json::Value;
 
 use super::body::BodyTemplate;
 use super::config::RequestConfig;

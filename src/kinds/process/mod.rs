@@ -8,11 +8,25 @@
 mod line_throttle;
 mod stderr_log;
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
 pub(crate) use line_throttle::{LineThrottle, OutputLine};
 pub(crate) use stderr_log::{StderrLog, redact_line};
 pub(crate) use toolcrib_process::{
     OrphanReaper, ProcessMarker, ProcessTree, is_executable_file, which,
 };
+
+/// How a process has ended. `subject` names the process.
+pub(crate) fn describe_exit(subject: &str, status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("{subject} ended with exit status {code}"),
+        (None, Some(9)) => {
+            format!("{subject} was killed (SIGKILL), perhaps because memory ran out")
+        }
+        (None, _) => format!("{subject} ended by {status}"),
+    }
+}
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,7 +1,6 @@
 //! A server process that this service started, with everything that the process starts.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use crate::kinds::process::{OrphanReaper, ProcessMarker, ProcessTree, StderrLog};
+use crate::kinds::process::{OrphanReaper, ProcessMarker, ProcessTree, StderrLog, describe_exit};
 use crate::secrets::Redactor;
 
 /// The environment variable that marks a server and all processes that it starts. Each server has
@@ -38,8 +37,6 @@ pub(super) struct Child {
     terminate_requested: CancellationToken,
     _terminate_on_drop: DropGuard,
 }
-
-struct ServerProcess(ProcessTree);
 
 impl Child {
     /// Starts the process. `exited` is cancelled when the process has ended.
@@ -78,20 +75,20 @@ impl Child {
         });
         let (terminate_requested, exited) = (CancellationToken::new(), exited.clone().drop_guard());
         let (exit_sender, exit) = tokio::sync::watch::channel(None);
-        let (terminate, mut process) = (terminate_requested.clone(), ServerProcess(tree));
+        let terminate = terminate_requested.clone();
         tokio::spawn(async move {
             let result = tokio::select! {
-                result = process.0.wait() => Some(result),
-                () = terminate.cancelled() => process.shut_down().await,
+                result = tree.wait() => Some(result),
+                () = terminate.cancelled() => shut_down(&mut tree).await,
             };
             let reason = match result {
-                Some(Ok(exit)) => describe_exit(exit),
+                Some(Ok(exit)) => describe_exit("its process", exit),
                 _ => "it did not end by itself and was killed".into(),
             };
             // Order: first the drop ends everything that the process started. Then waiting tasks
             // get the status. `exited` comes last: it ends the transport, whose users then ask for
             // the status.
-            drop(process);
+            drop(tree);
             exit_sender.send_replace(Some(reason));
             drop(exited);
         });
@@ -131,16 +128,14 @@ impl Child {
     }
 }
 
-impl ServerProcess {
-    /// Waits for the end after the standard input was closed, then sends SIGTERM and waits again.
-    /// Dropping the process tree then kills what is left.
-    async fn shut_down(&mut self) -> Option<io::Result<ExitStatus>> {
-        if let Ok(ended) = timeout(EXIT_TIMEOUT, self.0.wait()).await {
-            return Some(ended);
-        }
-        let _ = kill_process_group(self.0.pid(), Signal::TERM);
-        timeout(EXIT_TIMEOUT, self.0.wait()).await.ok()
+/// Waits for the end after the standard input was closed, then sends SIGTERM and waits again.
+/// Dropping the process tree then kills what is left.
+async fn shut_down(tree: &mut ProcessTree) -> Option<io::Result<ExitStatus>> {
+    if let Ok(ended) = timeout(EXIT_TIMEOUT, tree.wait()).await {
+        return Some(ended);
     }
+    let _ = kill_process_group(tree.pid(), Signal::TERM);
+    timeout(EXIT_TIMEOUT, tree.wait()).await.ok()
 }
 
 /// Whether a line belongs to the errors below [`REFUSED_DISCOVERY`].
@@ -149,14 +144,4 @@ fn is_refusal_detail(line: &str) -> bool {
     line.contains("https://errors.pydantic.dev/")
         || line.contains(", input_type=")
         || is_path(line.trim())
-}
-
-fn describe_exit(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("its process ended with exit status {code}"),
-        (None, Some(9)) => {
-            "its process was killed (SIGKILL), perhaps because memory ran out".into()
-        }
-        (None, _) => format!("its process ended by {status}"),
-    }
 }

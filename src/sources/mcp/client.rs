@@ -1,12 +1,11 @@
 //! This service as a client: it calls tools, and passes forms of the server on to the caller of a
 //! call.
 
-use rmcp::RoleClient;
+use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ClientResult, ElicitationCapability, ErrorCode, ErrorData,
-    FormElicitationCapability, Implementation, ProtocolVersion, ServerNotification, ServerRequest,
+    ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability,
+    Implementation, ProtocolVersion,
 };
-use rmcp::service::{NotificationContext, RequestContext, Service};
 
 /// The SDK's handler for messages of a server.
 pub(super) struct Client {
@@ -15,29 +14,8 @@ pub(super) struct Client {
     pub version: ProtocolVersion,
 }
 
-impl Service<RoleClient> for Client {
-    /// Never called so far, because `transport_adapter` answers such requests before the SDK gets
-    /// them.
-    async fn handle_request(
-        &self,
-        _: ServerRequest,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ClientResult, ErrorData> {
-        Err(ErrorData::new(
-            ErrorCode::METHOD_NOT_FOUND,
-            "this client answers only `ping`",
-            None,
-        ))
-    }
-
-    async fn handle_notification(
-        &self,
-        _: ServerNotification,
-        _: NotificationContext<RoleClient>,
-    ) -> Result<(), ErrorData> {
-        Ok(())
-    }
-
+/// The requests of a server do not come here: `transport_adapter` answers them before.
+impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let forms = ElicitationCapability::new().with_form(FormElicitationCapability::default());

@@ -8,11 +8,10 @@ use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
     ClientNotification, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions,
-    JsonObject, PingRequest, RequestId, RequestMetaObject, ServerResult,
+    JsonObject, MetaObject, PingRequest, RequestId, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RunningService};
 use rmcp::{RoleClient, ServiceError};
-use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +22,7 @@ use super::client::Client;
 use super::fault::{self, CallFailure};
 use super::transport_adapter::{AskMark, SharedConnectionState};
 use super::{questions, result};
-use crate::call::{Effect, ToolContext, ToolResult};
+use crate::call::{Effect, ToolContext, ToolError, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -130,14 +129,15 @@ impl Connection {
                 "its connection has just closed".into(),
             ));
         }
-        let _running = (!self.is_sessionless).then(|| self.state.register_call(context));
-        let listener = self.state.register_listener(context);
+        let (in_session, listens) = (!self.is_sessionless, context.has_listener());
+        let running =
+            (in_session || listens).then(|| self.state.register_call(context, in_session));
         let mut request = CallToolRequest::new(params);
         if context.can_ask() {
             request.extensions_mut().insert(AskMark);
         }
-        if let Some(listener) = &listener {
-            request.extensions_mut().insert(listener.mark());
+        if let Some(running) = running.as_ref().filter(|_| listens) {
+            request.extensions_mut().insert(running.mark());
         }
         let sent = self
             .peer
@@ -159,7 +159,7 @@ impl Connection {
         };
         let response = handle.rx.await;
         pending.mark_answered();
-        drop(listener);
+        drop(running);
         let Ok(response) = response else {
             return Err(CallFailure::ConnectionLost);
         };
@@ -208,7 +208,8 @@ impl Connection {
 
     /// Takes no more calls. Running calls go on, and the last of them drops the connection.
     pub(super) fn drain(&self, reason: &str) {
-        self.lock_close_reason()
+        self.close_reason
+            .lock()
             .get_or_insert_with(|| reason.to_owned());
         self.draining.cancel();
     }
@@ -222,7 +223,7 @@ impl Connection {
     /// Why it has ended, as a part of a sentence with the server as subject. Output of the server
     /// from before `since` belongs to other calls, and is left out.
     pub(super) async fn end_reason(&self, since: Option<Instant>) -> String {
-        let given_up = self.lock_close_reason().clone();
+        let given_up = self.close_reason.lock().clone();
         if let Some(reason) = given_up.or_else(|| self.state.fault.get().map(ToString::to_string)) {
             return reason;
         }
@@ -233,6 +234,13 @@ impl Connection {
         ended.unwrap_or_else(|| "it closed its connection".into())
     }
 
+    /// The failure of a call that was sent and has no answer. `since` is as for
+    /// [`Self::end_reason`].
+    pub(super) async fn lost_error(&self, since: Option<Instant>) -> ToolError {
+        let (name, reason) = (&self.name, self.end_reason(since).await);
+        ToolError::unavailable(format!("the MCP server {name} did not answer: {reason}"))
+    }
+
     /// Ends the connection and waits until its process is gone, even if calls still hold it to read
     /// the reason. With a URL it does nothing, so requests that were sent go on.
     pub(super) async fn terminate(self: Arc<Self>) {
@@ -240,10 +248,6 @@ impl Connection {
             self.service.cancellation_token().cancel();
             child.terminate().await;
         }
-    }
-
-    fn lock_close_reason(&self) -> parking_lot::MutexGuard<'_, Option<String>> {
-        self.close_reason.lock()
     }
 
     /// Reports a cancelled call to the server. Then checks that a process still answers, and closes
@@ -301,31 +305,22 @@ impl Drop for PendingCall<'_> {
 }
 
 fn request_options(context: &ToolContext) -> PeerRequestOptions {
-    if context.effect() == Effect::Read && context.trace().is_none() && context.context.is_empty() {
-        return PeerRequestOptions::no_options();
-    }
-    let mut meta = RequestMetaObject::new();
+    let mut meta = JsonObject::new();
     if context.effect() != Effect::Read {
-        meta.0.0.insert(
-            IDEMPOTENCY_KEY.into(),
-            Value::from(context.invocation_id.to_string()),
-        );
+        let key = context.invocation_id.to_string();
+        meta.insert(IDEMPOTENCY_KEY.into(), key.into());
     }
     if !context.context.is_empty() {
-        meta.0.0.insert(
-            CONTEXT_KEY.into(),
-            Value::Object(JsonObject::clone(&context.context)),
-        );
+        let fields = JsonObject::clone(&context.context);
+        meta.insert(CONTEXT_KEY.into(), fields.into());
     }
     if let Some(trace) = context.trace() {
-        meta.0
-            .0
-            .insert("traceparent".into(), trace.traceparent().into());
-        meta.0.0.extend(
-            trace
-                .tracestate()
-                .map(|state| ("tracestate".into(), state.into())),
-        );
+        meta.insert("traceparent".into(), trace.traceparent().into());
+        let state = trace.tracestate();
+        meta.extend(state.map(|state| ("tracestate".into(), state.into())));
     }
-    PeerRequestOptions::no_options().with_meta(meta)
+    match meta.is_empty() {
+        true => PeerRequestOptions::no_options(),
+        false => PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(meta))),
+    }
 }

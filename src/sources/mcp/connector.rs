@@ -1,12 +1,14 @@
 //! Connects to a server: its process or its URL, the handshake, its list of tools.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::model::{ClientCapabilities, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, Service};
 use tokio::process::Command;
@@ -30,7 +32,6 @@ use crate::kinds::ProcessEnv;
 use crate::kinds::http::client::host_and_port;
 use crate::kinds::process::{OrphanReaper, is_executable_file, which};
 use crate::sources::StatusFn;
-use crate::text::sanitize;
 
 /// Makes the connections to one server.
 pub(super) struct Connector {
@@ -139,7 +140,7 @@ impl Connector {
 
     /// Remembers the listing that is offered from now on, and returns itself for the runners.
     pub(super) fn with_offered_listing(self: &Arc<Self>, listing: &ServerListing) -> Arc<Self> {
-        *self.offered_listing() = Some(listing.clone());
+        *self.offered_listing.lock() = Some(listing.clone());
         self.clone()
     }
 
@@ -147,14 +148,11 @@ impl Connector {
     /// they differ.
     pub(super) fn compare_with_offered(&self, listing: &ServerListing) {
         // Each caller may see other tools.
-        if self.settings.per_caller().is_none() && self.offered_listing().as_ref() != Some(listing)
+        if self.settings.per_caller().is_none()
+            && self.offered_listing.lock().as_ref() != Some(listing)
         {
             self.changed.notify_one();
         }
-    }
-
-    fn offered_listing(&self) -> MutexGuard<'_, Option<ServerListing>> {
-        self.offered_listing.lock()
     }
 
     /// The error for a call of a pinned tool that cannot be called. Another definition also
@@ -189,12 +187,7 @@ impl Connector {
             }
             Err(_) => Err(format!("it was not ready after {} (start_timeout)", humantime::format_duration(max_time))),
         };
-        result.map_err(|fault| {
-            self.process_env
-                .redactor
-                .redact_text(&sanitize::clean_text(&fault))
-                .into_owned()
-        })
+        result.map_err(|fault| self.process_env.redactor.clean_and_redact(&fault))
     }
 
     async fn list_tools(&self, connection: &Connection) -> Result<ServerListing, String> {
@@ -232,11 +225,11 @@ impl Connector {
         report_status: &StatusFn,
         call: Option<&ToolContext>,
     ) -> Result<Arc<Connection>, String> {
-        let is_known = self.version().is_some();
+        let is_known = self.version.lock().is_some();
         let mut result = self.connect_once(report_status, call).await;
         if !is_known && let Err(error) = &mut result {
-            *self.version() = error.other_version.take();
-            let is_known = self.version().is_some();
+            *self.version.lock() = error.other_version.take();
+            let is_known = self.version.lock().is_some();
             if is_known && !self.skips_second_handshake.load(Ordering::Relaxed) {
                 result = self.connect_once(report_status, call).await;
                 self.skips_second_handshake
@@ -249,10 +242,6 @@ impl Connector {
         result.map_err(|error| error.reason)
     }
 
-    fn version(&self) -> MutexGuard<'_, Option<ProtocolVersion>> {
-        self.version.lock()
-    }
-
     async fn connect_once(
         &self,
         report_status: &StatusFn,
@@ -263,22 +252,24 @@ impl Connector {
             self.settings.mode == Mode::Persistent || call.is_some_and(ToolContext::can_ask);
         let state = Arc::new(SharedConnectionState::new(offers_forms));
         match &self.settings.transport {
-            Transport::Command { argv, .. } => {
+            Transport::Command {
+                argv,
+                environment,
+                workdir,
+            } => {
                 report_status("starting".into());
                 let exited = CancellationToken::new();
                 let (redactor, name) = (self.process_env.redactor.clone(), self.name.clone());
-                let spawned = match self.orphan_reaper.upgrade() {
-                    Some(orphan_reaper) => Child::spawn(
-                        self.server_command(argv)?,
-                        &orphan_reaper,
-                        name.clone(),
-                        redactor,
-                        &exited,
-                    ),
-                    None => return Err(String::from("the service no longer uses it").into()),
-                };
-                let (child, pipes) =
-                    spawned.map_err(|error| self.describe_start_error(argv, &error))?;
+                let orphan_reaper = self.orphan_reaper.upgrade();
+                let orphan_reaper =
+                    orphan_reaper.ok_or_else(|| "the service no longer uses it".to_owned())?;
+                let command = self.server_command(argv, environment, workdir)?;
+                let spawned =
+                    Child::spawn(command, &orphan_reaper, name.clone(), redactor, &exited);
+                let (child, pipes) = spawned.map_err(|error| match workdir.is_dir() {
+                    true => format!("{} cannot be started: {error}", argv[0]),
+                    false => format!("its working folder {} does not exist", workdir.display()),
+                })?;
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
                 self.perform_handshake(pipes, state, Some(child)).await
             }
@@ -319,7 +310,7 @@ impl Connector {
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
     {
-        let version = self.version().clone();
+        let version = self.version.lock().clone();
         let legacy = version
             .clone()
             .filter(ProtocolVersion::has_initialize)
@@ -350,7 +341,7 @@ impl Connector {
                 .as_ref()
                 .ok()
                 .and_then(|service| service.peer_info());
-            *self.version() = info.map(|info| {
+            *self.version.lock() = info.map(|info| {
                 if info.protocol_version.has_initialize() {
                     legacy
                 } else {
@@ -403,17 +394,14 @@ impl Connector {
         }
     }
 
-    fn server_command(&self, argv: &[String]) -> Result<Command, String> {
-        let Transport::Command {
-            environment,
-            workdir,
-            ..
-        } = &self.settings.transport
-        else {
-            return Err("it has no command".into());
-        };
+    fn server_command(
+        &self,
+        argv: &[String],
+        environment: &BTreeMap<String, String>,
+        workdir: &Path,
+    ) -> Result<Command, String> {
         let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
-        let mut command = Command::new(self.find_program(program)?);
+        let mut command = Command::new(self.find_program(program, environment, workdir)?);
         command
             .args(arguments)
             .current_dir(workdir)
@@ -425,44 +413,23 @@ impl Connector {
 
     /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's.
     /// A relative path starts at the working folder.
-    fn find_program(&self, program: &str) -> Result<PathBuf, String> {
-        let Transport::Command {
-            environment,
-            workdir,
-            ..
-        } = &self.settings.transport
-        else {
-            return Err("it has no command".into());
-        };
+    fn find_program(
+        &self,
+        program: &str,
+        environment: &BTreeMap<String, String>,
+        workdir: &Path,
+    ) -> Result<PathBuf, String> {
         if program.contains('/') {
-            let file = workdir.join(Path::new(program));
-            return if is_executable_file(&file) {
-                Ok(file)
-            } else {
-                Err(format!("there is no program {}", file.display()))
+            let file = workdir.join(program);
+            return match is_executable_file(&file) {
+                true => Ok(file),
+                false => Err(format!("there is no program {}", file.display())),
             };
         }
-        let path = environment.get("PATH").map(std::ffi::OsString::from);
-        let path = path.or_else(|| {
-            self.process_env
-                .variables
-                .get(std::ffi::OsStr::new("PATH"))
-                .cloned()
-        });
-        let found = which(&path.unwrap_or_default(), Path::new(program));
-        found.ok_or_else(|| format!("there is no program `{program}` in the PATH"))
-    }
-
-    fn describe_start_error(&self, argv: &[String], error: &std::io::Error) -> String {
-        match &self.settings.transport {
-            Transport::Command { workdir, .. } if !workdir.is_dir() => {
-                format!("its working folder {} does not exist", workdir.display())
-            }
-            _ => format!(
-                "{} cannot be started: {error}",
-                argv.first().map_or("", String::as_str)
-            ),
-        }
+        let own = environment.get("PATH").map(OsString::from);
+        let path = own.or_else(|| self.process_env.variables.get(OsStr::new("PATH")).cloned());
+        which(&path.unwrap_or_default(), Path::new(program))
+            .ok_or_else(|| format!("there is no program `{program}` in the PATH"))
     }
 }
 

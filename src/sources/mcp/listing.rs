@@ -51,6 +51,28 @@ pub(super) struct ServerListing {
     pub skipped_names: Vec<String>,
 }
 
+impl ServerListing {
+    /// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records,
+    /// and a redacted name would be another name.
+    pub(super) fn reject_secret_names(&mut self, redactor: &Redactor) {
+        let Self {
+            tools,
+            warnings,
+            skipped_names,
+        } = self;
+        tools.retain(|FingerprintedTool { tool, .. }| {
+            let is_secret = matches!(redactor.redact_text(&tool.name), Cow::Owned(_));
+            if is_secret {
+                let reason = "a tool is left out: its name contains a secret; rename it at the server, or add it to `exclude` to avoid this \
+                   warning";
+                warnings.push(reason.into());
+                skipped_names.push(tool.name.to_string());
+            }
+            !is_secret
+        });
+    }
+}
+
 /// A tool, with the fingerprint of its definition as the server sent it.
 #[derive(Clone)]
 pub(super) struct FingerprintedTool {
@@ -66,9 +88,12 @@ impl PartialEq for FingerprintedTool {
     }
 }
 
-/// A tool of a page, with a warning if a part of it was left out. A tool that cannot be read is its
-/// name and the reason.
-type ReadTool = Result<(Tool, Option<String>), (String, String)>;
+/// A tool of a page, with a warning if a part of it was left out, or the reason why it cannot be
+/// read.
+struct ReadTool {
+    name: String,
+    definition: Result<(Tool, Option<String>), String>,
+}
 
 /// One page of the list.
 struct Page {
@@ -91,15 +116,12 @@ pub(super) async fn fetch_listing(
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        let page = read_page(
-            peer.send_request(request)
-                .await
-                .map_err(|error| fault::list_tools_error(error, redactor))?,
-        )?;
+        let response = peer.send_request(request).await;
+        let page = read_page(response.map_err(|error| fault::list_tools_error(error, redactor))?)?;
         for tool in page.tools {
-            size += match &tool {
+            size += match &tool.definition {
                 Ok((tool, _)) => serde_json::to_vec(tool).map_or(0, |json| json.len()),
-                Err((name, reason)) => name.len() + reason.len(),
+                Err(reason) => tool.name.len() + reason.len(),
             };
             tools.push(tool);
         }
@@ -129,11 +151,7 @@ pub(super) async fn fetch_listing(
 fn read_page(response: ServerResult) -> Result<Page, String> {
     match response {
         ServerResult::ListToolsResult(list) => Ok(Page {
-            tools: list
-                .tools
-                .into_iter()
-                .map(|tool| Ok((tool, None)))
-                .collect(),
+            tools: list.tools.into_iter().map(ReadTool::from).collect(),
             next_cursor: list.next_cursor.filter(|c| !c.is_empty()),
             ttl_ms: list.ttl_ms,
         }),
@@ -145,19 +163,8 @@ fn read_page(response: ServerResult) -> Result<Page, String> {
                 Some(Value::String(next)) if !next.is_empty() => Some(next),
                 _ => None,
             };
-            let tools = tools.into_iter().map(|tool| {
-                let name = tool
-                    .get("name")
-                    .and_then(Value::as_str)
-                    .unwrap_or("?")
-                    .to_owned();
-                match partial_list::unreadable_reason(&tool) {
-                    Some(reason) => Err((name, reason.to_owned())),
-                    None => read_tool(tool).map_err(|reason| (name, reason)),
-                }
-            });
             Ok(Page {
-                tools: tools.collect(),
+                tools: tools.into_iter().map(read_tool).collect(),
                 next_cursor: next,
                 ttl_ms: fields.get("ttlMs").and_then(Value::as_u64),
             })
@@ -166,8 +173,28 @@ fn read_page(response: ServerResult) -> Result<Page, String> {
     }
 }
 
+impl From<Tool> for ReadTool {
+    fn from(tool: Tool) -> Self {
+        Self {
+            name: tool.name.to_string(),
+            definition: Ok((tool, None)),
+        }
+    }
+}
+
+fn read_tool(tool: Value) -> ReadTool {
+    let name = tool.get("name").and_then(Value::as_str);
+    ReadTool {
+        name: name.unwrap_or("?").to_owned(),
+        definition: match partial_list::unreadable_reason(&tool) {
+            Some(reason) => Err(reason.to_owned()),
+            None => read_definition(tool),
+        },
+    }
+}
+
 /// Reads a tool. A member that it can do without is left out if it cannot be read.
-fn read_tool(mut tool: Value) -> Result<(Tool, Option<String>), String> {
+fn read_definition(mut tool: Value) -> Result<(Tool, Option<String>), String> {
     let Some(fields) = tool.as_object_mut() else {
         return Err("it is not an object".into());
     };
@@ -207,57 +234,42 @@ fn select_tools(
     };
     let filter = ToolFilter::from_settings(settings);
     let (mut chosen, mut skipped_names, mut names) = (Vec::new(), Vec::new(), HashSet::new());
-    let all_names = || {
-        tools.iter().map(|tool| {
-            tool.as_ref()
-                .map_or_else(|(name, _)| name.as_str(), |(tool, _)| &*tool.name)
-        })
-    };
-    let unmatched = filter.unmatched_entries(&all_names().collect::<Vec<_>>());
-    let unmatched = unmatched.into_iter().map(|(key, text)| {
-        format!(
-            "`{key}`: no tool of the server has the name `{}`",
-            short(text)
-        )
-    });
-    let mut warnings: Vec<String> = unmatched.collect();
-    for tool in tools {
-        let (name, checked) = match tool {
-            Ok((tool, warning)) => (tool.name.to_string(), Ok((tool, warning))),
-            Err((name, reason)) => (name, Err(reason)),
-        };
+    let all_names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let mut warnings = Vec::new();
+    for (key, text) in filter.unmatched_entries(&all_names) {
+        let text = short(text);
+        warnings.push(format!(
+            "`{key}`: no tool of the server has the name `{text}`"
+        ));
+    }
+    for ReadTool { name, definition } in tools {
         if !filter.allows(&name) {
             continue;
         }
-        let checked = checked.and_then(|(mut tool, warning)| {
+        let checked = definition.and_then(|(mut tool, warning)| {
             if !names.insert(name.clone()) {
                 return Err("the list contains it twice".into());
             }
             // The fingerprint is of the definition as the server sent it.
             let fingerprint = Arc::new(fingerprint_definition(&tool));
-            let mut own_warnings: Vec<String> = warning.into_iter().collect();
-            own_warnings.extend(mend_schemas(&mut tool));
-            check_usable(tool).map(|tool| (tool, fingerprint, own_warnings))
+            let mended = mend_schemas(&mut tool);
+            check_usable(&tool)?;
+            Ok((tool, fingerprint, warning.into_iter().chain(mended)))
         });
+        let shown = short(&name);
         match checked {
             Ok((mut tool, fingerprint, own_warnings)) => {
-                warnings.extend(
-                    own_warnings
-                        .into_iter()
-                        .map(|warning| format!("the tool `{}`: {}", short(&name), short(&warning))),
-                );
-                let text_warnings = sanitize_texts(&mut tool);
-                warnings.extend(text_warnings.into_iter().map(|warning| {
-                    format!("the definition of the tool `{}`: {warning}", short(&name))
-                }));
+                for warning in own_warnings {
+                    warnings.push(format!("the tool `{shown}`: {}", short(&warning)));
+                }
+                for warning in sanitize_texts(&mut tool) {
+                    warnings.push(format!("the definition of the tool `{shown}`: {warning}"));
+                }
                 chosen.push(FingerprintedTool { tool, fingerprint });
             }
             Err(reason) => {
-                warnings.push(format!(
-                    "the tool `{}` is left out: {}",
-                    short(&name),
-                    short(&reason)
-                ));
+                let reason = short(&reason);
+                warnings.push(format!("the tool `{shown}` is left out: {reason}"));
                 skipped_names.push(name);
             }
         }
@@ -271,21 +283,18 @@ fn select_tools(
 
 /// The fingerprint of a definition as the server sent it, before anything is removed.
 pub(super) fn fingerprint_definition(tool: &Tool) -> DefinitionFingerprint {
-    let json = |value: serde_json::Result<Value>| value.ok().filter(|value| !value.is_null());
+    let json = serde_json::to_value(tool).unwrap_or_default();
     let parts = [
-        ("title", json(serde_json::to_value(&tool.title))),
-        ("description", json(serde_json::to_value(&tool.description))),
-        (
-            "inputSchema",
-            json(serde_json::to_value(&*tool.input_schema)),
-        ),
-        (
-            "outputSchema",
-            json(serde_json::to_value(tool.output_schema.as_deref())),
-        ),
-        ("annotations", json(serde_json::to_value(&tool.annotations))),
+        "title",
+        "description",
+        "inputSchema",
+        "outputSchema",
+        "annotations",
     ];
-    DefinitionFingerprint::new(&tool.name, parts)
+    DefinitionFingerprint::new(
+        &tool.name,
+        parts.map(|part| (part, json.get(part).cloned())),
+    )
 }
 
 /// Reads the schemas as the official clients do, and returns what the server should write:
@@ -360,12 +369,9 @@ fn holds_data(key: &str) -> bool {
 
 /// Checks that the tool can be called and that its input schema can be compiled. The tool works without
 /// its output schema.
-fn check_usable(tool: Tool) -> Result<Tool, String> {
-    if tool
-        .meta
-        .as_ref()
-        .is_some_and(|meta| meta.0.contains_key(TASK_ONLY_KEY))
-    {
+fn check_usable(tool: &Tool) -> Result<(), String> {
+    let meta = tool.meta.as_ref();
+    if meta.is_some_and(|meta| meta.0.contains_key(TASK_ONLY_KEY)) {
         return Err(
             "it runs only as a task (`taskSupport: required`), which is not supported here".into(),
         );
@@ -376,7 +382,7 @@ fn check_usable(tool: Tool) -> Result<Tool, String> {
     let input = Arc::new(Value::Object(JsonObject::clone(&tool.input_schema)));
     Schema::compile_input(input, SchemaOwner::Foreign)
         .map_err(|fault| format!("inputSchema{}: {}", fault.pointer, fault.message))?;
-    Ok(tool)
+    Ok(())
 }
 
 /// Removes invisible characters from the texts that people and models read. Returns what may still
@@ -412,26 +418,4 @@ fn collect_texts<'s>(schema: &'s mut JsonObject, words: &mut Vec<&'s mut String>
             .filter_map(Value::as_object_mut)
             .for_each(|part| collect_texts(part, words));
     }
-}
-
-/// Leaves out tools whose names contain a secret. A name appears in lists, metrics and records, and
-/// a redacted name would be another name.
-pub(super) fn reject_secret_names(
-    tools: Vec<FingerprintedTool>,
-    redactor: &Redactor,
-    warnings: &mut Vec<String>,
-    skipped_names: &mut Vec<String>,
-) -> Vec<FingerprintedTool> {
-    let is_plain = |listed: &FingerprintedTool| {
-        matches!(redactor.redact_text(&listed.tool.name), Cow::Borrowed(_))
-    };
-    let (plain, secret): (Vec<FingerprintedTool>, Vec<FingerprintedTool>) =
-        tools.into_iter().partition(is_plain);
-    for listed in secret {
-        let reason = "a tool is left out: its name contains a secret; rename it at the server, or add it to `exclude` to avoid this \
-                   warning";
-        warnings.push(reason.into());
-        skipped_names.push(listed.tool.name.into_owned());
-    }
-    plain
 }

@@ -175,7 +175,7 @@ pub(super) fn id_of_broken_response(bytes: &[u8]) -> Option<RequestId> {
 }
 
 /// The request that a response must answer.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct SentRequest {
     /// `None`: the message was not a request.
     pub id: Option<RequestId>,
@@ -184,22 +184,15 @@ pub(super) struct SentRequest {
 }
 
 impl SentRequest {
+    /// What is remembered of this message of the client.
     pub(super) fn from_message(message: &ClientJsonRpcMessage) -> Self {
         let JsonRpcMessage::Request(request) = message else {
-            return Self::none();
+            return Self::default();
         };
         Self {
             id: Some(request.id.clone()),
             is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
             is_initialize: matches!(request.request, ClientRequest::InitializeRequest(_)),
-        }
-    }
-
-    pub(super) fn none() -> Self {
-        Self {
-            id: None,
-            is_discover: false,
-            is_initialize: false,
         }
     }
 }

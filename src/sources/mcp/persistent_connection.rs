@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -106,13 +106,7 @@ impl PersistentConnection {
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(CallFailure::Reported(error)) => return Err(error),
-                Err(CallFailure::ConnectionLost) => {
-                    let name = &self.shared.connector.name;
-                    let reason = connection.end_reason(Some(began)).await;
-                    return Err(ToolError::unavailable(format!(
-                        "the MCP server {name} did not answer: {reason}"
-                    )));
-                }
+                Err(CallFailure::ConnectionLost) => return Err(connection.lost_error(Some(began)).await),
                 Err(CallFailure::NotDelivered(_)) => previous = Some(connection),
             }
         }
@@ -128,13 +122,14 @@ impl PersistentConnection {
             return Err(self
                 .shared
                 .connection
-                .history()
+                .history
+                .lock()
                 .fault
                 .clone()
                 .unwrap_or_else(|| "it is not connected".into()));
         };
         let listing = self.shared.connector.relist(&connection).await?;
-        listing.clone_into(&mut self.shared.listing());
+        listing.clone_into(&mut self.shared.listing.lock());
         Ok(listing)
     }
 
@@ -149,29 +144,16 @@ impl PersistentConnection {
 
     pub(super) fn status(&self) -> SourceStatus {
         let connection = self.shared.connection.current();
-        let workers = connection.map_or(0, |connection| usize::from(connection.has_process()));
-        let history = self.shared.connection.history();
-        let (fault, fault_at) = (history.fault.clone(), history.fault_at);
-        SourceStatus {
-            is_up: !self.is_unavailable(),
-            workers,
-            replaced: history.replaced,
-            fault,
-            fault_at,
-            operations: None,
-        }
+        let processes = connection.map_or(0, |connection| usize::from(connection.has_process()));
+        self.shared.connection.status(processes)
     }
 }
 
 impl Shared {
-    fn listing(&self) -> MutexGuard<'_, ServerListing> {
-        self.listing.lock()
-    }
-
     fn unavailable_error(&self) -> ToolError {
         let server = format!("the MCP server {}", self.connector.name);
-        self.connection
-            .unavailable_error(&server, "it is not connected")
+        let history = self.connection.history.lock();
+        history.unavailable_error(&server, "it is not connected")
     }
 
     /// Keeps a connection, forever.
@@ -210,7 +192,7 @@ impl Shared {
             tracing::warn!(target: "toolcrib::mcp", server, "no connection: {fault}");
         };
         let (connection, listing) = self.connection.start_until_up(start, log).await;
-        if *self.listing() != listing {
+        if *self.listing.lock() != listing {
             self.changed.notify_one();
         }
         connection

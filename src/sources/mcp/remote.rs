@@ -71,24 +71,17 @@ impl Remote {
     ) -> Result<Self, String> {
         let clients = process_env.http_clients();
         let client = clients.get(AddressPolicy::allow_all())?;
-        let auth = match auth {
-            // Warnings were reported when the manifest was read.
-            Some(auth) => {
-                match RequestAuth::build(auth, AddressPolicy::allow_private(), &clients) {
-                    Ok((auth, _)) => Some(auth),
-                    Err(errors) => {
-                        let messages: Vec<String> =
-                            errors.into_iter().map(|error| error.message).collect();
-                        return Err(messages.join("; "));
-                    }
-                }
-            }
-            None => None,
-        };
+        // Warnings were reported when the manifest was read.
+        let auth =
+            auth.map(|auth| RequestAuth::build(auth, AddressPolicy::allow_private(), &clients));
+        let auth = auth.transpose().map_err(|errors| {
+            let messages: Vec<String> = errors.into_iter().map(|error| error.message).collect();
+            messages.join("; ")
+        })?;
         let (url, host, server_events) = (url.clone(), host_and_port(url), ServerEvents::default());
         Ok(Self {
             client,
-            auth,
+            auth: auth.map(|(auth, _)| auth),
             url,
             host,
             name,
@@ -394,7 +387,7 @@ impl StreamableHttpClient for Remote {
             .await?;
         match response.status().as_u16() {
             200..=299 if has_media_type(&response, EVENT_STREAM) => {
-                let events = events::read_events(response, SentRequest::none());
+                let events = events::read_events(response, SentRequest::default());
                 Ok(if is_notification_stream {
                     self.server_events.watch_stream(events)
                 } else {

@@ -179,12 +179,7 @@ async fn call_on_demand(
         Ok(result) => Ok(result),
         Err(CallFailure::Reported(error)) => Err(error),
         Err(CallFailure::NotDelivered(reason)) => Err(unavailable(&reason)),
-        Err(CallFailure::ConnectionLost) => {
-            let reason = connection.end_reason(None).await;
-            Err(ToolError::unavailable(format!(
-                "the MCP server {name} did not answer: {reason}"
-            )))
-        }
+        Err(CallFailure::ConnectionLost) => Err(connection.lost_error(None).await),
     }
 }
 

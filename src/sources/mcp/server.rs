@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
+use parking_lot::Mutex;
 
 use super::config::{Mode, ServerSettings};
 use super::connector::Connector;
-use super::listing::{self, ServerListing};
+use super::listing::ServerListing;
 use super::persistent_connection::PersistentConnection;
-use super::runner::{self, CallPath};
+use super::runner::{CallPath, to_discovered};
 use crate::kinds::ProcessEnv;
 use crate::kinds::process::OrphanReaper;
 use crate::sources::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
@@ -29,8 +28,8 @@ pub struct Server {
 #[derive(Default)]
 struct State {
     persistent_connection: Option<Arc<PersistentConnection>>,
-    is_up: bool,
-    fault: Option<(String, Instant)>,
+    /// The state without a persistent connection.
+    status: SourceStatus,
 }
 
 impl Server {
@@ -47,10 +46,6 @@ impl Server {
             connector,
             orphan_reaper,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 
     /// Lists the tools. A persistent server lists over its existing connection only, because
@@ -82,77 +77,42 @@ impl Server {
 #[async_trait]
 impl Source for Server {
     async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
-        let persistent_connection = self.state().persistent_connection.clone();
-        let (state, result) = match self
-            .connect_or_relist(report_status, persistent_connection.clone())
-            .await
-        {
-            Ok((
-                ServerListing {
-                    tools,
-                    mut warnings,
-                    mut skipped_names,
-                },
-                path,
-            )) => {
-                let redactor = &self.connector.process_env.redactor;
-                let tools = listing::reject_secret_names(
-                    tools,
-                    redactor,
-                    &mut warnings,
-                    &mut skipped_names,
-                );
-                let tools = tools
-                    .iter()
-                    .map(|tool| runner::to_discovered(tool, &path, &self.orphan_reaper, redactor))
-                    .collect();
-                (
-                    State {
-                        persistent_connection: path.persistent_connection(),
-                        is_up: true,
-                        fault: None,
-                    },
-                    Ok(SourceListing {
-                        tools,
-                        warnings,
-                        skipped_names,
-                    }),
-                )
-            }
-            Err(fault) => (
-                State {
-                    persistent_connection,
-                    is_up: false,
-                    fault: Some((fault.clone(), Instant::now())),
-                },
-                Err(SourceFault(fault)),
-            ),
+        let before = self.state.lock().persistent_connection.clone();
+        let listed = self.connect_or_relist(report_status, before).await;
+        let (mut listing, path) = listed.map_err(|fault| {
+            self.state.lock().status = SourceStatus::failed(&fault);
+            SourceFault(fault)
+        })?;
+        let redactor = &self.connector.process_env.redactor;
+        listing.reject_secret_names(redactor);
+        let to_discovered = |tool| to_discovered(tool, &path, &self.orphan_reaper, redactor);
+        let listing = SourceListing {
+            tools: listing.tools.iter().map(to_discovered).collect(),
+            warnings: listing.warnings,
+            skipped_names: listing.skipped_names,
+        };
+        let state = State {
+            persistent_connection: path.persistent_connection(),
+            status: SourceStatus {
+                is_up: true,
+                ..SourceStatus::default()
+            },
         };
         // Drop the old state after the lock is released.
-        let _previous = std::mem::replace(&mut *self.state(), state);
-        result
+        let _previous = std::mem::replace(&mut *self.state.lock(), state);
+        Ok(listing)
     }
 
     fn status(&self) -> SourceStatus {
-        let State {
-            persistent_connection,
-            is_up,
-            fault,
-        } = &*self.state();
-        let (fault, fault_at) = fault.clone().unzip();
-        match persistent_connection {
+        let state = self.state.lock();
+        match &state.persistent_connection {
             Some(persistent_connection) => persistent_connection.status(),
-            None => SourceStatus {
-                is_up: *is_up,
-                fault,
-                fault_at,
-                ..SourceStatus::default()
-            },
+            None => state.status.clone(),
         }
     }
 
     async fn changed(&self) {
-        let persistent_connection = self.state().persistent_connection.clone();
+        let persistent_connection = self.state.lock().persistent_connection.clone();
         match persistent_connection {
             Some(persistent_connection) => persistent_connection.wait_for_change().await,
             None => self.connector.changed.notified().await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::transport::streamable_http_client::SseError;
 use rmcp_sse_stream::Sse;
 
@@ -43,14 +43,10 @@ impl ServerEvents {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Whether this request opens or resumes the notification stream. Broken response streams are
     /// resumed in the same way.
     pub(super) fn is_notification_stream(&self, after: Option<&str>) -> bool {
-        after.is_none_or(|after| self.state().last_event_id.as_deref() == Some(after))
+        after.is_none_or(|after| self.state.lock().last_event_id.as_deref() == Some(after))
     }
 
     /// Wraps the stream, which was opened for the first time or again.
@@ -58,14 +54,14 @@ impl ServerEvents {
         &self,
         events: BoxStream<'static, Result<Sse, SseError>>,
     ) -> BoxStream<'static, Result<Sse, SseError>> {
-        if std::mem::replace(&mut self.state().was_open, true) {
+        if std::mem::replace(&mut self.state.lock().was_open, true) {
             self.connection_state.note_change();
         }
         let (open, this) = (OpenStream(self.connection_state.clone()), self.clone());
         let record_id = move |event: &Result<Sse, SseError>| {
             let _open = &open;
             if let Ok(Sse { id: Some(id), .. }) = event {
-                this.state().last_event_id = Some(id.clone());
+                this.state.lock().last_event_id = Some(id.clone());
             }
         };
         events.inspect(record_id).boxed()

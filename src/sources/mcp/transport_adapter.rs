@@ -16,10 +16,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientRequest, ClientResult, CustomResult, ErrorCode,
@@ -56,12 +57,11 @@ const MAX_ID_BYTES: usize = 256;
 /// The state that a connection and its transport share.
 #[derive(Default)]
 pub(super) struct SharedConnectionState {
-    listeners: Mutex<HashMap<i64, ToolContext>>,
     next_token: AtomicI64,
     /// Whether a session offers to answer forms.
     pub offers_forms: bool,
-    /// The calls of a session that wait for their response. Each token is tripped at the end.
-    running_calls: Mutex<HashMap<i64, (ToolContext, CancellationToken)>>,
+    /// The calls that wait for their response, by their progress tokens.
+    running_calls: Mutex<HashMap<i64, RunningCall>>,
     /// Signals that the server's tools have changed, or may have.
     pub tools_changed: Notify,
     /// How long the last list of tools is fresh, if the server says so.
@@ -84,17 +84,19 @@ pub(super) struct ProgressMark(i64);
 #[derive(Clone)]
 pub(super) struct AskMark;
 
-/// The registration of a running call. Dropping it ends the registration.
-pub(super) struct RunningCall<'a> {
-    state: &'a SharedConnectionState,
-    number: i64,
-    _ended: DropGuard,
+struct RunningCall {
+    context: ToolContext,
+    /// Tripped at the end.
+    ended: CancellationToken,
+    /// Only the server of a session asks with requests of its own.
+    in_session: bool,
 }
 
-/// The registration of a listener. Dropping it ends the registration.
-pub(super) struct ProgressListener<'a> {
+/// The registration of a running call. Dropping it ends the registration.
+pub(super) struct CallRegistration<'a> {
     state: &'a SharedConnectionState,
     token: i64,
+    _ended: DropGuard,
 }
 
 impl SharedConnectionState {
@@ -106,17 +108,23 @@ impl SharedConnectionState {
         }
     }
 
-    /// Registers a call of a session, so that the server can ask its caller.
-    pub(super) fn register_call(&self, context: &ToolContext) -> RunningCall<'_> {
-        let (number, ended) = (
-            self.next_token.fetch_add(1, Ordering::Relaxed),
-            CancellationToken::new(),
-        );
-        let call = (context.clone(), ended.clone());
-        self.running_calls.lock().insert(number, call);
-        RunningCall {
+    /// Registers a call, so that the server can report progress, and ask its caller in a session.
+    pub(super) fn register_call(
+        &self,
+        context: &ToolContext,
+        in_session: bool,
+    ) -> CallRegistration<'_> {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let ended = CancellationToken::new();
+        let call = RunningCall {
+            context: context.clone(),
+            ended: ended.clone(),
+            in_session,
+        };
+        self.running_calls.lock().insert(token, call);
+        CallRegistration {
             state: self,
-            number,
+            token,
             _ended: ended.drop_guard(),
         }
     }
@@ -125,10 +133,10 @@ impl SharedConnectionState {
     /// be asked.
     fn only_call(&self) -> Option<(ToolContext, CancellationToken)> {
         let running = self.running_calls.lock();
-        let mut calls = running.values();
+        let mut calls = running.values().filter(|call| call.in_session);
         match (calls.next(), calls.next()) {
-            (Some((context, ended)), None) if context.can_ask() => {
-                Some((context.clone(), ended.clone()))
+            (Some(call), None) if call.context.can_ask() => {
+                Some((call.context.clone(), call.ended.clone()))
             }
             _ => None,
         }
@@ -156,26 +164,15 @@ impl SharedConnectionState {
         }
     }
 
-    fn listeners(&self) -> MutexGuard<'_, HashMap<i64, ToolContext>> {
-        self.listeners.lock()
-    }
-
-    /// Registers the call for progress of the server. `None`: the call has no listener.
-    pub(super) fn register_listener(&self, context: &ToolContext) -> Option<ProgressListener<'_>> {
-        if !context.has_listener() {
-            return None;
-        }
-        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        self.listeners().insert(token, context.clone());
-        Some(ProgressListener { state: self, token })
-    }
-
     fn forward_progress(&self, progress: ProgressNotificationParam) {
         let NumberOrString::Number(token) = progress.progress_token.0 else {
             return;
         };
-        let context = self.listeners().get(&token).cloned();
-        if let Some(context) = context {
+        let running = self.running_calls.lock();
+        let call = running.get(&token);
+        let context = call.map(|call| call.context.clone());
+        drop(running);
+        if let Some(context) = context.filter(ToolContext::has_listener) {
             let mut data = JsonObject::from_iter([("progress".into(), json!(progress.progress))]);
             data.extend(progress.total.map(|total| ("total".into(), json!(total))));
             data.extend(
@@ -188,29 +185,23 @@ impl SharedConnectionState {
     }
 }
 
-impl ProgressListener<'_> {
-    /// The mark for the request.
+impl CallRegistration<'_> {
+    /// The mark for a request whose progress has a listener.
     pub(super) fn mark(&self) -> ProgressMark {
         ProgressMark(self.token)
     }
 }
 
-impl Drop for RunningCall<'_> {
+impl Drop for CallRegistration<'_> {
     fn drop(&mut self) {
-        self.state.running_calls.lock().remove(&self.number);
-    }
-}
-
-impl Drop for ProgressListener<'_> {
-    fn drop(&mut self) {
-        self.state.listeners().remove(&self.token);
+        self.state.running_calls.lock().remove(&self.token);
     }
 }
 
 /// The transport, with what this layer adds.
 pub(super) struct TransportAdapter<T> {
     inner: T,
-    state: std::sync::Arc<SharedConnectionState>,
+    state: Arc<SharedConnectionState>,
     /// The id of the `server/discover` request, after it was sent.
     discover_id: Option<RequestId>,
     /// The SDK has given up on that request.
@@ -229,11 +220,10 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
     /// Wraps this transport.
     pub(super) fn new(
         inner: T,
-        state: &std::sync::Arc<SharedConnectionState>,
+        state: &Arc<SharedConnectionState>,
         early: Box<EarlyInitialize>,
     ) -> Self {
         let close_on_drop = state.closed.clone().drop_guard();
-        let pending_responses = JoinSet::new();
         Self {
             inner,
             state: state.clone(),
@@ -241,7 +231,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             discover_abandoned: false,
             early,
             questions: JoinSet::new(),
-            pending_responses,
+            pending_responses: JoinSet::new(),
             send_deadline: None,
             _close_on_drop: close_on_drop,
         }
@@ -353,7 +343,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             return;
         }
         if self.state.offers_forms
-            && let Some(form) = Form::from_request(request)
+            && let Some((message, schema)) = read_form(request)
         {
             let call = self.state.only_call();
             let call = call.filter(|_| self.questions.len() < MAX_QUESTIONS);
@@ -361,7 +351,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             self.questions.spawn(async move {
                 let answer = match call {
                     Some((context, ended)) => tokio::select! {
-                        answer = questions::ask_form(&form.message, form.schema, &name, &context) => answer,
+                        answer = questions::ask_form(&message, schema, &name, &context) => answer,
                         () = ended.cancelled() => QuestionAnswer::Cancel,
                     },
                     None => QuestionAnswer::Cancel,
@@ -424,26 +414,16 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
     }
 }
 
-/// A form that a server asks for. It is read leniently: the SDK's type refuses schemas that the
-/// caller's client may know.
-struct Form {
-    message: String,
-    schema: Option<Value>,
-}
-
-impl Form {
-    fn from_request(request: &ServerRequest) -> Option<Self> {
-        let mut request = serde_json::to_value(request).ok()?;
-        let is_form = request["method"] == "elicitation/create"
-            && request
-                .pointer("/params/mode")
-                .is_none_or(|mode| mode == "form");
-        let params = request.get_mut("params").filter(|_| is_form)?;
-        Some(Self {
-            message: params["message"].as_str()?.to_owned(),
-            schema: params.get_mut("requestedSchema").map(Value::take),
-        })
-    }
+/// The message and the schema of a form that a server asks for. It is read leniently: the SDK's type
+/// refuses schemas that the caller's client may know.
+fn read_form(request: &ServerRequest) -> Option<(String, Option<Value>)> {
+    let mut request = serde_json::to_value(request).ok()?;
+    let mode = request.pointer("/params/mode");
+    let is_form =
+        request["method"] == "elicitation/create" && mode.is_none_or(|mode| mode == "form");
+    let params = request.get_mut("params").filter(|_| is_form)?;
+    let message = params["message"].as_str()?.to_owned();
+    Some((message, params.get_mut("requestedSchema").map(Value::take)))
 }
 
 /// Checks whether a server with these versions needs no `initialize`. Versions that this service

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::listing::ServerListing;
@@ -49,20 +49,16 @@ pub(super) enum PinError {
 }
 
 impl VerifiedListing {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Notes that the server has reported changed tools.
     pub(super) fn note_change(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.known, state.change_count) = (KnownTools::Outdated, state.change_count + 1);
     }
 
     /// The number of changes so far. Take it before a listing, and pass it to
     /// [`record_listing`](Self::record_listing).
     pub(super) fn change_count(&self) -> u64 {
-        self.state().change_count
+        self.state.lock().change_count
     }
 
     /// Records the result of a listing that started at this number of changes. Ignored if the tools
@@ -72,7 +68,7 @@ impl VerifiedListing {
         change_count: u64,
         listing: &Result<ServerListing, String>,
     ) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.change_count == change_count {
             match listing {
                 Ok(listing) => {
@@ -95,7 +91,7 @@ impl VerifiedListing {
         tool: &str,
         approved: &DefinitionFingerprint,
     ) -> Option<Result<(), PinError>> {
-        match &self.state().known {
+        match &self.state.lock().known {
             KnownTools::Outdated => None,
             KnownTools::Listed(tools) if tools.get(tool) == Some(&approved.full_hash) => {
                 Some(Ok(()))

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -24,9 +24,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::call_message::CallMessage;
 use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion, warn_of_changes};
 use super::questions::{answer_until, question_channel};
-use super::stderr_log::log_traceback;
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::sources::SourceStatus;
 use crate::sources::kept::Kept;
 
 /// Requests that may wait while the worker reads slowly.
@@ -209,17 +209,9 @@ impl AsyncWorkerSupervisor {
         self.shared.worker.is_unavailable()
     }
 
-    pub(super) fn worker_count(&self) -> usize {
-        usize::from(self.shared.worker.current().is_some())
-    }
-
-    /// The number of workers replaced so far, and the last fault with its time.
-    pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
-        let history = self.shared.worker.history();
-        (
-            history.replaced,
-            history.fault.clone().zip(history.fault_at),
-        )
+    pub(super) fn status(&self) -> SourceStatus {
+        let workers = usize::from(self.shared.worker.current().is_some());
+        self.shared.worker.status(workers)
     }
 }
 
@@ -231,7 +223,7 @@ struct PendingCall<'a> {
 
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        if let Some(open) = self.worker.calls().open_calls.get_mut(&self.id) {
+        if let Some(open) = self.worker.calls.lock().open_calls.get_mut(&self.id) {
             open.disconnected_at = Some(Instant::now());
             self.worker.caller_disconnected.notify_one();
         }
@@ -241,8 +233,8 @@ impl Drop for PendingCall<'_> {
 impl Shared {
     fn unavailable_error(&self) -> ToolError {
         let module = format!("the Python module {}", self.launcher.name);
-        self.worker
-            .unavailable_error(&module, "its worker process is gone")
+        let history = self.worker.history.lock();
+        history.unavailable_error(&module, "its worker process is gone")
     }
 
     /// The permit for the thread. It is never `None`, because the semaphore is never closed.
@@ -285,7 +277,7 @@ impl Shared {
             match async_worker.serve(worker, requests).await {
                 WorkerEnd::Died(reason) => {
                     tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {reason}");
-                    let has_answered = async_worker.calls().has_answered;
+                    let has_answered = async_worker.calls.lock().has_answered;
                     self.worker.record_death(started_at, has_answered, &reason);
                     async_worker.fail_open_calls(&reason, false);
                 }
@@ -301,10 +293,6 @@ impl Shared {
 }
 
 impl AsyncWorker {
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock()
-    }
-
     /// Registers a call. `None` if this worker takes no more calls.
     fn register_call(
         &self,
@@ -312,7 +300,7 @@ impl AsyncWorker {
         thread: Option<OwnedSemaphorePermit>,
         questions: Option<mpsc::Sender<WorkerQuestion>>,
     ) -> Option<(u64, oneshot::Receiver<End>)> {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         if calls.closed {
             return None;
         }
@@ -335,7 +323,7 @@ impl AsyncWorker {
 
     /// Closes the worker to new calls, and reports the loss to all open calls.
     fn fail_open_calls(&self, reason: &str, is_caused_by_other: bool) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         calls.closed = true;
         // A worker's death counts once per tool toward its circuit breaker, and not at all for
         // tools whose calls merely shared the worker. So only the first open call of each tool
@@ -407,35 +395,23 @@ impl AsyncWorker {
     fn dispatch(&self, id: u64, message: WorkerMessage) {
         match message {
             WorkerMessage::Ask(question) => {
-                let calls = self.calls();
+                let calls = self.calls.lock();
                 let open = calls.open_calls.get(&id);
                 if let Some(questions) = open.and_then(|open| open.questions.as_ref()) {
                     // A function with more open questions than that waits until its deadline.
                     let _ = questions.try_send(question);
                 }
             }
-            WorkerMessage::Progress(data) => {
-                let context = self
-                    .calls()
-                    .open_calls
-                    .get(&id)
-                    .map(|open| open.context.clone());
+            WorkerMessage::Note(note) => {
+                let calls = self.calls.lock();
+                let context = calls.open_calls.get(&id).map(|open| open.context.clone());
+                drop(calls);
                 if let Some(context) = context {
-                    context.progress(data);
-                }
-            }
-            WorkerMessage::Warning(warning) => {
-                if let Some(open) = self.calls().open_calls.get(&id) {
-                    open.context.warn(warning);
-                }
-            }
-            WorkerMessage::Traceback(traceback) => {
-                if let Some(open) = self.calls().open_calls.get(&id) {
-                    log_traceback(&open.context, &traceback);
+                    note.pass_on(&context);
                 }
             }
             WorkerMessage::End(end, changes) => {
-                let mut calls = self.calls();
+                let mut calls = self.calls.lock();
                 calls.has_answered = true;
                 if let Some(open) = calls.open_calls.remove(&id) {
                     warn_of_changes(changes, &open.context);
@@ -453,7 +429,7 @@ impl AsyncWorker {
             // blocked loop may not read at all, so the queue may be full and the request may never
             // be sent. The worker must still be found blocked.
             let (first, unsent) = {
-                let calls = self.calls();
+                let calls = self.calls.lock();
                 let disconnected_at = calls
                     .open_calls
                     .values()
@@ -473,7 +449,7 @@ impl AsyncWorker {
                 Ok(slot) = self.requests.reserve(), if unsent.is_some() => {
                     let id = unsent.unwrap_or_default();
                     // No entry: the call has ended meanwhile, so there is nothing to cancel.
-                    if let Some(open) = self.calls().open_calls.get_mut(&id) {
+                    if let Some(open) = self.calls.lock().open_calls.get_mut(&id) {
                         open.cancel_sent = true;
                         slot.send(protocol::cancel_message(id));
                     }
@@ -481,7 +457,7 @@ impl AsyncWorker {
                 () = self.caller_disconnected.notified() => {}
                 () = sleep_until(first + CANCEL_TIMEOUT) => {
                     let is_late = |open: &OpenCall| open.disconnected_at.is_some_and(|disconnected_at| disconnected_at.elapsed() >= CANCEL_TIMEOUT);
-                    if self.calls().open_calls.values().any(is_late) {
+                    if self.calls.lock().open_calls.values().any(is_late) {
                         return;
                     }
                 }

@@ -6,29 +6,19 @@ use rustix::process::Pid;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Waits for the end of a process, until it is dropped.
-pub(super) struct Watch {
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Watch {
-    /// Calls `on_exit` when the process has ended. The process must be a child of ours that has not
-    /// been reaped yet.
-    pub(super) fn new(
-        runtime: &Handle,
-        process: Pid,
-        on_exit: impl FnOnce() + Send + 'static,
-    ) -> Self {
-        let ended = wait_for_exit(process);
-        let task = async move {
-            if ended.await.is_ok() {
-                on_exit();
-            }
-        };
-        Self {
-            _task: AbortOnDropHandle::new(runtime.spawn(task)),
+/// Calls `on_exit` when the process has ended, unless the returned task is dropped before. The
+/// process must be a child of ours that has not been reaped yet.
+pub(super) fn watch_exit(
+    runtime: &Handle,
+    process: Pid,
+    on_exit: impl FnOnce() + Send + 'static,
+) -> AbortOnDropHandle<()> {
+    let ended = wait_for_exit(process);
+    AbortOnDropHandle::new(runtime.spawn(async move {
+        if ended.await.is_ok() {
+            on_exit();
         }
-    }
+    }))
 }
 
 /// A process id descriptor (Linux 5.3) costs nothing until the end. Without it, the next call

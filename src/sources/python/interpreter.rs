@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use humantime::format_duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::protocol::format_duration;
 use super::setup_program;
 use crate::call::CutEnds;
 use crate::kinds::ProcessEnv;

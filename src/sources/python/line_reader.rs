@@ -51,7 +51,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 break self.searched + at;
             }
             self.searched = self.buffer.len();
-            self.discard_consumed();
+            self.release_line();
             if self.buffer.len() > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
@@ -78,11 +78,6 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// Discards the line that was read last, and frees the memory that a long line took.
     pub(super) fn release_line(&mut self) {
-        self.discard_consumed();
-    }
-
-    /// Removes everything before the current line from the buffer.
-    fn discard_consumed(&mut self) {
         self.line = 0..0;
         self.buffer.drain(..self.start);
         if self.buffer.is_empty() {

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::config::{Interpreter, ModulePath, ModuleSettings};
 use super::interpreter::{locate_program, query_version};
-use super::protocol::{Function, Mode, ModuleListing, Role};
+use super::protocol::{Function, Mode, Role};
 use super::setup_program::setup_command;
 use super::venv::VenvSpec;
 use super::worker::Launcher;
@@ -17,7 +17,7 @@ use super::worker_source;
 use crate::kinds::ProcessEnv;
 use crate::kinds::process::OrphanReaper;
 use crate::runtime::blocking;
-use crate::sources::{DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use crate::sources::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
 /// The program that makes virtual environments.
 const DEFAULT_PROGRAM: &str = "python3";
@@ -38,10 +38,6 @@ impl Module {
             process_env: process_env.clone(),
             pools: Mutex::default(),
         }
-    }
-
-    fn pools(&self) -> MutexGuard<'_, WorkerPools> {
-        self.pools.lock()
     }
 
     /// The current text of the module's file.
@@ -122,38 +118,26 @@ impl Module {
             orphan_reaper,
         });
         report_status("loading the module".into());
-        let (
-            worker,
-            ModuleListing {
-                tools,
-                warnings,
-                skipped_names,
-            },
-        ) = launcher
-            .start(if self.settings.share {
-                Role::Shared
-            } else {
-                Role::Sync
-            })
-            .await?;
-        let mut warnings = warnings;
-        warnings.extend(self.two_instances_warning(&tools));
-        let pools = WorkerPools::new(&launcher, worker, &tools);
-        let mut tools: Vec<DiscoveredTool> = tools
-            .into_iter()
-            .filter_map(|function| pools.discovered_tool(function))
-            .collect();
-        tools
-            .iter_mut()
-            .for_each(|tool| tool.redact_secrets(&self.process_env.redactor));
-        Ok((
-            pools,
-            SourceListing {
-                tools,
-                warnings,
-                skipped_names,
-            },
-        ))
+        let role = match self.settings.share {
+            true => Role::Shared,
+            false => Role::Sync,
+        };
+        let (worker, module) = launcher.start(role).await?;
+        let pools = WorkerPools::new(&launcher, worker, &module.tools);
+        let mut listing = SourceListing {
+            tools: Vec::new(),
+            warnings: module.warnings,
+            skipped_names: module.skipped_names,
+        };
+        let two_instances = self.two_instances_warning(&module.tools);
+        listing.warnings.extend(two_instances);
+        for function in module.tools {
+            listing.tools.extend(pools.discovered_tool(function));
+        }
+        for tool in &mut listing.tools {
+            tool.redact_secrets(&self.process_env.redactor);
+        }
+        Ok((pools, listing))
     }
 }
 
@@ -165,12 +149,12 @@ impl Source for Module {
             Err(fault) => (WorkerPools::unavailable(&fault), Err(SourceFault(fault))),
         };
         // Dropping the old workers takes time, so do it after the lock is released.
-        let previous = std::mem::replace(&mut *self.pools(), pools);
+        let previous = std::mem::replace(&mut *self.pools.lock(), pools);
         drop(previous);
         result
     }
 
     fn status(&self) -> SourceStatus {
-        self.pools().status()
+        self.pools.lock().status()
     }
 }

@@ -1,8 +1,11 @@
 //! The state of the workers for blocking functions: which are idle, how many are missing.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use super::config::WorkerRange;
 use super::pooled_worker::PooledWorker;
-use super::waiting_calls::WaitingCalls;
+use super::waiting_calls::WaitingCall;
 use crate::sources::restart_history::RestartHistory;
 
 /// What the tasks of a pool share. `C` is what a waiting call gets: a call that has started.
@@ -13,7 +16,7 @@ pub(super) struct PoolState<C> {
     /// The number of workers that are being started.
     pub starting: usize,
     /// The calls that wait for a worker. While there is one, no worker is idle.
-    pub waiting_calls: WaitingCalls<C>,
+    pub waiting_calls: VecDeque<Arc<WaitingCall<C>>>,
     /// The lowest number of idle workers since the last check for unneeded workers: so many were
     /// not needed. The idle workers are a stack, so these are at its bottom.
     pub least_idle: usize,
@@ -30,7 +33,7 @@ impl<C> PoolState<C> {
             idle_workers: Vec::new(),
             worker_count: 0,
             starting: 0,
-            waiting_calls: WaitingCalls::new(),
+            waiting_calls: VecDeque::new(),
             least_idle: 0,
             is_shrinking: false,
             restart_history: RestartHistory::default(),
@@ -77,6 +80,7 @@ impl<C> PoolState<C> {
 mod tests {
     use std::time::Duration;
 
+    use parking_lot::Mutex;
     use serde_json::json;
     use tokio::sync::oneshot;
     use tokio::time::Instant;
@@ -110,7 +114,8 @@ mod tests {
         let mut state = PoolState::new();
         (state.worker_count, state.starting) = (worker_count, starting);
         for _ in 0..waiting {
-            state.waiting_calls.push(turn());
+            let call = WaitingCall(Mutex::new(Some(turn())));
+            state.waiting_calls.push_back(Arc::new(call));
         }
         (0..early_deaths).for_each(|_| {
             state

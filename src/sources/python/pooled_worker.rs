@@ -1,9 +1,10 @@
 //! A worker for blocking functions, with what is known of it between two calls.
 
+use tokio_util::task::AbortOnDropHandle;
+
 use super::call_message::CallMessage;
-use super::exit_watch::Watch;
-use super::protocol::{self, WorkerMessage, warn_of_changes};
-use super::stderr_log::{LogOwner, log_traceback};
+use super::protocol::{self, Note, WorkerMessage, warn_of_changes};
+use super::stderr_log::LogOwner;
 use super::worker::{Worker, WorkerEvent};
 use crate::call::{ToolContext, ToolError, ToolResult};
 
@@ -15,7 +16,7 @@ pub(super) struct PooledWorker {
     pub has_answered: bool,
     last_id: u64,
     /// Notices the worker's end while no call reads from it.
-    _watch: Watch,
+    _watch: AbortOnDropHandle<()>,
 }
 
 /// How a call has ended.
@@ -28,7 +29,7 @@ pub(super) enum CallEnd {
 }
 
 impl PooledWorker {
-    pub(super) fn new(worker: Box<Worker>, number: u64, watch: Watch) -> Self {
+    pub(super) fn new(worker: Box<Worker>, number: u64, watch: AbortOnDropHandle<()>) -> Self {
         Self {
             worker,
             number,
@@ -60,18 +61,10 @@ impl PooledWorker {
                 WorkerEvent::Ended(reason) => return CallEnd::Died(reason),
             };
             match message {
-                Ok((call_id, WorkerMessage::Progress(data))) if call_id == id => {
-                    context.progress(data);
-                }
-                Ok((call_id, WorkerMessage::Warning(warning))) if call_id == id => {
-                    context.warn(warning);
-                }
-                Ok((call_id, WorkerMessage::Traceback(traceback))) if call_id == id => {
-                    log_traceback(context, &traceback);
-                }
+                Ok((call_id, WorkerMessage::Note(note))) if call_id == id => note.pass_on(context),
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.
-                Ok((call_id, WorkerMessage::Progress(_))) if call_id < id => {}
+                Ok((call_id, WorkerMessage::Note(Note::Progress(_)))) if call_id < id => {}
                 Ok((call_id, WorkerMessage::End(end, changes))) if call_id == id => {
                     warn_of_changes(changes, context);
                     self.has_answered = true;

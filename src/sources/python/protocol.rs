@@ -1,17 +1,16 @@
 //! The protocol between the service and a worker: one JSON object per line, in UTF-8.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::config::{ModulePath, ModuleSettings};
+use super::stderr_log::log_traceback;
 use crate::call::{
-    AskError, Content, CutEnds, EnvVar, JsonObject, QuestionAnswer, ToolContext, ToolError,
-    ToolResult, Violation,
+    AskError, Content, CutEnds, EnvVar, QuestionAnswer, ToolContext, ToolError, ToolResult,
+    Violation,
     json::{Changes, parse_result},
 };
 use crate::kinds::malformed_definition::{describe_decode_error, read_tool_name};
@@ -49,42 +48,9 @@ pub(super) enum Role {
     Shared,
 }
 
-/// A message to a worker, beside [`CallMessage`](super::call_message::CallMessage).
-#[derive(Serialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-enum WorkerRequest<'a> {
-    Load {
-        module: &'a str,
-        is_file: bool,
-        /// The text of the file when the module was listed.
-        source: Option<&'a str>,
-        object: Option<&'a str>,
-        init: &'a JsonObject,
-        functions: Option<&'a [String]>,
-        role: Role,
-        max_result: usize,
-    },
-    Cancel {
-        id: u64,
-    },
-    Answer {
-        id: u64,
-        question: u64,
-        #[serde(flatten)]
-        answer: Option<&'a QuestionAnswer>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
-    },
-}
-
-impl WorkerRequest<'_> {
-    fn to_line(&self) -> Vec<u8> {
-        let mut line = Vec::with_capacity(512);
-        // Cannot fail: it writes to memory, and all keys are strings.
-        let _ = serde_json::to_writer(&mut line, self);
-        line.push(b'\n');
-        line
-    }
+/// The line of a message to a worker, beside [`CallMessage`](super::call_message::CallMessage).
+fn to_line(message: &Value) -> Vec<u8> {
+    format!("{message}\n").into_bytes()
 }
 
 /// The first message: what to load.
@@ -93,22 +59,23 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
     };
-    WorkerRequest::Load {
-        module: &module,
-        is_file,
-        source,
-        object: settings.object.as_deref(),
-        init: &settings.init,
-        functions: settings.functions.as_deref(),
-        role,
-        max_result: MAX_RESULT_BYTES,
-    }
-    .to_line()
+    to_line(&json!({
+        "op": "load",
+        "module": module,
+        "is_file": is_file,
+        // The text of the file when the module was listed.
+        "source": source,
+        "object": settings.object,
+        "init": settings.init,
+        "functions": settings.functions,
+        "role": role,
+        "max_result": MAX_RESULT_BYTES,
+    }))
 }
 
 /// The message that cancels a call.
 pub(super) fn cancel_message(id: u64) -> Vec<u8> {
-    WorkerRequest::Cancel { id }.to_line()
+    to_line(&json!({"op": "cancel", "id": id}))
 }
 
 /// The message with the answer to a question, or with the reason why it has none.
@@ -117,13 +84,14 @@ pub(super) fn answer_message(
     question: u64,
     answer: &Result<QuestionAnswer, AskError>,
 ) -> Vec<u8> {
-    WorkerRequest::Answer {
-        id,
-        question,
-        answer: answer.as_ref().ok(),
-        error: answer.as_ref().err().map(ToString::to_string),
-    }
-    .to_line()
+    let mut message = match answer {
+        Ok(answer) => json!(answer),
+        Err(error) => json!({"error": error.to_string()}),
+    };
+    message["op"] = "answer".into();
+    message["id"] = id.into();
+    message["question"] = question.into();
+    to_line(&message)
 }
 
 /// A worker's first message.
@@ -247,14 +215,30 @@ pub(super) struct WorkerQuestion {
 pub(super) enum WorkerMessage {
     /// A question to the caller. Only a call whose message says that it may ask has questions.
     Ask(WorkerQuestion),
+    Note(Note),
+    /// The end of the call, and what was changed in the result.
+    End(Result<ToolResult, ToolError>, Changes),
+}
+
+/// What a worker says about a running call.
+pub(super) enum Note {
     /// Progress of the call.
     Progress(Value),
     /// A warning about the result, for the caller.
     Warning(String),
     /// The traceback of the exception with which the function ends, for the log.
     Traceback(String),
-    /// The end of the call, and what was changed in the result.
-    End(Result<ToolResult, ToolError>, Changes),
+}
+
+impl Note {
+    /// Hands the note to the caller of the call, or to the log.
+    pub(super) fn pass_on(self, context: &ToolContext) {
+        match self {
+            Self::Progress(data) => context.progress(data),
+            Self::Warning(warning) => context.warn(warning),
+            Self::Traceback(traceback) => log_traceback(context, &traceback),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -315,13 +299,13 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
             let question = data.transpose().map_err(|error| error.to_string())?;
             WorkerMessage::Ask(question.unwrap_or_default())
         }
-        Op::Progress => WorkerMessage::Progress(
+        Op::Progress => WorkerMessage::Note(Note::Progress(
             line.data
                 .and_then(|data| serde_json::from_str(data.get()).ok())
                 .unwrap_or_default(),
-        ),
-        Op::Warning => WorkerMessage::Warning(line.message.unwrap_or_default()),
-        Op::Traceback => WorkerMessage::Traceback(line.message.unwrap_or_default()),
+        )),
+        Op::Warning => WorkerMessage::Note(Note::Warning(line.message.unwrap_or_default())),
+        Op::Traceback => WorkerMessage::Note(Note::Traceback(line.message.unwrap_or_default())),
         Op::Result => {
             let mut changes = Changes::default();
             WorkerMessage::End(read_result(&line, &mut changes), changes)
@@ -340,30 +324,26 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
 }
 
 fn read_result(line: &RawMessage<'_>, changes: &mut Changes) -> Result<ToolResult, ToolError> {
-    let bad_output = |what: &str, reason: &dyn std::fmt::Display| {
-        Err(ToolError::BadOutput(format!(
+    let bad_output = |what: &str, reason: String| {
+        ToolError::BadOutput(format!(
             "the function's {what} cannot be passed on: {reason}"
-        )))
+        ))
     };
-    let mut content: Vec<Content> = match line
+    let mut content = line
         .content
-        .map(|content| serde_json::from_str(content.get()))
-    {
-        None => Vec::new(),
-        Some(Ok(content)) => content,
-        Some(Err(error)) => return bad_output("content", &error),
-    };
+        .map(|content| serde_json::from_str::<Vec<Content>>(content.get()))
+        .transpose()
+        .map_err(|error| bad_output("content", error.to_string()))?
+        .unwrap_or_default();
     for block in &content {
-        if let Err(error) = check_block(block) {
-            return bad_output("content", &error);
-        }
+        check_block(block).map_err(|error| bad_output("content", error))?;
     }
-    let structured_content = match line
+    let structured_content = line
         .structured_content
-        .map(|value| (value.get(), parse_result(value.get().as_bytes())))
-    {
-        None => None,
-        Some((written, Ok((value, changed)))) => {
+        .map(|value| parse_result(value.get().as_bytes()).map(|read| (value.get(), read)))
+        .transpose()
+        .map_err(|error| bad_output("result", error.to_string()))?
+        .map(|(written, (value, changed))| {
             *changes = changed;
             // The text for the model has the same numbers.
             if let (true, [Content::Text { text }]) = (changed.numbers, &mut *content)
@@ -371,20 +351,15 @@ fn read_result(line: &RawMessage<'_>, changes: &mut Changes) -> Result<ToolResul
             {
                 *text = value.to_string();
             }
-            Some(value)
-        }
-        Some((_, Err(error))) => return bad_output("result", &error),
-    };
-    let (is_error, result_as_answer, not_cached) =
-        (line.is_error, line.result_as_answer, line.not_cached);
-    let hint = line.hint.clone();
+            value
+        });
     Ok(ToolResult {
         content,
         structured_content,
-        is_error,
-        result_as_answer,
-        hint,
-        not_cached,
+        is_error: line.is_error,
+        result_as_answer: line.result_as_answer,
+        hint: line.hint.clone(),
+        not_cached: line.not_cached,
         incomplete: None,
     })
 }
@@ -460,15 +435,8 @@ fn to_violation(RawViolation { pointer, message }: RawViolation) -> Violation {
     }
 }
 
-/// A duration as it is written in messages, e.g. `60s`.
-pub(super) fn format_duration(time: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(time)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -12,13 +12,12 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use super::config::ModuleSettings;
-use super::worker::MARKER_VARIABLE;
+use super::worker::new_marker;
 use crate::call::CutEnds;
 use crate::kinds::ProcessEnv;
-use crate::kinds::process::{LineThrottle, OrphanReaper, OutputLine, ProcessMarker, ProcessTree};
+use crate::kinds::process::{LineThrottle, OrphanReaper, OutputLine, ProcessTree};
 
 /// After a program's end its output closes within this time, unless a process that it left behind
 /// holds it open.
@@ -61,11 +60,7 @@ pub(super) async fn run_to_end(
         .stdin(Stdio::null())
         .stdout(input.try_clone()?)
         .stderr(input);
-    let mut tree = ProcessTree::spawn(
-        &mut command,
-        ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())]),
-        orphan_reaper,
-    )?;
+    let mut tree = ProcessTree::spawn(&mut command, new_marker(), orphan_reaper)?;
     // The command holds our copies of the pipe's write end. While they are open, the output has no
     // end.
     drop(command);

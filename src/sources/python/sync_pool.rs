@@ -15,7 +15,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::call_message::CallMessage;
 use super::config::WorkerRange;
-use super::exit_watch::Watch;
+use super::exit_watch::watch_exit;
 use super::pool_state::PoolState;
 use super::pooled_worker::{CallEnd, PooledWorker};
 use super::protocol::{Function, ModuleListing, Role};
@@ -31,6 +31,7 @@ use super::stderr_log::LogOwner;
 use super::waiting_calls::{Turn, WaitingCall};
 use super::worker::{Launcher, Worker};
 use crate::call::{JsonObject, QueuedAttempt, ToolContext, ToolError, ToolResult};
+use crate::sources::SourceStatus;
 
 /// Workers that one call may take, as long as it has not started on any of them.
 const MAX_WORKERS_PER_CALL: usize = 3;
@@ -91,7 +92,7 @@ impl SyncPool {
 
     fn take_idle_worker(self: &Arc<Self>) -> Option<WorkerLease> {
         loop {
-            let idle = self.state().pop_idle()?;
+            let idle = self.state.lock().pop_idle()?;
             if let Some(lease) = self.lease(idle).if_healthy() {
                 return Some(lease);
             }
@@ -147,15 +148,16 @@ impl SyncPool {
             attempt: attempt.share(),
             worker: sender,
         };
-        let call = {
-            let mut state = self.state();
+        let call = Arc::new(WaitingCall(Mutex::new(Some(turn))));
+        {
+            let mut state = self.state.lock();
             if state.is_unavailable() {
                 return None;
             }
-            state.waiting_calls.push(turn)
-        };
+            state.waiting_calls.push_back(call.clone());
+        }
         // Workers may have become idle since the call looked for one.
-        while let Some(idle) = { self.state().pop_wanted() } {
+        while let Some(idle) = { self.state.lock().pop_wanted() } {
             self.release_worker(idle);
         }
         Some(Place {
@@ -167,7 +169,8 @@ impl SyncPool {
 
     fn busy_error(&self) -> ToolError {
         let name = &self.launcher.name;
-        let busy = match self.worker_count() {
+        let workers = self.state.lock().worker_count;
+        let busy = match workers {
             0 => return self.unavailable_error(),
             1 => format!("the worker process of the Python module {name} was busy"),
             count => format!("all {count} worker processes of the Python module {name} were busy"),
@@ -177,42 +180,24 @@ impl SyncPool {
     }
 
     fn unavailable_error(&self) -> ToolError {
-        let restart_history = &self.state().restart_history;
-        let reason = restart_history
-            .fault
-            .as_deref()
-            .unwrap_or("its worker processes are gone");
-        let message = format!(
-            "the Python module {} is unavailable: {reason}",
-            self.launcher.name
-        );
-        ToolError::unavailable_before_start(message, Some(restart_history.retry_after()))
+        let subject = format!("the Python module {}", self.launcher.name);
+        let history = &self.state.lock().restart_history;
+        history.unavailable_error(&subject, "its worker processes are gone")
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
-        self.state().is_unavailable()
+        self.state.lock().is_unavailable()
     }
 
-    pub(super) fn worker_count(&self) -> usize {
-        self.state().worker_count
-    }
-
-    /// The number of workers replaced so far, and the last fault with its time.
-    pub(super) fn replacements(&self) -> (u64, Option<(String, Instant)>) {
-        let restart_history = &self.state().restart_history;
-        (
-            restart_history.replaced,
-            restart_history.fault.clone().zip(restart_history.fault_at),
-        )
-    }
-
-    fn state(&self) -> MutexGuard<'_, PoolState<StartedCall>> {
-        self.state.lock()
+    pub(super) fn status(&self) -> SourceStatus {
+        let state = self.state.lock();
+        let history = &state.restart_history;
+        history.status(!state.is_unavailable(), state.worker_count)
     }
 
     /// Adds a worker that has loaded the module.
     fn add_worker(self: &Arc<Self>, worker: Worker) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // The first worker was not started by this pool.
         state.starting = state.starting.saturating_sub(1);
         state.worker_count += 1;
@@ -222,7 +207,7 @@ impl SyncPool {
         state.last_number += 1;
         let number = state.last_number;
         let pool = Arc::downgrade(self);
-        let watch = Watch::new(&self.runtime, worker.tree.pid(), move || {
+        let watch = watch_exit(&self.runtime, worker.tree.pid(), move || {
             pool.upgrade()
                 .into_iter()
                 .for_each(|pool| pool.replace_dead_idle(number));
@@ -241,7 +226,7 @@ impl SyncPool {
     fn release_worker(self: &Arc<Self>, worker: PooledWorker) {
         let mut lease = self.lease(worker);
         // A worker that has just died must not get a call. If no call waits, the next one checks.
-        if !self.state().waiting_calls.is_empty() {
+        if !self.state.lock().waiting_calls.is_empty() {
             lease = match lease.if_healthy() {
                 Some(lease) => lease,
                 None => return,
@@ -249,8 +234,8 @@ impl SyncPool {
         }
         loop {
             let next = {
-                let mut state = self.state();
-                let next = state.waiting_calls.pop();
+                let mut state = self.state.lock();
+                let next = state.waiting_calls.pop_front();
                 if next.is_none() {
                     state.idle_workers.extend(lease.worker.take());
                 }
@@ -277,7 +262,7 @@ impl SyncPool {
         // `idle_workers` under the lock counts the death and replaces it. If a call was faster,
         // there is nothing to do here.
         let found = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let at = state
                 .idle_workers
                 .iter()
@@ -295,9 +280,9 @@ impl SyncPool {
     /// Ends the waits of all calls, if workers keep dying.
     fn refuse_if_unavailable(&self) {
         let refused = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match state.is_unavailable() {
-                true => state.waiting_calls.take_all(),
+                true => std::mem::take(&mut state.waiting_calls),
                 false => return,
             }
         };
@@ -308,14 +293,14 @@ impl SyncPool {
 
     fn start_replacement(self: &Arc<Self>) {
         let started = self.start_missing_workers();
-        self.state().restart_history.replaced += started as u64;
+        self.state.lock().restart_history.replaced += started as u64;
         self.refuse_if_unavailable();
     }
 
     /// Starts the workers that are missing, in the background, and returns their number.
     fn start_missing_workers(self: &Arc<Self>) -> usize {
         let missing = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let missing = state.missing_workers(self.range);
             state.starting += missing;
             missing
@@ -339,7 +324,7 @@ impl SyncPool {
     /// whether there are still workers above the minimum.
     fn end_unneeded(&self) -> bool {
         let (unneeded, goes_on) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let above = state.worker_count.saturating_sub(self.range.min);
             let count = state.least_idle.min(above).min(state.idle_workers.len());
             let unneeded: Vec<_> = state.idle_workers.drain(..count).collect();
@@ -355,16 +340,12 @@ impl SyncPool {
         goes_on
     }
 
-    fn start_pause(&self) -> Duration {
-        self.state().restart_history.next_pause(fastrand::f64())
-    }
-
     /// Records that a worker did not start. Returns whether to try again, because the worker is
     /// still missing.
     fn record_failed_start(&self, began: Instant, fault: &str) -> bool {
         tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
         let is_missing = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.restart_history.record_failed_start(began, fault);
             state.starting -= 1;
             let is_missing = state.missing_workers(self.range) > 0;
@@ -389,7 +370,10 @@ impl Place<'_> {
     fn leave(&self) -> bool {
         let has_waited = self.call.withdraw();
         if has_waited {
-            self.pool.state().waiting_calls.remove(&self.call);
+            let mut state = self.pool.state.lock();
+            state
+                .waiting_calls
+                .retain(|other| !Arc::ptr_eq(other, &self.call));
         }
         has_waited
     }
@@ -419,7 +403,13 @@ async fn end_unneeded_workers(pool: Weak<SyncPool>, period: Duration) {
 /// Starts a worker, and tries again while it is missing. Holds only a weak reference while it
 /// waits, so that the pool can be dropped.
 async fn start_until_ready(pool: Weak<SyncPool>, launcher: Arc<Launcher>) {
-    while let Some(pause) = pool.upgrade().map(|pool| pool.start_pause()) {
+    let next_pause = |pool: Arc<SyncPool>| {
+        pool.state
+            .lock()
+            .restart_history
+            .next_pause(fastrand::f64())
+    };
+    while let Some(pause) = pool.upgrade().map(next_pause) {
         sleep(pause).await;
         let began = Instant::now();
         let started: Result<(Worker, ModuleListing), String> = launcher.start(Role::Sync).await;
@@ -491,7 +481,7 @@ impl WorkerLease {
     /// Starts a call that waits. Returns the lease if the call does not wait any more, or must not
     /// start.
     fn give_to(self, call: &WaitingCall<StartedCall>) -> Option<Self> {
-        let mut turn = call.lock();
+        let mut turn = call.0.lock();
         let Some(turn) = turn.take_if(|turn| turn.attempt.start()) else {
             return Some(self);
         };
@@ -538,7 +528,7 @@ impl WorkerLease {
         if let Some(pooled) = self.worker.take() {
             tracing::warn!(target: "toolcrib::python", module = &*self.pool.launcher.name, "a worker is replaced: {reason}");
             {
-                let mut state = self.pool.state();
+                let mut state = self.pool.state.lock();
                 state.worker_count -= 1;
                 state.restart_history.record_death(
                     pooled.worker.started_at,
@@ -556,7 +546,7 @@ impl Drop for WorkerLease {
     fn drop(&mut self) {
         if let Some(pooled) = self.worker.take() {
             {
-                let mut state = self.pool.state();
+                let mut state = self.pool.state.lock();
                 state.worker_count -= 1;
                 state.restart_history.reset_early_deaths();
             }

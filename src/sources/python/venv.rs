@@ -12,11 +12,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use humantime::format_duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::ModuleSettings;
 use super::interpreter::Python;
-use super::protocol::format_duration;
 use super::setup_program::{self, setup_command};
 use crate::call::json::hash_parts;
 use crate::kinds::ProcessEnv;

@@ -1,13 +1,13 @@
 //! One worker process: its start, its messages, its end.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use humantime::format_duration;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::config::ModuleSettings;
 use super::line_reader::LineReader;
-use super::protocol::{self, Function, Hello, ModuleListing, Role, format_duration};
+use super::protocol::{self, Function, Hello, ModuleListing, Role};
 use super::stderr_log::StderrLog;
 use super::worker_source;
 use crate::call::CutEnds;
@@ -26,7 +26,7 @@ use crate::text::sanitize;
 
 /// The environment variable that marks a worker and all processes that it starts. Each worker has
 /// its own value.
-pub(super) const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
+const MARKER_VARIABLE: &str = "TOOLCRIB_WORKER";
 /// A worker whose pipe has closed ends within this time. Otherwise it is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// After the end of a worker, its last output is read for this long. Its child processes end with
@@ -89,11 +89,7 @@ impl Launcher {
         if let Ok((_, listing)) = &result {
             self.warn_if_changed(&listing.tools);
         }
-        result.map_err(|fault| {
-            self.redactor
-                .redact_text(&sanitize::clean_text(&fault))
-                .into_owned()
-        })
+        result.map_err(|fault| self.redactor.clean_and_redact(&fault))
     }
 
     /// Warns if the module has other functions than when it was listed. That happens when a module
@@ -109,12 +105,13 @@ impl Launcher {
 
     async fn start_untimed(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
         let started_at = Instant::now();
-        let mut tree = ProcessTree::spawn(
-            &mut self.worker_command(),
-            self.new_marker(),
-            &self.orphan_reaper,
-        )
-        .map_err(|error| self.describe_start_error(&error))?;
+        let mut command = self.worker_command();
+        let tree = ProcessTree::spawn(&mut command, new_marker(), &self.orphan_reaper);
+        let workdir = &self.settings.workdir;
+        let mut tree = tree.map_err(|error| match workdir.is_dir() {
+            true => format!("cannot start {}: {error}", self.python.display()),
+            false => format!("its working folder {} does not exist", workdir.display()),
+        })?;
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err("its pipes are missing".into());
         };
@@ -167,25 +164,16 @@ impl Launcher {
         command
     }
 
-    fn new_marker(&self) -> ProcessMarker {
-        ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())])
-    }
-
-    fn describe_start_error(&self, error: &std::io::Error) -> String {
-        let workdir = &self.settings.workdir;
-        if workdir.is_dir() {
-            format!("cannot start {}: {error}", self.python.display())
-        } else {
-            format!("its working folder {} does not exist", workdir.display())
-        }
-    }
-
     fn log_traceback(&self, traceback: &str) {
         for line in sanitize::clean_text(traceback).lines() {
             let line = process::redact_line(line, CutEnds::NONE, &self.redactor);
             tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
         }
     }
+}
+
+pub(super) fn new_marker() -> ProcessMarker {
+    ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())])
 }
 
 impl Worker {
@@ -254,12 +242,6 @@ impl Worker {
         let Some(status) = self.status else {
             return "its worker process closed its connection".into();
         };
-        match (status.code(), status.signal()) {
-            (Some(code), _) => format!("its worker process ended with exit status {code}"),
-            (None, Some(9)) => {
-                "its worker process was killed (SIGKILL), perhaps because memory ran out".into()
-            }
-            (None, _) => format!("its worker process ended by {status}"),
-        }
+        process::describe_exit("its worker process", status)
     }
 }

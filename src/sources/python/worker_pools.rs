@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::async_supervisor::AsyncWorkerSupervisor;
 use super::protocol::{Function, Mode, Role};
 use super::runner::{FunctionRunner, WorkerPool};
@@ -17,7 +15,8 @@ use crate::sources::{DiscoveredTool, SourceStatus};
 pub(super) struct WorkerPools {
     blocking: Option<Arc<SyncPool>>,
     coroutines: Option<Arc<AsyncWorkerSupervisor>>,
-    fault: Option<(String, Instant)>,
+    /// The state without workers.
+    unlisted: SourceStatus,
 }
 
 impl WorkerPools {
@@ -25,13 +24,9 @@ impl WorkerPools {
     /// there are no such functions, it was needed only for the listing and ends.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
         if launcher.settings.share {
-            let coroutines = Some(AsyncWorkerSupervisor::new(
-                launcher,
-                Role::Shared,
-                Some(first),
-            ));
+            let coroutines = AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first));
             return Self {
-                coroutines,
+                coroutines: Some(coroutines),
                 ..Self::default()
             };
         }
@@ -40,14 +35,14 @@ impl WorkerPools {
             blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
             coroutines: has(Mode::Async)
                 .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
-            fault: None,
+            unlisted: SourceStatus::default(),
         }
     }
 
     /// No workers, with the reason.
     pub(super) fn unavailable(fault: &str) -> Self {
         Self {
-            fault: Some((fault.to_owned(), Instant::now())),
+            unlisted: SourceStatus::failed(fault),
             ..Self::default()
         }
     }
@@ -80,37 +75,20 @@ impl WorkerPools {
 
     /// The state of all workers together.
     pub(super) fn status(&self) -> SourceStatus {
-        let Self {
-            blocking,
-            coroutines,
-            fault,
-        } = self;
-        let pools = blocking.iter().map(|pool| {
-            (
-                pool.is_unavailable(),
-                pool.worker_count(),
-                pool.replacements(),
-            )
-        });
-        let pools = pools.chain(coroutines.iter().map(|pool| {
-            (
-                pool.is_unavailable(),
-                pool.worker_count(),
-                pool.replacements(),
-            )
-        }));
-        let (mut status, mut last) = (SourceStatus::default(), fault.clone());
-        let (mut has_pools, mut is_any_unavailable) = (false, false);
-        for (is_unavailable, workers, (replaced, fault)) in pools {
-            (has_pools, is_any_unavailable) = (true, is_any_unavailable | is_unavailable);
-            status.workers += workers;
-            status.replaced += replaced;
-            last = last.or(fault);
+        let blocking = self.blocking.iter().map(|pool| pool.status());
+        let coroutines = self.coroutines.iter().map(|pool| pool.status());
+        let pools: Vec<SourceStatus> = blocking.chain(coroutines).collect();
+        let mut status = SourceStatus {
+            is_up: !pools.is_empty() && pools.iter().all(|pool| pool.is_up),
+            ..self.unlisted.clone()
+        };
+        for pool in pools {
+            status.workers += pool.workers;
+            status.replaced += pool.replaced;
+            if status.fault.is_none() {
+                (status.fault, status.fault_at) = (pool.fault, pool.fault_at);
+            }
         }
-        (status.fault, status.fault_at) = last.unzip();
-        SourceStatus {
-            is_up: has_pools && !is_any_unavailable,
-            ..status
-        }
+        status
     }
 }
