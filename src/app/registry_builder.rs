@@ -7,13 +7,14 @@ use super::shared::build_shared;
 use super::{AppBuilder, Error};
 use crate::access::callers::Callers;
 use crate::call::Clock;
-use crate::catalog::registry::{ChangeError, DesiredState, Registry};
+use crate::catalog::registry::{DesiredState, Registry};
 use crate::environment::Environment;
 use crate::kinds::{Agent, BuildError, HttpClients, Tool};
 use crate::ledger;
 use crate::log::CallLog;
 use crate::manifest::Manifest;
 use crate::metrics::Metrics;
+use crate::sources::live;
 
 /// Collects the parts of a [`Registry`] without a server. [`Registry::builder`] starts one.
 #[derive(Default)]
@@ -150,16 +151,8 @@ impl RegistryBuilder {
             sources: Vec::new(),
             registered: Vec::new(),
         };
-        match registry.replace_catalog(desired_state).await {
-            Ok(_) => Ok(registry),
-            Err(ChangeError::Tool(error)) => Err(error.into()),
-            Err(ChangeError::Ledger(error)) => Err(error.into()),
-            // Only a registration over HTTP can fail in this way.
-            Err(
-                ChangeError::Taken { name, .. }
-                | ChangeError::TooMany(name)
-                | ChangeError::Unknown(name),
-            ) => Err(BuildError::DuplicateTool(name).into()),
-        }
+        let replaced = registry.replace_catalog(desired_state).await;
+        replaced.map_err(live::Error::from)?;
+        Ok(registry)
     }
 }

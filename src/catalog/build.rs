@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::definition_hash::{definition_fields, hash_fields};
+use super::entry::{EntryParts, own_runner};
 use super::{Catalog, Entry};
 use crate::call::json::hash_parts;
 use crate::call::{Policy, Services, ToolSettings};
@@ -66,16 +67,18 @@ impl Catalog {
         // grants or caller limits it gets a new stack, but keeps its breaker: the runner is the
         // same.
         let before = env.before.by_name.get(&name);
-        let same = before.filter(|before| {
-            before.matches_parts(
-                &definition,
-                &shown_hash,
-                (kind, origin, schema_owner, quarantined),
-                &policy,
-                &settings,
-                &runner,
-            )
-        });
+        let parts = EntryParts {
+            kind,
+            origin,
+            schema_owner,
+            quarantined,
+            shown_hash,
+            definition: &definition,
+            policy: &policy,
+            settings: &settings,
+            own_runner: own_runner(&settings, &runner),
+        };
+        let same = before.filter(|before| before.parts() == parts);
         if let Some(same) = same.filter(|same| {
             *same.grants == *grants && *same.charge_rules.caller_limits() == *self.caller_limits
         }) {

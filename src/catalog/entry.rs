@@ -103,52 +103,42 @@ impl Entry {
         std::iter::once(&self.definition.name).chain(&self.definition.aliases)
     }
 
-    /// Whether both entries were built from the same parts. Runners from the manifest are equal if
-    /// their manifest text is equal.
-    pub(super) fn is_same_as(&self, other: &Entry) -> bool {
-        let Entry {
-            definition,
-            policy,
-            settings,
-            rules,
-            shown_hash,
-            ..
-        } = other;
-        self.matches_parts(
-            definition,
-            shown_hash,
-            (
-                other.kind,
-                other.origin,
-                other.rules.schema.owner(),
-                other.quarantined,
-            ),
-            policy,
-            settings,
-            &rules.runner,
-        )
+    /// What the entry was built from.
+    pub(super) fn parts(&self) -> EntryParts<'_> {
+        EntryParts {
+            kind: self.kind,
+            origin: self.origin,
+            schema_owner: self.rules.schema.owner(),
+            quarantined: self.quarantined,
+            shown_hash: self.shown_hash,
+            definition: &self.definition,
+            policy: &self.policy,
+            settings: &self.settings,
+            own_runner: own_runner(&self.settings, &self.rules.runner),
+        }
     }
+}
 
-    pub(super) fn matches_parts(
-        &self,
-        definition: &Definition,
-        shown_hash: &[u8; 32],
-        state: (Kind, Origin, SchemaOwner, bool),
-        policy: &Policy,
-        settings: &DeclaredSettings,
-        runner: &Arc<dyn Runner>,
-    ) -> bool {
-        let is_declared = settings.base_dir.is_some();
-        (
-            self.kind,
-            self.origin,
-            self.rules.schema.owner(),
-            self.quarantined,
-        ) == state
-            && self.definition == *definition
-            && self.shown_hash == *shown_hash
-            && self.policy == *policy
-            && self.settings == *settings
-            && (is_declared || Arc::ptr_eq(&self.rules.runner, runner))
-    }
+/// The parts of an entry. An entry with equal parts is the same tool.
+#[derive(PartialEq)]
+pub(super) struct EntryParts<'a> {
+    pub(super) kind: Kind,
+    pub(super) origin: Origin,
+    pub(super) schema_owner: SchemaOwner,
+    pub(super) quarantined: bool,
+    pub(super) shown_hash: [u8; 32],
+    pub(super) definition: &'a Definition,
+    pub(super) policy: &'a Policy,
+    pub(super) settings: &'a DeclaredSettings,
+    pub(super) own_runner: Option<*const ()>,
+}
+
+/// The address of a runner. `None` if it comes from the manifest: then equal text makes an equal
+/// runner.
+pub(super) fn own_runner(
+    settings: &DeclaredSettings,
+    runner: &Arc<dyn Runner>,
+) -> Option<*const ()> {
+    let is_declared = settings.base_dir.is_some();
+    (!is_declared).then(|| Arc::as_ptr(runner).cast())
 }

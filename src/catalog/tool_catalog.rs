@@ -219,7 +219,7 @@ impl Catalog {
                 .map(|(name, entry)| (name.as_str(), entry))
         };
         Changes::between(named(before), named(self), |one, other| {
-            Arc::ptr_eq(one, other) || one.is_same_as(other)
+            Arc::ptr_eq(one, other) || one.parts() == other.parts()
         })
     }
 }

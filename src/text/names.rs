@@ -48,13 +48,6 @@ fn normal_forms(requested: &str) -> impl Iterator<Item = String> {
         .map(normalize_name)
 }
 
-/// Whether a search for `other` may find the name `name`.
-#[cfg(test)]
-fn is_spelling_of(other: &str, name: &str) -> bool {
-    let name = normalize_name(name);
-    normal_forms(other).any(|form| form == name)
-}
-
 /// Normal forms, each with the tools that have a name or alias of that form.
 #[derive(Clone, Default)]
 pub struct Spellings(BTreeMap<String, Vec<ToolName>>);
@@ -161,6 +154,12 @@ impl Spellings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether a search for `other` may find the name `name`.
+    fn is_spelling_of(other: &str, name: &str) -> bool {
+        let name = normalize_name(name);
+        normal_forms(other).any(|form| form == name)
+    }
 
     #[test]
     fn spelling_covers_case_separators_and_prefixes() {

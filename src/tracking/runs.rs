@@ -30,6 +30,7 @@ pub type CallDigest = [u8; 32];
 /// The history of all runs. Clones share it.
 #[derive(Clone)]
 pub struct Runs {
+    /// Each run is locked only briefly, never across an await.
     memory: Cache<[u8; 32], Arc<Mutex<Run>>>,
     clock: Clock,
     /// For the other replicas; `None` without replicas.
@@ -91,25 +92,26 @@ impl Runs {
     /// in this run, including this one. Without a run it is always 1, because different
     /// conversations must not be counted together.
     pub fn count_malformed(&self, caller: &str, run_id: Option<&str>) -> u32 {
-        run_id.map_or(1, |_| {
-            self.update_run(caller, run_id, |run| {
-                run.malformed_messages = run.malformed_messages.saturating_add(1);
-                run.malformed_messages
-            })
+        if run_id.is_none() {
+            return 1;
+        }
+        self.update(run_key(caller, run_id), |run| {
+            run.malformed_messages = run.malformed_messages.saturating_add(1);
+            run.malformed_messages
         })
     }
 
     /// Notes a valid message of this caller, so the count of malformed messages starts again.
     pub fn reset_malformed(&self, caller: &str, run_id: Option<&str>) {
         if let Some(run) = run_id.and_then(|_| self.memory.get(&run_key(caller, run_id))) {
-            lock_run(&run).malformed_messages = 0;
+            run.lock().malformed_messages = 0;
         }
     }
 
     /// Counts a use of a tool in a text dialect. Returns the number of uses in this run, including
     /// this one. Without a run, it counts in the caller's unnamed run.
     pub fn count_text_use(&self, caller: &str, run_id: Option<&str>) -> u32 {
-        self.update_run(caller, run_id, |run| {
+        self.update(run_key(caller, run_id), |run| {
             run.text_tool_uses = run.text_tool_uses.saturating_add(1);
             run.text_tool_uses
         })
@@ -126,7 +128,7 @@ impl Runs {
     ) -> Option<InvocationId> {
         let now = self.clock.now();
         let run = self.memory.get(&run_key(caller, Some(run_id)))?;
-        let run = lock_run(&run);
+        let run = run.lock();
         let is_recent = |last: &LastAnswered| {
             let age = now.duration_since(last.answered_at);
             within.is_none_or(|within| age.is_negative() || age.unsigned_abs() < within)
@@ -179,19 +181,10 @@ impl Runs {
         });
     }
 
-    fn update_run<T>(
-        &self,
-        caller: &str,
-        run_id: Option<&str>,
-        change: impl FnOnce(&mut Run) -> T,
-    ) -> T {
-        self.update(run_key(caller, run_id), change)
-    }
-
     fn update<T>(&self, key: [u8; 32], change: impl FnOnce(&mut Run) -> T) -> T {
         let now = self.clock.now();
         let run = self.memory.get_with(key, Arc::default);
-        let mut run = lock_run(&run);
+        let mut run = run.lock();
         // moka removes idle runs late, and by its own clock. So the run is checked against our
         // clock here.
         if run.is_idle(now) {
@@ -206,11 +199,6 @@ impl Run {
     fn is_idle(&self, now: Timestamp) -> bool {
         now.duration_since(self.last_event_at) > MAX_IDLE
     }
-}
-
-/// Locked only briefly, never across an await.
-fn lock_run(run: &Mutex<Run>) -> parking_lot::MutexGuard<'_, Run> {
-    run.lock()
 }
 
 /// The key of a caller's run. The unnamed run differs from every named run, even from an empty

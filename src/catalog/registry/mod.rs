@@ -15,5 +15,6 @@ mod tool_registry;
 
 pub(crate) use self::name_allocation::conflict_advice;
 pub use self::name_allocation::{Allocation, Placement, RejectedTool, SkippedTool, SourceTools};
+pub use self::name_taken::NameTaken;
 pub use self::tool_registry::{ChangeError, DesiredState, MAX_REGISTERED, Registry};
 pub use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError, UnlistedSource};

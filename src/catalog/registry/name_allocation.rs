@@ -127,12 +127,9 @@ pub(crate) fn allocate_names(
         }
     }
     for tool in registered {
-        let served = env.before.get(tool.name());
-        let is_served = served.is_some_and(|entry| entry.origin == Origin::Registered);
-        let rank = if is_served {
-            Rank::ServedRegistered
-        } else {
-            Rank::Registered
+        let rank = match env.before.get(tool.name()) {
+            Some(served) if served.origin == Origin::Registered => Rank::ServedRegistered,
+            _ => Rank::Registered,
         };
         waiting.push((rank, None, tool));
     }
@@ -235,7 +232,7 @@ impl<'a> NameAllocator<'a> {
                     return Placement {
                         choice: Some(choice),
                         rejections,
-                        rejected_tools: Vec::new(),
+                        ..Placement::default()
                     };
                 }
                 Err(reason) => rejections.push(reason),
@@ -248,9 +245,8 @@ impl<'a> NameAllocator<'a> {
             let _ = self.place_tool(tool, &source, Rank::OwnSource);
         }
         Placement {
-            choice: None,
             rejections,
-            rejected_tools: Vec::new(),
+            ..Placement::default()
         }
     }
 

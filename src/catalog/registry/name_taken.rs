@@ -6,7 +6,7 @@ use crate::catalog::{Catalog, Entry};
 /// A name that a registered tool cannot have, and the tool that has it.
 #[derive(Debug, thiserror::Error)]
 #[error("`{name}` {holder}")]
-pub(crate) struct NameTaken {
+pub struct NameTaken {
     pub(crate) name: String,
     /// As the rest of the sentence.
     pub(crate) holder: String,

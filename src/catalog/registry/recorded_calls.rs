@@ -27,16 +27,13 @@ pub(crate) async fn find_call(
     let found = shared.ledger.get(id).await?;
     let mut found = match (running, found) {
         (Some(row), found) => {
-            let (attempts, origin_result) = found
-                .map(|found| (found.attempts, found.origin_result))
-                .unwrap_or_default();
-            RecordedCall {
-                row: Row {
-                    replica: shared.ledger.replica(),
-                    ..Row::clone(&row)
-                },
-                attempts,
-                origin_result,
+            let row = Row {
+                replica: shared.ledger.replica(),
+                ..Row::clone(&row)
+            };
+            match found {
+                Some(found) => RecordedCall { row, ..found },
+                None => without_attempts(row),
             }
         }
         (None, Some(found)) => found,
@@ -64,32 +61,24 @@ async fn find_without_row(
     id: InvocationId,
 ) -> Result<Option<RecordedCall>, Error> {
     if let Some(row) = shared.ledger.find_running_elsewhere(id).await? {
-        return Ok(Some(RecordedCall {
-            row,
-            attempts: Vec::new(),
-            origin_result: None,
-        }));
+        return Ok(Some(without_attempts(row)));
     }
-    match find_waiting(shared, id).await? {
-        Some(waiting) => Ok(Some(waiting)),
+    // A call that waits for a person, or that was decided and has no row yet.
+    let waiting = shared.ledger.find_approval(id).await?;
+    match waiting.filter(|row| !row.done) {
+        Some(waiting) => Ok(Some(without_attempts(waiting_row(&waiting)))),
         // The call may have got its row meanwhile.
         None if shared.ledger.replica().is_some() => shared.ledger.get(id).await,
         None => Ok(None),
     }
 }
 
-/// A call that waits for a person, or that was decided and has no row yet.
-async fn find_waiting(
-    shared: &SharedParts,
-    id: InvocationId,
-) -> Result<Option<RecordedCall>, Error> {
-    let found = shared.ledger.find_approval(id).await?;
-    let call = |row| RecordedCall {
-        row: waiting_row(&row),
+fn without_attempts(row: Row) -> RecordedCall {
+    RecordedCall {
+        row,
         attempts: Vec::new(),
         origin_result: None,
-    };
-    Ok(found.filter(|row| !row.done).map(call))
+    }
 }
 
 /// Reads the results of a caller's own calls. The catalog is weak: tools hold this value and the

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -67,13 +67,8 @@ pub enum ChangeError {
     #[error(transparent)]
     Tool(#[from] BuildError),
     /// A name or alias belongs to another tool.
-    #[error("`{name}` {holder}")]
-    Taken {
-        /// The name or alias in conflict.
-        name: String,
-        /// The tool that holds the name, as the rest of the sentence.
-        holder: String,
-    },
+    #[error(transparent)]
+    Taken(#[from] NameTaken),
     /// [`MAX_REGISTERED`] other tools are registered.
     #[error(
         "`{0}` cannot be registered: {MAX_REGISTERED} tools are registered, which is the maximum; DELETE one first"
@@ -85,12 +80,6 @@ pub enum ChangeError {
     /// The ledger could not be read or written.
     #[error(transparent)]
     Ledger(#[from] Error),
-}
-
-impl From<NameTaken> for ChangeError {
-    fn from(NameTaken { name, holder }: NameTaken) -> Self {
-        Self::Taken { name, holder }
-    }
 }
 
 /// The state that [`Registry::replace_catalog`] brings about.
@@ -170,10 +159,6 @@ impl Registry {
         self.changes.send_replace(());
     }
 
-    fn lock_added(&self) -> MutexGuard<'_, Added> {
-        self.added.lock()
-    }
-
     fn build_env<'a>(
         &'a self,
         before: &'a Catalog,
@@ -203,7 +188,7 @@ impl Registry {
     pub fn register(&self, tool: Tool) -> Result<(), BuildError> {
         let tool = tool.with_env_values(&self.environment)?;
         self.shared.redactor.add_secrets(tool.secret_values());
-        let mut added = self.lock_added();
+        let mut added = self.added.lock();
         let current = self.catalog();
         let mut next = Catalog::clone(&current);
         let mut agent_directory = added.agent_directory.clone();
@@ -248,39 +233,31 @@ impl Registry {
         let switches = self.load_switches().await?;
         let registry = self.clone();
         let work = move || -> Result<Allocation, ChangeError> {
-            let DesiredState {
-                callers,
-                calls,
-                tools,
-                sources,
-                registered,
-            } = desired;
             // Held until the swap: otherwise a tool that `register` adds meanwhile would be missing
             // in the new catalog.
-            let mut added = registry.lock_added();
+            let mut added = registry.added.lock();
             let before = registry.catalog();
             let env = registry.build_env(&before, &switches);
-            let mut next = Catalog::new(callers, calls);
-            let source_tools = sources
+            let mut next = Catalog::new(desired.callers, desired.calls);
+            let source_tools = desired
+                .sources
                 .iter()
                 .flat_map(|group| group.choices.iter().flatten().chain(&group.fallback));
             next.set_declared_names(
-                tools
-                    .iter()
+                (desired.tools.iter())
                     .chain(&added.tools)
                     .chain(source_tools)
-                    .chain(&registered),
+                    .chain(&desired.registered),
             );
-            let mut tools: Vec<Tool> = tools
-                .into_iter()
-                .chain(added.tools.iter().cloned())
-                .collect();
+            let mut tools = desired.tools;
+            tools.extend(added.tools.iter().cloned());
             let agent_directory = AgentDirectory::from_tools(&tools);
             agent_directory.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
             for tool in tools {
                 let entry = next.build(tool, &env)?;
                 next.insert(entry)?;
             }
+            let (sources, registered) = (desired.sources, desired.registered);
             let allocation = allocate_names(sources, registered, &mut next, &env);
             registry.swap_catalog(next);
             added.agent_directory = agent_directory;
@@ -294,7 +271,7 @@ impl Registry {
     /// Removes every tool. The processes and connections of the runners then end with the last call
     /// in flight.
     pub fn clear(&self) {
-        let _one_at_a_time = self.lock_added();
+        let _one_at_a_time = self.added.lock();
         let current = self.catalog();
         self.swap_catalog(current.without_tools());
     }
@@ -327,7 +304,7 @@ impl Registry {
             return Err(ChangeError::TooMany(record.name));
         }
         self.shared.ledger.register_tool(record).await?;
-        let _one_at_a_time = self.lock_added();
+        let _one_at_a_time = self.added.lock();
         let current = self.catalog();
         let is_new = current.get(entry.definition.name.as_str()).is_none();
         self.swap_catalog(with_registered(&current, &entry)?);
@@ -352,7 +329,7 @@ impl Registry {
             _ if !was_kept => return Err(ChangeError::Unknown(name.to_owned())),
             _ => {}
         }
-        let _one_at_a_time = self.lock_added();
+        let _one_at_a_time = self.added.lock();
         let mut next = Catalog::clone(&self.current.load());
         next.remove(name);
         self.swap_catalog(next);

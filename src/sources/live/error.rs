@@ -1,6 +1,6 @@
 //! Why the set of tools was not changed.
 
-use crate::catalog::registry::ChangeError;
+use crate::catalog::registry::{ChangeError, NameTaken};
 use crate::kinds::BuildError;
 use crate::ledger;
 use crate::manifest::Finding;
@@ -30,7 +30,7 @@ impl From<ChangeError> for Error {
         match error {
             ChangeError::Tool(error) => Self::Tool(error),
             ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { name, .. }
+            ChangeError::Taken(NameTaken { name, .. })
             | ChangeError::Unknown(name)
             | ChangeError::TooMany(name) => Self::Tool(BuildError::DuplicateTool(name)),
         }

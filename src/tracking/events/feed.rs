@@ -109,11 +109,6 @@ impl EventFeed {
         }
     }
 
-    /// Publishes the end of a call of another process.
-    pub fn publish_ended_elsewhere(&self, row: &Row) {
-        self.publish_ended(row, None);
-    }
-
     /// Tells all subscribers that ends of calls of other processes since this time may be missing.
     pub fn publish_gap(&self, since: Timestamp) {
         self.publish(ServiceEvent::Gap { since });
@@ -124,13 +119,9 @@ impl EventFeed {
         self.publish(ServiceEvent::Started(Arc::new(without_long_values(row))));
     }
 
-    /// Publishes the end of a call of this process. The call must still be in the table of running
+    /// Publishes the end of a call. A call of this process must still be in the table of running
     /// calls. Otherwise an event that is published before could have a cursor behind this call.
-    pub(in crate::tracking) fn publish_ended(
-        &self,
-        row: &Row,
-        replayed_from: Option<InvocationId>,
-    ) {
+    pub fn publish_ended(&self, row: &Row, replayed_from: Option<InvocationId>) {
         let row = Arc::new(without_long_values(row));
         self.publish(ServiceEvent::Ended { row, replayed_from });
     }

@@ -133,7 +133,7 @@ impl Poll {
             .retain(|_, at| read_at.duration_since(*at) < MEMORY);
         for row in rows.iter().rev() {
             if self.published.insert(row.id, read_at).is_none() {
-                feed.publish_ended_elsewhere(row);
+                feed.publish_ended(row, None);
             }
         }
         Ok(())

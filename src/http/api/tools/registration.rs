@@ -39,9 +39,7 @@ impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         match error {
             ChangeError::Ledger(error) => Self::Ledger(error),
-            ChangeError::Taken { .. } | ChangeError::TooMany(_) => {
-                Self::Conflict(error.to_string())
-            }
+            ChangeError::Taken(_) | ChangeError::TooMany(_) => Self::Conflict(error.to_string()),
             ChangeError::Tool(error) => Self::Malformed(error.to_string()),
             ChangeError::Unknown(name) => Self::UnknownTool {
                 name,
