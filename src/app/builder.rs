@@ -22,7 +22,7 @@ use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
 use crate::metrics::Metrics;
 use crate::sources::live::{LiveTools, ManifestReading, ServiceConfig};
-use crate::sources::{Source, SourceSettings};
+use crate::sources::{ProgramSource, Source, SourceSettings};
 use crate::telemetry::{self, Telemetry};
 
 /// Collects the parts of a service.
@@ -69,7 +69,7 @@ impl AppBuilder {
     pub fn source(mut self, name: impl Into<String>, source: Arc<dyn Source>) -> Self {
         let settings = SourceSettings::Program {
             name: name.into(),
-            source,
+            source: ProgramSource(source),
         };
         self.sources.push(DeclaredSource::from_program(settings));
         self
@@ -90,16 +90,9 @@ impl AppBuilder {
     pub fn manifest(mut self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
-            let location = manifest::Location {
-                file: path.into(),
-                line: 1,
-                column: 1,
-            };
-            return Err(Error::Manifest(vec![Finding::error(
-                location,
-                "",
-                format!("cannot be read: {error}"),
-            )]));
+            let location = manifest::Location::start_of(path);
+            let message = format!("cannot be read: {error}");
+            return Err(Error::Manifest(vec![Finding::error(location, "", message)]));
         }
         self.manifest = Some(path.to_owned());
         Ok(self)

@@ -15,12 +15,8 @@ pub(super) fn parse_file(
     findings: &Findings,
 ) -> Option<Node> {
     let unreadable = |message: &str| {
-        let start = Location {
-            file: path.into(),
-            line: 1,
-            column: 1,
-        };
-        findings.push(Finding::error(start, "", message).with_rule(Rule::Unreadable));
+        let fault = Finding::error(Location::start_of(path), "", message);
+        findings.push(fault.with_rule(Rule::Unreadable));
     };
     let text = input
         .read_text(path)

@@ -18,6 +18,15 @@ pub struct Location {
 }
 
 impl Location {
+    /// The first character of a file.
+    pub fn start_of(file: impl Into<Arc<Path>>) -> Self {
+        Self {
+            file: file.into(),
+            line: 1,
+            column: 1,
+        }
+    }
+
     /// Whether the document is JSON.
     pub(super) fn is_json(&self) -> bool {
         self.line == 0

@@ -40,12 +40,7 @@ pub(super) fn read_pins(
             other.display(),
             file.display()
         );
-        let start = Location {
-            file: path.into(),
-            line: 1,
-            column: 1,
-        };
-        findings.push(Finding::error(start, "", message));
+        findings.push(Finding::error(Location::start_of(path), "", message));
         return None;
     }
     let text = match input.read_text(&file) {

@@ -16,7 +16,7 @@ mod restart_history;
 mod settings;
 mod source;
 
-pub use settings::{SourceKind, SourceSettings};
+pub use settings::{ProgramSource, SourceKind, SourceSettings};
 pub use source::{
     DefinitionFingerprint, DiscoveredTool, Operations, Source, SourceFault, SourceListing,
     SourceStatus, StatusFn, ToolDefinitionSnapshot,

@@ -38,7 +38,7 @@ impl SourceKind {
 }
 
 /// Everything that a source is started with. Sources with equal settings need not be started twice.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum SourceSettings {
     /// A Python module.
     Python(Box<ModuleSettings>),
@@ -51,8 +51,18 @@ pub enum SourceSettings {
         /// The name of the source.
         name: String,
         /// The source.
-        source: Arc<dyn Source>,
+        source: ProgramSource,
     },
+}
+
+/// A source of the program. It is equal only to itself.
+#[derive(Clone)]
+pub struct ProgramSource(pub Arc<dyn Source>);
+
+impl PartialEq for ProgramSource {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl SourceSettings {
@@ -97,10 +107,7 @@ impl SourceSettings {
     /// Whether another party defines the tools while the service runs. Declared effects are then
     /// trusted only if they demand more caution.
     pub fn is_foreign(&self) -> bool {
-        match self {
-            Self::Mcp(_) => true,
-            Self::Python(_) | Self::Openapi(_) | Self::Program { .. } => false,
-        }
+        matches!(self, Self::Mcp(_))
     }
 
     /// Whether another party may change the definitions of the tools, so that the operator can pin
@@ -115,26 +122,18 @@ impl SourceSettings {
 
     /// Whether a tool that cannot be used does not affect the other tools.
     pub fn may_lose_tools(&self) -> bool {
-        match self {
-            Self::Mcp(_) | Self::Openapi(_) => true,
-            Self::Python(_) | Self::Program { .. } => false,
-        }
+        matches!(self, Self::Mcp(_) | Self::Openapi(_))
     }
 
     /// The files from which the source is loaded. If one changes, the source has changed.
     pub fn source_files(&self) -> Vec<&Path> {
         match self {
             Self::Python(settings) => {
-                let ModuleSettings {
-                    module,
-                    interpreter,
-                    ..
-                } = &**settings;
-                let module = match module {
+                let module = match &settings.module {
                     ModulePath::File(file) => Some(file.as_path()),
                     ModulePath::Name(_) => None,
                 };
-                let requirements = match interpreter {
+                let requirements = match &settings.interpreter {
                     Interpreter::Requirements(file) => Some(file.as_path()),
                     Interpreter::Program(_) => None,
                 };
@@ -151,9 +150,8 @@ impl SourceSettings {
     /// Sets the folder for virtual environments. Only the code that starts the service knows a
     /// writable folder.
     pub fn set_venv_dir(&mut self, folder: &Path) {
-        match self {
-            Self::Python(module) => folder.clone_into(&mut module.venvs),
-            Self::Mcp(_) | Self::Openapi(_) | Self::Program { .. } => {}
+        if let Self::Python(module) = self {
+            folder.clone_into(&mut module.venvs);
         }
     }
 
@@ -169,7 +167,7 @@ impl SourceSettings {
             Self::Openapi(api) if cfg!(feature = "http") => {
                 Arc::new(Api::new(ApiSettings::clone(api), process_env))
             }
-            Self::Program { source, .. } => source.clone(),
+            Self::Program { source, .. } => source.0.clone(),
             Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => {
                 Arc::new(UnsupportedSource(self.kind()))
             }
@@ -188,30 +186,6 @@ impl Source for UnsupportedSource {
     }
 
     fn status(&self) -> SourceStatus {
-        SourceStatus {
-            fault: missing_feature(self.0),
-            ..SourceStatus::default()
-        }
-    }
-}
-
-impl PartialEq for SourceSettings {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Python(one), Self::Python(other)) => one == other,
-            (Self::Mcp(one), Self::Mcp(other)) => one == other,
-            (Self::Openapi(one), Self::Openapi(other)) => one == other,
-            (
-                Self::Program {
-                    name: a,
-                    source: one,
-                },
-                Self::Program {
-                    name: b,
-                    source: other,
-                },
-            ) => a == b && Arc::ptr_eq(one, other),
-            _ => false,
-        }
+        SourceStatus::default()
     }
 }

@@ -80,11 +80,7 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
 }
 
 fn missing_manifest() -> Checked {
-    let place = Location {
-        file: Path::new(DEFAULT_MANIFEST).into(),
-        line: 1,
-        column: 1,
-    };
+    let place = Location::start_of(Path::new(DEFAULT_MANIFEST));
     let message = describe_missing_manifest(" to check");
     let findings = vec![Finding::error(place, "", message).with_rule(Rule::Unreadable)];
     Checked {

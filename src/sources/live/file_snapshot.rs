@@ -20,8 +20,9 @@ use crate::manifest::{ManifestInput, ProcessInput, matching_files, read_file};
 /// systems count in ticks.
 const TIMESTAMP_TICK: Duration = Duration::from_secs(2);
 
-/// A snapshot of files, and of the paths that patterns match.
-#[derive(Debug, Clone, Default)]
+/// A snapshot of files, and of the paths that patterns match. Equal snapshots have the same files
+/// with the same contents.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FileSnapshot {
     files: BTreeMap<PathBuf, FileState>,
     patterns: BTreeMap<String, Vec<PathBuf>>,
@@ -57,6 +58,12 @@ fn read_stamp(path: &Path) -> Option<Stamp> {
         Some((metadata.dev(), metadata.ino(), metadata.len(), times))
     } else {
         None
+    }
+}
+
+impl PartialEq for FileState {
+    fn eq(&self, other: &Self) -> bool {
+        self.content_hash == other.content_hash
     }
 }
 
@@ -110,13 +117,6 @@ impl FileSnapshot {
             files: self.files.iter().map(refresh).collect(),
             patterns: self.patterns.keys().map(matched).collect(),
         }
-    }
-
-    /// Whether both snapshots have the same files with the same contents.
-    pub(super) fn has_same_content(&self, other: &Self) -> bool {
-        let same_files = self.files.keys().eq(other.files.keys())
-            && self.content_hashes().eq(other.content_hashes());
-        self.patterns == other.patterns && same_files
     }
 
     /// Whether the file is empty, or has only white space.
@@ -187,7 +187,7 @@ mod tests {
         assert!(recorder.read_text(&at("missing")).is_err());
         assert_eq!(recorder.matching_files(&pattern).unwrap(), [at("a.yaml")]);
         let snapshot = recorder.into_snapshot();
-        let same = || snapshot.has_same_content(&snapshot.refreshed());
+        let same = || snapshot == snapshot.refreshed();
         assert!(same());
         // Write the same contents again, and replace the file by another with the same contents.
         std::fs::write(at("a.yaml"), "one").unwrap();

@@ -55,11 +55,7 @@ impl LiveTools {
         };
         let comparison = blocking::run_blocking(move || {
             let now = before.refreshed();
-            (
-                now.manifest.has_same_content(&before.manifest),
-                now.has_same_content(&before),
-                now,
-            )
+            (now.manifest == before.manifest, now == before, now)
         });
         let (same_manifest, same, now) = comparison.await?;
         if same {
@@ -68,7 +64,7 @@ impl LiveTools {
             state.sources.keep_refreshed(now.sources);
             return None;
         }
-        if !unsettled.is_some_and(|previous| previous.has_same_content(&now)) {
+        if unsettled.as_ref() != Some(&now) {
             return Some(now);
         }
         if same_manifest {
@@ -93,6 +89,7 @@ impl LiveTools {
 }
 
 /// Snapshots of all files that are watched.
+#[derive(PartialEq)]
 struct WatchedFiles {
     manifest: FileSnapshot,
     sources: Vec<(Arc<str>, FileSnapshot)>,
@@ -109,13 +106,5 @@ impl WatchedFiles {
             manifest: self.manifest.refreshed(),
             sources,
         }
-    }
-
-    fn has_same_content(&self, other: &Self) -> bool {
-        let mut pairs = self.sources.iter().zip(&other.sources);
-        let same_count = self.sources.len() == other.sources.len();
-        let same = pairs
-            .all(|((one, files), (other, others))| one == other && files.has_same_content(others));
-        self.manifest.has_same_content(&other.manifest) && same_count && same
     }
 }

@@ -19,8 +19,7 @@ use crate::call::CallSettings;
 use crate::catalog::registry::Registry;
 use crate::kinds::process::OrphanReaper;
 use crate::kinds::{HttpClients, ProcessEnv, Tool};
-use crate::manifest::{Defaults, ListEntry};
-use crate::text::sanitize;
+use crate::manifest::Defaults;
 
 /// The tools of a running service, with everything that can change them.
 pub struct LiveTools {
@@ -104,18 +103,7 @@ impl LiveTools {
 
     /// Removes control characters and secrets from a text of a source.
     pub(super) fn sanitize_text(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        sanitize::clean_in_place(&mut text);
-        self.registry.shared().redactor.redact_string(&mut text);
-        text
-    }
-
-    /// Replaces the lists of tools with those of a new manifest.
-    pub(super) fn replace_tool_lists(&self, entries: Vec<ListEntry>) {
-        let mut lists = self.tool_lists.lock();
-        *lists = ToolLists::new(entries);
-        drop(lists);
-        self.check_tool_lists();
+        self.registry.shared().redactor.clean_and_redact(text)
     }
 
     /// Logs the entries of the lists that match no tool, and those reported before that match a

@@ -14,6 +14,7 @@ use super::live_tools::{DeclaredState, LiveTools, ReloadStatus, State};
 use super::registration::log_skipped_tools;
 use super::service_config::{ManifestReading, ServiceConfig};
 use super::startup_settings::StartupSettings;
+use super::tool_lists::ToolLists;
 use crate::access::callers::Callers;
 use crate::call::Origin;
 use crate::catalog::registry::Registry;
@@ -187,7 +188,8 @@ impl LiveTools {
         }
         log_skipped_tools(&skipped);
         self.place_rejected_tools(state).await;
-        self.replace_tool_lists(tool_lists);
+        *self.tool_lists.lock() = ToolLists::new(tool_lists);
+        self.check_tool_lists();
         let registered = self.registry.catalog().count_by_origin(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())
@@ -208,11 +210,7 @@ fn require_pins(
         .any(|source| source.settings.can_be_pinned());
     match &config.manifest {
         Some(path) if before.has_pins && has_servers && manifest.pins.is_none() => {
-            let location = Location {
-                file: pins::pins_path(path).into(),
-                line: 1,
-                column: 1,
-            };
+            let location = Location::start_of(pins::pins_path(path));
             let message = "is missing, so the pins that were read from it stay in effect; restore the file, or restart the \
                            service to serve without pins";
             Err(vec![Finding::error(location, "", message)])
@@ -225,7 +223,8 @@ fn require_pins(
 fn summarize_refusal(error: &Error) -> String {
     let reason = match error {
         Error::Manifest(findings) => {
-            match findings.iter().filter(|found| is_error(found)).count() {
+            let is_error = |found: &&Finding| found.severity == Severity::Error;
+            match findings.iter().filter(is_error).count() {
                 1 => "it has an error".to_owned(),
                 many => format!("it has {many} errors"),
             }
@@ -235,10 +234,6 @@ fn summarize_refusal(error: &Error) -> String {
         Error::CallersRemoved => "it has no callers".into(),
     };
     format!("the previous manifest stays in use: {reason}; the log has the details")
-}
-
-fn is_error(finding: &Finding) -> bool {
-    finding.severity == Severity::Error
 }
 
 fn log_refusal(error: &Error) {

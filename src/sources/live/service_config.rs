@@ -80,22 +80,14 @@ impl ServiceConfig {
     fn refuse_own_address(&self, manifest: Manifest) -> Result<Manifest, Vec<Finding>> {
         let listen = self.listen.as_ref().unwrap_or(&manifest.listen);
         let found = manifest::self_references(&manifest, listen).map(|(name, message)| {
-            let file = self.manifest.as_deref().unwrap_or(Path::new("")).into();
-            Finding::error(
-                Location {
-                    file,
-                    line: 1,
-                    column: 1,
-                },
-                format!("mcp_servers.{name}.url"),
-                message,
-            )
+            let file = self.manifest.as_deref().unwrap_or(Path::new(""));
+            let path = format!("mcp_servers.{name}.url");
+            Finding::error(Location::start_of(file), path, message)
         });
         let found: Vec<Finding> = found.collect();
-        if found.is_empty() {
-            Ok(manifest)
-        } else {
-            Err(found)
+        match found.is_empty() {
+            true => Ok(manifest),
+            false => Err(found),
         }
     }
 
@@ -103,16 +95,9 @@ impl ServiceConfig {
     /// all tools and callers, and a file looks empty while it is being written.
     pub(super) fn reread_manifest(&self) -> ManifestReading {
         let mut reading = self.read_manifest();
-        if let Some(path) = self
-            .manifest
-            .as_deref()
-            .filter(|path| reading.files.is_blank(path))
-        {
-            let location = Location {
-                file: path.into(),
-                line: 1,
-                column: 1,
-            };
+        let path = self.manifest.as_deref();
+        if let Some(path) = path.filter(|path| reading.files.is_blank(path)) {
+            let location = Location::start_of(path);
             let message = "is empty; to serve nothing at all, stop the service";
             reading.outcome = Err(vec![Finding::error(location, "", message)]);
         }

@@ -23,26 +23,15 @@ pub(super) struct StartupSettings {
 
 impl StartupSettings {
     pub(super) fn from_manifest(manifest: &Manifest) -> Self {
-        let Manifest {
-            server,
-            listen,
-            ledger,
-            digest_key,
-            cache_bytes,
-            redis,
-            approvals,
-            telemetry,
-            ..
-        } = manifest;
         Self {
-            server: server.clone(),
-            listen: listen.clone(),
-            ledger: ledger.clone(),
-            digest_key: digest_key.as_ref().map(|key| key.digest("")),
-            cache_bytes: *cache_bytes,
-            redis: redis.clone(),
-            approvals: approvals.clone(),
-            telemetry: telemetry.clone(),
+            server: manifest.server.clone(),
+            listen: manifest.listen.clone(),
+            ledger: manifest.ledger.clone(),
+            digest_key: manifest.digest_key.as_ref().map(|key| key.digest("")),
+            cache_bytes: manifest.cache_bytes,
+            redis: manifest.redis.clone(),
+            approvals: manifest.approvals.clone(),
+            telemetry: manifest.telemetry.clone(),
         }
     }
 
@@ -70,36 +59,28 @@ impl StartupSettings {
             max_bytes,
             accept_loss: _,
         } = &self.ledger;
+        let new = &newer.server;
         let keys = [
             (
                 "server.listen",
                 config.listen.is_none() && self.listen != newer.listen,
             ),
-            ("server.max_body", *max_body != newer.server.max_body),
-            (
-                "server.max_in_flight",
-                *max_in_flight != newer.server.max_in_flight,
-            ),
+            ("server.max_body", *max_body != new.max_body),
+            ("server.max_in_flight", *max_in_flight != new.max_in_flight),
             (
                 "server.max_connections",
-                *max_connections != newer.server.max_connections,
+                *max_connections != new.max_connections,
             ),
-            ("server.linger", *linger != newer.server.linger),
-            ("server.drain", *drain != newer.server.drain),
-            (
-                "server.allowed_hosts",
-                *allowed_hosts != newer.server.allowed_hosts,
-            ),
+            ("server.linger", *linger != new.linger),
+            ("server.drain", *drain != new.drain),
+            ("server.allowed_hosts", *allowed_hosts != new.allowed_hosts),
             (
                 "server.allowed_origins",
-                *allowed_origins != newer.server.allowed_origins,
+                *allowed_origins != new.allowed_origins,
             ),
-            ("server.allow_open", *allow_open != newer.server.allow_open),
-            ("server.public_url", *public_url != newer.server.public_url),
-            (
-                "compat.toolbox",
-                *serves_toolbox != newer.server.serves_toolbox,
-            ),
+            ("server.allow_open", *allow_open != new.allow_open),
+            ("server.public_url", *public_url != new.public_url),
+            ("compat.toolbox", *serves_toolbox != new.serves_toolbox),
             (
                 "ledger.url",
                 !config.has_ledger_override

@@ -4,7 +4,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::listing::UsableListing;
 use super::tools::{QuarantinedTool, build_tool, quarantined_tool};
 use crate::call::units::Count;
 use crate::kinds::Tool;
@@ -12,7 +11,7 @@ use crate::manifest::definition_change::DefinitionChange;
 use crate::manifest::{DeclaredSource, ListedFindings, lint_listed_tools};
 use crate::schema::{PageFields, Schema, SchemaFault};
 use crate::sources::live::file_snapshot::FileSnapshot;
-use crate::sources::{DiscoveredTool, Source};
+use crate::sources::{DiscoveredTool, Source, SourceListing};
 use crate::text::names::normalize_name;
 use crate::text::suggest;
 
@@ -24,7 +23,7 @@ pub(super) struct ActiveListing {
     pub(super) declared: Arc<DeclaredSource>,
     pub(super) files: FileSnapshot,
     pub(super) source: Arc<dyn Source>,
-    pub(super) listing: Arc<UsableListing>,
+    pub(super) listing: Arc<SourceListing>,
     pub(super) tools: Vec<Tool>,
     /// Warnings about the listing and the tools, for the operator.
     pub(super) warnings: Vec<String>,
@@ -39,35 +38,27 @@ impl ActiveListing {
         declared: &Arc<DeclaredSource>,
         files: &FileSnapshot,
         source: Arc<dyn Source>,
-        listing: Arc<UsableListing>,
+        listing: Arc<SourceListing>,
         before: &[String],
     ) -> Result<Self, UnusableListing> {
-        let SelectedTools {
-            tools,
-            warnings: tool_warnings,
-            quarantined,
-        } = select_tools(declared, &listing, files, before)?;
-        let warnings = listing
-            .warnings
-            .iter()
-            .cloned()
-            .chain(tool_warnings)
-            .collect();
+        let mut selected = select_tools(declared, &listing, files, before)?;
+        let listed_warnings = listing.warnings.iter().cloned();
+        selected.warnings.splice(0..0, listed_warnings);
         // The definition of a quarantined tool is not shown, so it is not examined either.
-        let mut findings = lint_listed_tools(tools.iter().filter(|tool| !tool.quarantined));
+        let shown = selected.tools.iter().filter(|tool| !tool.quarantined);
+        let mut findings = lint_listed_tools(shown);
         // Servers and documents belong to other parties: only they can change the texts.
         if declared.settings.may_lose_tools() {
             findings = findings.into_hints();
         }
-        let (declared, files) = (declared.clone(), files.clone());
         Ok(Self {
-            declared,
-            files,
+            declared: declared.clone(),
+            files: files.clone(),
             source,
             listing,
-            tools,
-            warnings,
-            quarantined,
+            tools: selected.tools,
+            warnings: selected.warnings,
+            quarantined: selected.quarantined,
             findings,
         })
     }
@@ -80,11 +71,12 @@ impl ActiveListing {
 
     /// Whether it was started with the same settings and the same files.
     pub(super) fn was_started_with(&self, declared: &DeclaredSource, files: &FileSnapshot) -> bool {
-        self.declared.settings == declared.settings && self.files.has_same_content(files)
+        self.declared.settings == declared.settings && self.files == *files
     }
 }
 
 /// The tools of a listing under the rules of the manifest.
+#[derive(Default)]
 struct SelectedTools {
     tools: Vec<Tool>,
     /// Warnings about the tools, for the operator.
@@ -117,7 +109,7 @@ impl From<String> for UnusableListing {
 /// than no tool. `before` names tools that the source had earlier.
 fn select_tools(
     declared: &DeclaredSource,
-    listing: &UsableListing,
+    listing: &SourceListing,
     files: &FileSnapshot,
     before: &[String],
 ) -> Result<SelectedTools, UnusableListing> {
@@ -126,26 +118,13 @@ fn select_tools(
         .iter()
         .map(|tool| tool.name.as_str())
         .collect();
-    let mut selected = SelectedTools {
-        tools: Vec::new(),
-        warnings: Vec::new(),
-        quarantined: Vec::new(),
-    };
-    for key in declared
-        .rules
-        .tools
-        .keys()
-        .filter(|key| !own.contains(&key.as_str()))
-    {
-        let had = || {
-            before.contains(key)
-                || declared
-                    .rules
-                    .pins
-                    .as_ref()
-                    .is_some_and(|pins| pins.tools.contains_key(key))
-        };
-        if listing.skipped.contains(key) {
+    let mut selected = SelectedTools::default();
+    let pins = declared.rules.pins.as_deref();
+    let keys = declared.rules.tools.keys();
+    for key in keys.filter(|key| !own.contains(&key.as_str())) {
+        let is_pinned = || pins.is_some_and(|pins| pins.tools.contains_key(key));
+        let had = || before.contains(key) || is_pinned();
+        if listing.skipped_names.contains(key) {
             selected.warnings.push(format!(
                 "tools.{key}: the source's tool is left out, so this entry has no effect"
             ));
@@ -160,7 +139,7 @@ fn select_tools(
     let listed: Vec<&str> = own
         .iter()
         .copied()
-        .chain(listing.skipped.iter().map(String::as_str))
+        .chain(listing.skipped_names.iter().map(String::as_str))
         .collect();
     let unmatched = declared.rules.policies.unmatched_patterns(&listed);
     for pattern in declared.rules.policies.unmatched_patterns(&own) {
@@ -192,16 +171,10 @@ fn select_tools(
             ));
             continue;
         }
-        let mismatch = declared
-            .rules
-            .pins
-            .as_ref()
-            .and_then(|pins| pins.find_mismatch(&declared.written_settings, discovered));
-        if let Some(fault) = mismatch
-            .is_none()
-            .then(|| check_paging(declared, discovered))
-            .flatten()
-        {
+        let mismatch =
+            pins.and_then(|pins| pins.find_mismatch(&declared.written_settings, discovered));
+        let fault = check_paging(declared, discovered).filter(|_| mismatch.is_none());
+        if let Some(fault) = fault {
             let name = &discovered.name;
             if !declared.settings.may_lose_tools() {
                 return Err(UnusableListing {
@@ -256,7 +229,7 @@ fn unknown_key_message(
     declared: &DeclaredSource,
     key: &str,
     own: &[&str],
-    listing: &UsableListing,
+    listing: &SourceListing,
 ) -> String {
     let prefix = &declared.rules.prefix;
     let there = match suggest::closest_name(key, own.iter().copied(), suggest::MIN_HINT_RATIO) {
@@ -277,29 +250,21 @@ fn unknown_key_message(
 }
 
 /// How many tools of the source are left out, and why the first one is.
-fn left_out_text(listing: &UsableListing) -> String {
-    if listing.skipped.is_empty() {
+fn left_out_text(listing: &SourceListing) -> String {
+    if listing.skipped_names.is_empty() {
         return String::new();
     }
-    let names: Vec<String> = listing
-        .skipped
-        .iter()
-        .take(MAX_NAMED_TOOLS)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    let more = if listing.skipped.len() > MAX_NAMED_TOOLS {
-        " …"
-    } else {
-        ""
+    let skipped = &listing.skipped_names;
+    let named = skipped.iter().take(MAX_NAMED_TOOLS);
+    let names: Vec<String> = named.map(|name| format!("`{name}`")).collect();
+    let more = match skipped.len() > MAX_NAMED_TOOLS {
+        true => " …",
+        false => "",
     };
-    let reason = listing
-        .warnings
-        .iter()
-        .find_map(|warning| Some(warning.split_once(" is left out: ")?.1));
-    let reason = reason
-        .map(|reason| format!(" ({reason})"))
-        .unwrap_or_default();
-    let count = Count(listing.skipped.len() as u64, "tool");
+    let mut warnings = listing.warnings.iter();
+    let reason = warnings.find_map(|warning| Some(warning.split_once(" is left out: ")?.1));
+    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    let count = Count(skipped.len() as u64, "tool");
     format!("; left out: {count}, {}{more}{reason}", names.join(", "))
 }
 
@@ -332,7 +297,7 @@ mod tests {
     use crate::manifest::pins::ServerPins;
     use crate::manifest::{SourceRules, load};
     use crate::schema::SchemaOwner;
-    use crate::sources::{DefinitionFingerprint, SourceListing, ToolDefinitionSnapshot};
+    use crate::sources::{DefinitionFingerprint, ToolDefinitionSnapshot};
 
     struct ManifestText(String);
 
@@ -406,14 +371,12 @@ mod tests {
         declared: &Arc<DeclaredSource>,
         tools: Vec<DiscoveredTool>,
     ) -> Result<SelectedTools, String> {
-        let listing = UsableListing::from_listed(
-            declared,
-            SourceListing {
-                tools,
-                skipped_names: vec!["odd".into()],
-                ..SourceListing::default()
-            },
-        );
+        let listed = SourceListing {
+            tools,
+            skipped_names: vec!["odd".into()],
+            ..SourceListing::default()
+        };
+        let listing = listed.without_invalid_names(declared);
         let selected = select_tools(declared, &listing, &FileSnapshot::default(), &[]);
         let mut selected = selected.map_err(|unusable| unusable.why)?;
         selected.warnings.splice(0..0, listing.warnings);
@@ -648,13 +611,11 @@ mod tests {
         };
         let declared = first_source(&format!("python_modules:\n  m: {{module: a.b{rules}}}\n"));
         let refused = |tools: Vec<DiscoveredTool>| {
-            let listing = UsableListing::from_listed(
-                &declared,
-                SourceListing {
-                    tools,
-                    ..SourceListing::default()
-                },
-            );
+            let listed = SourceListing {
+                tools,
+                ..SourceListing::default()
+            };
+            let listing = listed.without_invalid_names(&declared);
             select_tools(&declared, &listing, &FileSnapshot::default(), &[])
                 .err()
                 .unwrap()

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::active_listing::{ActiveListing, UnusableListing};
 use super::entry::{SourceEntry, SourceTasks, Sources, StartTask, WatchTask};
-use super::listing::UsableListing;
 use super::live_source::{LiveSource, Warnings};
 use super::plan::SourcePlan;
 use super::states::{Event, Fault, Lifecycle, ServedListing};
-use super::tasks::ApplyOutcome;
+use super::tasks::Applied;
 use super::tools::QuarantinedTool;
 use crate::catalog::registry::{Allocation, DesiredState, Placement, SkippedTool};
 use crate::manifest::DeclaredSource;
@@ -33,22 +32,17 @@ impl LiveTools {
         // Order: first build the new catalog from what is listed already, then start what is new or
         // changed. If the catalog cannot be built, nothing has changed, and no source was started.
         // Until a changed source is listed, its old listing stays in service.
-        let before: HashMap<Arc<str>, _> = sources
-            .0
-            .iter()
-            .map(|entry| {
-                (
-                    entry.source.name.clone(),
-                    (entry.declared.clone(), entry.files.clone()),
-                )
-            })
-            .collect();
+        let declaration = |entry: &SourceEntry| {
+            let declared = (entry.declared.clone(), entry.files.clone());
+            (entry.source.name.clone(), declared)
+        };
+        let before: HashMap<Arc<str>, _> = sources.0.iter().map(declaration).collect();
         let plans = SourcePlan::for_declared(sources, declared, self.has_started());
         let skipped = self.rebuild_catalog(sources, declared_state, plans).await?;
         for entry in &mut sources.0 {
             let same = before.get(&entry.source.name);
             let same = same.is_some_and(|(declared, files)| {
-                declared.settings == entry.declared.settings && files.has_same_content(&entry.files)
+                declared.settings == entry.declared.settings && *files == entry.files
             });
             match &entry.tasks.start {
                 // A start of the same settings continues, without a further wait. An unchanged
@@ -131,25 +125,15 @@ impl LiveTools {
         placement: Placement,
         mut tasks: SourceTasks,
     ) -> SourceEntry {
-        let SourcePlan {
-            declared,
-            files,
-            source,
-            candidates,
-            fault,
-        } = plan;
-        let Placement {
-            choice,
-            rejections,
-            rejected_tools,
-        } = placement;
-        let fault = fault.or(rejections.into_iter().next());
+        let source = plan.source;
+        let fault = plan.fault.or(placement.rejections.into_iter().next());
         let fault = fault.map(|why| self.new_fault(&why, false));
-        let active = choice.and_then(|at| candidates.get(at)).cloned();
+        let choice = placement.choice;
+        let active = choice.and_then(|at| plan.candidates.get(at)).cloned();
         let event = match (&active, fault) {
             (Some(active), fault) => Some(Event::Placed {
                 active: active.clone(),
-                rejected: rejected_tools,
+                rejected: placement.rejected_tools,
                 fault,
             }),
             (None, Some(fault)) => {
@@ -171,8 +155,8 @@ impl LiveTools {
             same.unwrap_or_else(|| WatchTask::spawn(self, &source, &active.source))
         });
         SourceEntry {
-            declared,
-            files,
+            declared: plan.declared,
+            files: plan.files,
             source,
             tasks,
         }
@@ -208,28 +192,28 @@ impl LiveTools {
         start: u64,
         instance: Arc<dyn Source>,
         listed: SourceListing,
-    ) -> ApplyOutcome {
+    ) -> Result<Applied, UnusableListing> {
         // The source may have been removed or restarted while it was listed. Its settings may have
         // changed, too. Only the latest start may replace what is served.
         let mut state = self.state.lock().await;
         let state = &mut *state;
         let Some(entry) = state.sources.find(source) else {
-            return ApplyOutcome::Stale;
+            return Ok(Applied::Stale);
         };
         if !source.read(|lifecycle| lifecycle.latest_start == start) {
-            return ApplyOutcome::Stale;
+            return Ok(Applied::Stale);
         }
-        let listing = Arc::new(UsableListing::from_listed(&entry.declared, listed));
+        let listing = Arc::new(listed.without_invalid_names(&entry.declared));
         let declared = (entry.declared.clone(), entry.files.clone());
         let outcome = self
             .serve_listing(state, source, declared, instance, listing)
             .await;
-        if let ApplyOutcome::Served = outcome {
+        if outcome.is_ok() {
             source.apply(Event::StartServed(start));
             self.status_changed.send_replace(());
         }
         self.check_tool_lists();
-        outcome
+        outcome.map(|()| Applied::Served)
     }
 
     /// Handles a further listing of the served source.
@@ -238,24 +222,24 @@ impl LiveTools {
         source: &Arc<LiveSource>,
         instance: &Arc<dyn Source>,
         listed: SourceListing,
-    ) -> ApplyOutcome {
+    ) -> Result<Applied, UnusableListing> {
         let mut state = self.state.lock().await;
         let state = &mut *state;
         let Some(entry) = state.sources.find(source) else {
-            return ApplyOutcome::Stale;
+            return Ok(Applied::Stale);
         };
         let active = source.read(Lifecycle::active);
         let Some(active) = active.filter(|active| Arc::ptr_eq(&active.source, instance)) else {
-            return ApplyOutcome::Stale;
+            return Ok(Applied::Stale);
         };
-        let mut listing = UsableListing::from_listed(&active.declared, listed);
+        let mut listing = listed.without_invalid_names(&active.declared);
         if listing.has_same_tools(&active.listing) {
             tracing::debug!(
                 source = &*source.name,
                 "a source was listed again: its tools are unchanged"
             );
             source.apply(Event::Relisted(instance.clone()));
-            return ApplyOutcome::Served;
+            return Ok(Applied::Served);
         }
         listing.keep_runners(&active.listing);
         // If the current declaration is of other settings or files, a start of it has not ended or
@@ -267,11 +251,11 @@ impl LiveTools {
         let outcome = self
             .serve_listing(state, source, declared, instance.clone(), Arc::new(listing))
             .await;
-        if let ApplyOutcome::Served = outcome {
+        if outcome.is_ok() {
             source.apply(Event::Relisted(instance.clone()));
         }
         self.check_tool_lists();
-        outcome
+        outcome.map(|()| Applied::Served)
     }
 
     /// Replaces what is served of this source by this listing.
@@ -281,30 +265,21 @@ impl LiveTools {
         source: &Arc<LiveSource>,
         (declared, files): (Arc<DeclaredSource>, FileSnapshot),
         instance: Arc<dyn Source>,
-        listing: Arc<UsableListing>,
-    ) -> ApplyOutcome {
+        listing: Arc<SourceListing>,
+    ) -> Result<(), UnusableListing> {
         let before = source.read(|lifecycle| lifecycle.listed_names.clone());
-        let fresh = match ActiveListing::new(&declared, &files, instance, listing, &before) {
-            Ok(fresh) => Arc::new(fresh),
-            Err(UnusableListing {
-                why,
-                is_lasting: true,
-            }) => return ApplyOutcome::Unusable(why),
-            Err(UnusableListing { why, .. }) => return ApplyOutcome::Refused(why),
-        };
+        let fresh = ActiveListing::new(&declared, &files, instance, listing, &before)?;
+        let fresh = Arc::new(fresh);
         let mut plans = SourcePlan::for_unchanged(&state.sources);
         for plan in &mut plans {
             if Arc::ptr_eq(&plan.source, source) {
                 plan.prefer(fresh.clone());
             }
         }
-        match self
+        let rebuilt = self
             .rebuild_catalog(&mut state.sources, &state.declared_state, plans)
-            .await
-        {
-            Ok(skipped) => log_skipped_tools(&skipped),
-            Err(error) => return ApplyOutcome::Refused(error.to_string()),
-        }
+            .await;
+        log_skipped_tools(&rebuilt.map_err(|error| error.to_string())?);
         self.place_rejected_tools(state).await;
         // This listing may have taken names from another source, so that nothing of that source is
         // served any more. If its latest start succeeded, start it again. Otherwise that start is
@@ -318,11 +293,8 @@ impl LiveTools {
         }
         let is_fresh = |active: Arc<ActiveListing>| Arc::ptr_eq(&active.listing, &fresh.listing);
         if !source.read(Lifecycle::active).is_some_and(is_fresh) {
-            return ApplyOutcome::Refused(
-                source
-                    .read(|lifecycle| lifecycle.fault().map(|fault| fault.why.clone()))
-                    .unwrap_or_default(),
-            );
+            let why = source.read(|lifecycle| lifecycle.fault().map(|fault| fault.why.clone()));
+            return Err(why.unwrap_or_default().into());
         }
         // The findings themselves are in `/sources`: the author of the tools mends them, and may be
         // another party.
@@ -333,7 +305,7 @@ impl LiveTools {
             findings,
             "a source was listed"
         );
-        ApplyOutcome::Served
+        Ok(())
     }
 
     /// Attempts to place the rejected tools: their names may be free now.
@@ -341,11 +313,7 @@ impl LiveTools {
         self: &Arc<Self>,
         state: &mut State,
     ) {
-        let State {
-            sources,
-            declared_state,
-            ..
-        } = state;
+        let (sources, declared_state) = (&mut state.sources, &state.declared_state);
         let has_rejected = |entry: &SourceEntry| {
             let is_any = |served: &ServedListing| !served.rejected.is_empty();
             entry
@@ -368,13 +336,11 @@ impl LiveTools {
     /// Why the current catalog stays.
     pub(crate) async fn reload_shared_tools(self: &Arc<Self>) -> Result<(), Error> {
         let mut state = self.state.lock().await;
-        let State {
-            sources,
-            declared_state,
-            ..
-        } = &mut *state;
-        let plans = SourcePlan::for_unchanged(sources);
-        let skipped = self.rebuild_catalog(sources, declared_state, plans).await?;
+        let state = &mut *state;
+        let plans = SourcePlan::for_unchanged(&state.sources);
+        let skipped = self
+            .rebuild_catalog(&mut state.sources, &state.declared_state, plans)
+            .await?;
         log_skipped_tools(&skipped);
         self.check_tool_lists();
         Ok(())

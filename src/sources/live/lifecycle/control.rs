@@ -104,7 +104,7 @@ impl LiveTools {
             if let Some(entry) = state
                 .sources
                 .find_by_name(&name)
-                .filter(|entry| !entry.files.has_same_content(&files))
+                .filter(|entry| entry.files != files)
             {
                 tracing::info!(
                     source = &*name,

@@ -74,7 +74,7 @@ impl Sources {
         for (name, files) in now {
             if let Some(entry) = self
                 .find_by_name(&name)
-                .filter(|entry| entry.files.has_same_content(&files))
+                .filter(|entry| entry.files == files)
             {
                 entry.files = files;
             }

@@ -2,55 +2,31 @@
 
 use serde_json::json;
 
+use super::tools::shown_name;
 use crate::call::ToolName;
 use crate::manifest::DeclaredSource;
 use crate::sources::{DiscoveredTool, SourceListing, ToolDefinitionSnapshot};
 
-/// The tools of one listing, with its warnings.
-#[derive(Default)]
-pub(super) struct UsableListing {
-    pub(super) tools: Vec<DiscoveredTool>,
-    /// Warnings about the listing that do not depend on the manifest.
-    pub(super) warnings: Vec<String>,
-    /// Names of tools that cannot be used, without the prefix.
-    pub(super) skipped: Vec<String>,
-}
-
-impl UsableListing {
+impl SourceListing {
     /// Leaves out the tools of a foreign source whose names are invalid, because the operator
     /// cannot rename them. Tools of other sources are all kept, so that their author sees the error
     /// at once.
-    pub(super) fn from_listed(declared: &DeclaredSource, listed: SourceListing) -> Self {
-        let SourceListing {
-            tools,
-            warnings,
-            skipped_names,
-        } = listed;
-        let mut listing = Self {
-            tools: Vec::new(),
-            warnings,
-            skipped: skipped_names,
-        };
+    pub(super) fn without_invalid_names(mut self, declared: &DeclaredSource) -> Self {
         let prefix = &declared.rules.prefix;
-        for tool in tools {
+        for tool in std::mem::take(&mut self.tools) {
             match ToolName::parse(&format!("{prefix}{}", tool.name)) {
                 Err(error) if declared.settings.may_lose_tools() => {
-                    let shown: String = tool
-                        .name
-                        .chars()
-                        .filter(|c| !c.is_control())
-                        .take(ToolName::MAX_LEN)
-                        .collect();
-                    listing.warnings.push(format!(
+                    let shown = shown_name(&tool.name);
+                    self.warnings.push(format!(
                         "the tool `{shown}` is left out: {error}, `{prefix}` included; rename it on its server, or add it to \
                          `exclude` to silence this warning"
                     ));
-                    listing.skipped.push(tool.name);
+                    self.skipped_names.push(tool.name);
                 }
-                Ok(_) | Err(_) => listing.tools.push(tool),
+                Ok(_) | Err(_) => self.tools.push(tool),
             }
         }
-        listing
+        self
     }
 
     /// Whether another listing has the same tools and warnings. Their runners may differ.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -115,18 +115,14 @@ impl LiveSource {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle.lock()
-    }
-
     /// Reads the state.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Lifecycle) -> T) -> T {
-        read(&self.lock())
+        read(&self.lifecycle.lock())
     }
 
     /// Changes the state. Returns the warnings that are new.
     pub(super) fn apply(&self, event: Event) -> Warnings {
-        let mut lifecycle = self.lock();
+        let mut lifecycle = self.lifecycle.lock();
         let before = Warnings::of(&lifecycle);
         lifecycle.apply(event);
         Warnings::of(&lifecycle).without(&before)
@@ -134,14 +130,14 @@ impl LiveSource {
 
     /// Records a start, which begins at once or after `delay`. Returns the number of the start.
     pub(super) fn begin_start(&self, delay: Option<Duration>) -> u64 {
-        let mut lifecycle = self.lock();
+        let mut lifecycle = self.lifecycle.lock();
         lifecycle.apply(Event::StartBegun(delay));
         lifecycle.latest_start
     }
 
     /// The current status.
     pub(super) fn view(&self, now: Timestamp) -> SourceView {
-        let lifecycle = self.lock();
+        let lifecycle = self.lifecycle.lock();
         let served = lifecycle.served();
         let status = served.map(|served| served.active.source.status());
         let state = match &status {
@@ -193,7 +189,7 @@ impl LiveSource {
     /// itself: callers and models must not see paths and contents of files. The log and `/sources`
     /// have the fault, for the operator.
     pub(super) fn unavailable_reason(&self) -> (String, Option<Duration>) {
-        let lifecycle = self.lock();
+        let lifecycle = self.lifecycle.lock();
         let name = &self.name;
         let wait = match &lifecycle.attempt {
             Attempt::Waiting(until) => until.saturating_duration_since(Instant::now()),
@@ -216,7 +212,7 @@ impl LiveSource {
 
     /// Whether it was listed or failed at least once.
     pub(in crate::sources::live) fn is_settled(&self) -> bool {
-        self.lock().is_settled()
+        self.lifecycle.lock().is_settled()
     }
 
     /// Whether the service waits for this source before it is ready.

@@ -7,13 +7,13 @@ use futures_util::future::join_all;
 
 use super::active_listing::ActiveListing;
 use super::entry::snapshot_files;
-use super::listing::UsableListing;
 use crate::catalog::registry::conflict_advice;
 use crate::kinds::{ProcessEnv, Tool};
 use crate::manifest::{DeclaredSource, ListedFinding};
 use crate::schema::Schema;
 
 /// The tools and the failures of such a listing.
+#[derive(Default)]
 pub(crate) struct LoadOutcome {
     /// The tools, in the order of their sources.
     pub(crate) tools: Vec<Tool>,
@@ -52,64 +52,50 @@ pub(crate) async fn list_once(
             .list(&move |what: String| on_progress(&name, &what))
             .await
             .map_err(|fault| fault.to_string())?;
-        let listing = Arc::new(UsableListing::from_listed(declared, listed));
+        let listing = Arc::new(listed.without_invalid_names(declared));
         ActiveListing::new(declared, files, source, listing, &[]).map_err(|fault| fault.why)
     }))
     .await;
     let mut names: HashSet<String> = taken.iter().flat_map(all_names).collect();
-    let mut outcome = LoadOutcome {
-        tools: Vec::new(),
-        faults: Vec::new(),
-        findings: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut outcome = LoadOutcome::default();
     for ((declared, _), listed) in snapshots.iter().zip(listed) {
-        let mut accepted = Vec::new();
-        let result = listed.and_then(
-            |ActiveListing {
-                 tools,
-                 warnings,
-                 quarantined,
-                 findings: found,
-                 ..
-             }| {
-                let quarantined = quarantined
-                    .into_iter()
-                    .map(|one| format!("`{}` is quarantined: {}", one.tool, one.reason));
-                let warnings = warnings.into_iter().chain(quarantined);
-                outcome.warnings.extend(
-                    warnings.map(|text| format!("source `{}`: warning: {text}", declared.name())),
-                );
-                if !found.shown.is_empty() {
-                    let source = declared.name().to_owned();
-                    outcome.findings.push(SourceFindings {
-                        source,
-                        shown: found.shown,
-                        warnings: found.warnings,
-                    });
-                }
-                for tool in tools {
-                    match check_fit(&tool, &names) {
-                        Ok(()) => accepted.push(tool),
-                        Err(why) if declared.settings.may_lose_tools() => {
-                            outcome
-                                .faults
-                                .push(format!("source `{}`: {why}", declared.name()));
-                        }
-                        Err(why) => return Err(why),
+        let (source, may_lose_tools) = (declared.name(), declared.settings.may_lose_tools());
+        let accepted = listed.and_then(|listing| {
+            let quarantined = listing.quarantined.iter();
+            let quarantined =
+                quarantined.map(|one| format!("`{}` is quarantined: {}", one.tool, one.reason));
+            let warnings = listing.warnings.into_iter().chain(quarantined);
+            let warnings = warnings.map(|text| format!("source `{source}`: warning: {text}"));
+            outcome.warnings.extend(warnings);
+            if !listing.findings.shown.is_empty() {
+                outcome.findings.push(SourceFindings {
+                    source: source.to_owned(),
+                    shown: listing.findings.shown,
+                    warnings: listing.findings.warnings,
+                });
+            }
+            let mut accepted = Vec::new();
+            for tool in listing.tools {
+                match check_fit(&tool, &names) {
+                    Ok(()) => accepted.push(tool),
+                    Err(why) if may_lose_tools => {
+                        outcome.faults.push(format!("source `{source}`: {why}"));
                     }
+                    Err(why) => return Err(why),
                 }
-                Ok(())
-            },
-        );
-        match result {
-            Ok(()) => {
+            }
+            Ok(accepted)
+        });
+        match accepted {
+            Ok(mut accepted) => {
                 names.extend(accepted.iter().flat_map(all_names));
                 outcome.tools.append(&mut accepted);
             }
-            Err(why) => outcome
-                .faults
-                .push(format!("source `{}` failed: {why}", declared.name())),
+            Err(why) => {
+                outcome
+                    .faults
+                    .push(format!("source `{source}` failed: {why}"));
+            }
         }
     }
     outcome

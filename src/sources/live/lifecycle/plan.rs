@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::active_listing::ActiveListing;
 use super::entry::{SourceEntry, Sources};
 use super::live_source::LiveSource;
 use super::states::Lifecycle;
-use super::tools::set_source;
+use super::tools::{apply_source_rules, stand_in};
 use crate::call::{Idempotency, Policy, RetryPolicy, ToolName};
 use crate::catalog::registry::{SourceTools, UnlistedSource};
 use crate::kinds::{Tool, UnavailableTool};
@@ -143,39 +141,26 @@ fn unavailable_tools(declared: &DeclaredSource, source: &Arc<LiveSource>) -> Vec
     let unavailable = |own: &str| {
         let reader = source.clone();
         let name = format!("{}{own}", rules.prefix);
-        let tool_rules = rules.tools.get(own);
-        let description = tool_rules.and_then(|tool_rules| tool_rules.description.clone());
-        let description = description.unwrap_or_else(|| {
-            format!(
-                "A tool of source `{}`, which is not available.",
-                source.name
-            )
-        });
-        let mut tool =
-            Tool::new(name, description).with_runner(Arc::new(UnavailableTool::new(move || {
-                reader.unavailable_reason()
-            })));
-        tool.definition.input_schema = Arc::new(json!({"type": "object"}));
-        if let Some(tool_rules) = tool_rules {
+        let runner = UnavailableTool::new(move || reader.unavailable_reason());
+        let description = format!(
+            "A tool of source `{}`, which is not available.",
+            source.name
+        );
+        let mut tool = stand_in(declared, own, name, description, runner);
+        if let Some(tool_rules) = rules.tools.get(own) {
             tool.definition.tags.clone_from(&tool_rules.tags);
             tool.definition.aliases.clone_from(&tool_rules.aliases);
         }
-        tool.definition
-            .context
-            .clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
-        tool.definition.env.clone_from(&rules.env);
-        let policy = rules.policy_for(own, declared.settings.kind(), None);
+        apply_source_rules(&mut tool, declared, own, None);
         // An unavailable tool runs nothing, so nothing needs a retry or a cache. Without
         // idempotency, a key that is used now stays free for the real tool.
-        let idempotency = Idempotency::Off;
         tool.policy = Policy {
             retry: RetryPolicy::default(),
             cache: None,
             repeatable: true,
-            idempotency,
-            ..policy
+            idempotency: Idempotency::Off,
+            ..tool.policy
         };
-        set_source(&mut tool, declared);
         tool
     };
     rules.known_tools().chain(more).map(unavailable).collect()

@@ -42,17 +42,6 @@ use crate::call::ToolName;
 use crate::catalog::registry::RejectedTool;
 use crate::sources::Source;
 
-/// What is served of a source, and why it is not more. The table of the module explains each phase.
-#[derive(Default)]
-enum Phase {
-    #[default]
-    Starting,
-    Active(ServedListing),
-    Outdated(ServedListing, Fault),
-    Failed(Fault),
-    Removed,
-}
-
 /// A listing that is served.
 pub(super) struct ServedListing {
     pub(super) active: Arc<ActiveListing>,
@@ -122,7 +111,10 @@ pub(super) enum Event {
 /// The state of one source. Only [`apply`](Self::apply) changes it.
 #[derive(Default)]
 pub(super) struct Lifecycle {
-    phase: Phase,
+    // These three are the phase: see the first table of the module.
+    served: Option<ServedListing>,
+    fault: Option<Fault>,
+    is_removed: bool,
     pub(super) attempt: Attempt,
     /// The number of the latest start, and of the latest start that has ended, well or not.
     pub(super) latest_start: u64,
@@ -136,25 +128,18 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     /// Changes the state, as the table of the module says.
     pub(super) fn apply(&mut self, event: Event) {
-        if matches!(self.phase, Phase::Removed) || self.is_late(&event) {
+        if self.is_removed || self.is_late(&event) {
             return;
         }
-        let is_unfinished =
-            self.has_unfinished_start() || self.served().is_some_and(|served| served.is_relisting);
-        let phase = std::mem::take(&mut self.phase);
-        self.phase = match event {
+        match event {
             Event::StartBegun(delay) => {
                 self.latest_start += 1;
                 self.attempt = match delay {
                     None => Attempt::Running("starting".into()),
                     Some(delay) => Attempt::Waiting(Instant::now() + delay),
                 };
-                phase
             }
-            Event::Progress { activity, .. } => {
-                self.attempt = Attempt::Running(activity);
-                phase
-            }
+            Event::Progress { activity, .. } => self.attempt = Attempt::Running(activity),
             Event::StartFailed {
                 start,
                 fault,
@@ -165,11 +150,10 @@ impl Lifecycle {
                     None => Attempt::Blocked,
                     Some(wait) => Attempt::Waiting(Instant::now() + wait),
                 };
-                phase.with_fault(fault)
+                self.fault = Some(fault);
             }
             Event::StartServed(start) => {
                 (self.latest_ended, self.attempt) = (start, Attempt::Ended);
-                phase
             }
             Event::Placed {
                 active,
@@ -177,38 +161,45 @@ impl Lifecycle {
                 fault,
             } => {
                 self.listed_names = active.listed_names();
-                let (before, fault_before) = phase.into_parts();
-                let before = before.filter(|before| {
-                    before.has_source(&active.source) || {
-                        self.replaced += before.replaced_processes();
-                        false
-                    }
-                });
+                let before = self.served.take();
+                if let Some(before) = &before
+                    && !before.has_source(&active.source)
+                {
+                    self.replaced += before.replaced_processes();
+                }
+                let before = before.filter(|before| before.has_source(&active.source));
+                let is_relisting = before.as_ref().is_some_and(|before| before.is_relisting);
                 // The fault of the same listing stays until what failed has succeeded.
-                let is_same = |before: &ServedListing| Arc::ptr_eq(&before.active, &active);
-                let keeps_fault = is_unfinished && before.as_ref().is_some_and(is_same);
-                let fault = fault.or(fault_before.filter(|_| keeps_fault));
-                let is_relisting = before.is_some_and(|before| before.is_relisting);
-                let served = ServedListing {
+                let is_same = before.is_some_and(|before| Arc::ptr_eq(&before.active, &active));
+                let keeps_fault = is_same && (self.has_unfinished_start() || is_relisting);
+                self.fault = fault.or(self.fault.take().filter(|_| keeps_fault));
+                self.served = Some(ServedListing {
                     active,
                     rejected,
                     is_relisting,
-                };
-                match fault {
-                    None => Phase::Active(served),
-                    Some(fault) => Phase::Outdated(served, fault),
-                }
+                });
             }
             Event::Displaced(fault) => {
-                let (before, _) = phase.into_parts();
+                let before = self.served.take();
                 self.replaced += before.map_or(0, |before| before.replaced_processes());
-                Phase::Failed(fault)
+                self.fault = Some(fault);
             }
-            Event::RelistingBegun(_) => phase.with_relisting(true),
-            Event::RelistingFailed(_, fault) => phase.with_fault(fault),
-            Event::Relisted(_) => phase.with_relisting(false).without_fault(),
-            Event::Removed => Phase::Removed,
-        };
+            Event::RelistingBegun(_) => self.set_relisting(true),
+            Event::RelistingFailed(_, fault) => self.fault = Some(fault),
+            Event::Relisted(_) => {
+                self.set_relisting(false);
+                self.fault = None;
+            }
+            Event::Removed => {
+                (self.served, self.fault, self.is_removed) = (None, None, true);
+            }
+        }
+    }
+
+    fn set_relisting(&mut self, is_relisting: bool) {
+        if let Some(served) = &mut self.served {
+            served.is_relisting = is_relisting;
+        }
     }
 
     /// Whether the event is about a start or a source that was replaced meanwhile.
@@ -236,18 +227,12 @@ impl Lifecycle {
 
     /// What is served.
     pub(super) fn served(&self) -> Option<&ServedListing> {
-        match &self.phase {
-            Phase::Active(served) | Phase::Outdated(served, _) => Some(served),
-            Phase::Starting | Phase::Failed(_) | Phase::Removed => None,
-        }
+        self.served.as_ref()
     }
 
     /// Why the source is not as declared.
     pub(super) fn fault(&self) -> Option<&Fault> {
-        match &self.phase {
-            Phase::Outdated(_, fault) | Phase::Failed(fault) => Some(fault),
-            Phase::Starting | Phase::Active(_) | Phase::Removed => None,
-        }
+        self.fault.as_ref()
     }
 
     /// The listing that is served.
@@ -257,40 +242,7 @@ impl Lifecycle {
 
     /// Whether it was listed or failed at least once.
     pub(super) fn is_settled(&self) -> bool {
-        !matches!(self.phase, Phase::Starting)
-    }
-}
-
-impl Phase {
-    fn into_parts(self) -> (Option<ServedListing>, Option<Fault>) {
-        match self {
-            Self::Starting | Self::Removed => (None, None),
-            Self::Active(served) => (Some(served), None),
-            Self::Outdated(served, fault) => (Some(served), Some(fault)),
-            Self::Failed(fault) => (None, Some(fault)),
-        }
-    }
-
-    fn with_fault(self, fault: Fault) -> Self {
-        match self {
-            Self::Starting | Self::Failed(_) => Self::Failed(fault),
-            Self::Active(served) | Self::Outdated(served, _) => Self::Outdated(served, fault),
-            Self::Removed => Self::Removed,
-        }
-    }
-
-    fn without_fault(self) -> Self {
-        match self {
-            Self::Outdated(served, _) => Self::Active(served),
-            other => other,
-        }
-    }
-
-    fn with_relisting(mut self, is_relisting: bool) -> Self {
-        if let Self::Active(served) | Self::Outdated(served, _) = &mut self {
-            served.is_relisting = is_relisting;
-        }
-        self
+        self.is_removed || self.served.is_some() || self.fault.is_some()
     }
 }
 
@@ -323,7 +275,9 @@ mod tests {
     use super::*;
     use crate::manifest::DeclaredSource;
     use crate::sources::live::file_snapshot::FileSnapshot;
-    use crate::sources::{SourceFault, SourceListing, SourceSettings, SourceStatus, StatusFn};
+    use crate::sources::{
+        ProgramSource, SourceFault, SourceListing, SourceSettings, SourceStatus, StatusFn,
+    };
 
     /// A source that has replaced one process.
     struct OldSource;
@@ -349,7 +303,7 @@ mod tests {
     fn listing_of(source: Arc<dyn Source>) -> Arc<ActiveListing> {
         let settings = SourceSettings::Program {
             name: "s".into(),
-            source: source.clone(),
+            source: ProgramSource(source.clone()),
         };
         let declared = Arc::new(DeclaredSource::from_program(settings));
         let (files, listing) = (FileSnapshot::default(), Arc::default());
@@ -380,27 +334,29 @@ mod tests {
             rejected: Vec::new(),
             is_relisting: false,
         };
+        let (served, fault) = match name {
+            "Starting" | "Removed" => (None, None),
+            "Active" => (Some(served()), None),
+            "Outdated" => (Some(served()), Some(new_fault())),
+            "Failed" => (None, Some(new_fault())),
+            other => panic!("{other} is no phase"),
+        };
         Lifecycle {
-            phase: match name {
-                "Starting" => Phase::Starting,
-                "Active" => Phase::Active(served()),
-                "Outdated" => Phase::Outdated(served(), new_fault()),
-                "Failed" => Phase::Failed(new_fault()),
-                "Removed" => Phase::Removed,
-                other => panic!("{other} is no phase"),
-            },
+            served,
+            fault,
+            is_removed: name == "Removed",
             latest_start: 1,
             ..Lifecycle::default()
         }
     }
 
     fn phase_name(lifecycle: &Lifecycle) -> &'static str {
-        match lifecycle.phase {
-            Phase::Starting => "Starting",
-            Phase::Active(_) => "Active",
-            Phase::Outdated(..) => "Outdated",
-            Phase::Failed(_) => "Failed",
-            Phase::Removed => "Removed",
+        match (lifecycle.served(), lifecycle.fault()) {
+            (None, None) if lifecycle.is_removed => "Removed",
+            (None, None) => "Starting",
+            (Some(_), None) => "Active",
+            (Some(_), Some(_)) => "Outdated",
+            (None, Some(_)) => "Failed",
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::active_listing::UnusableListing;
 use super::entry::{StartTask, WatchTask};
 use super::live_source::LiveSource;
 use super::states::Event;
@@ -23,21 +24,12 @@ const BACKOFF: Backoff = Backoff {
     longest: Duration::from_secs(60),
 };
 
-/// Pause before the second further listing in a row.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause. After a quiet time of this length, the next listing starts without a pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// The outcome of a listing.
-pub(super) enum ApplyOutcome {
+/// What has become of a listing that can be used.
+pub(super) enum Applied {
     /// Its tools are served.
     Served,
     /// A newer start has replaced this one, or the source was removed. The listing is ignored.
     Stale,
-    /// The listing cannot be used, with the reason. A further attempt may help.
-    Refused(String),
-    /// The listing cannot be used, with the reason. A further attempt would give the same result.
-    Unusable(String),
 }
 
 impl StartTask {
@@ -49,13 +41,11 @@ impl StartTask {
         settings: &SourceSettings,
         wait: bool,
     ) -> (Self, u64) {
-        let random: fn() -> f64 = fastrand::f64;
-        let pause = wait.then(|| BACKOFF.wait_after(1, random()));
+        let pause = wait.then(|| BACKOFF.wait_after(1, fastrand::f64()));
         let start = StartLoop {
             live: Arc::downgrade(live),
             source: source.clone(),
             number: source.begin_start(pause),
-            random,
         };
         let (number, wake_up) = (start.number, Arc::new(Notify::new()));
         let instance = settings.build(&live.process_env);
@@ -74,8 +64,6 @@ struct StartLoop {
     live: Weak<LiveTools>,
     source: Arc<LiveSource>,
     number: u64,
-    /// Returns a number from 0 to 1. A parameter, so that waits can be tested.
-    random: fn() -> f64,
 }
 
 impl StartLoop {
@@ -119,15 +107,13 @@ impl StartLoop {
                     live.apply_listing(&self.source, self.number, instance.clone(), listed)
                         .await
                 }
-                Err(fault) => ApplyOutcome::Refused(fault.to_string()),
+                Err(unusable) => Err(unusable),
             };
-            let (why, is_lasting) = match outcome {
-                ApplyOutcome::Refused(why) => (why, false),
-                ApplyOutcome::Unusable(why) => (why, true),
-                ApplyOutcome::Served | ApplyOutcome::Stale => return,
+            let Err(UnusableListing { why, is_lasting }) = outcome else {
+                return;
             };
             failures = failures.saturating_add(1);
-            let pause = (!is_lasting).then(|| BACKOFF.wait_after(failures, (self.random)()));
+            let pause = (!is_lasting).then(|| BACKOFF.wait_after(failures, fastrand::f64()));
             live.record_start_failure(&self.source, self.number, &why, pause);
             // Hold no strong reference while waiting, so that the service can end.
             drop(live);
@@ -157,7 +143,7 @@ impl WatchTask {
         };
         Self {
             source: instance.clone(),
-            task: AbortOnDropHandle::new(tokio::spawn(watch.run(fastrand::f64))),
+            task: AbortOnDropHandle::new(tokio::spawn(watch.run())),
         }
     }
 }
@@ -169,15 +155,14 @@ struct WatchLoop {
 }
 
 impl WatchLoop {
-    /// `random` returns a number from 0 to 1.
-    async fn run(self, random: fn() -> f64) {
+    async fn run(self) {
         let mut pauses = ListingPauses::default();
         loop {
             self.instance.changed().await;
             sleep(pauses.next_pause()).await;
             self.source
                 .apply(Event::RelistingBegun(self.instance.clone()));
-            if !self.list_until_served(random).await {
+            if !self.list_until_served().await {
                 return;
             }
             pauses.record_listing();
@@ -186,7 +171,7 @@ impl WatchLoop {
 
     /// Lists the source until the listing is served. False if the source itself is not served any
     /// more.
-    async fn list_until_served(&self, random: fn() -> f64) -> bool {
+    async fn list_until_served(&self) -> bool {
         let name = self.source.name.clone();
         let on_progress = move |activity: String| {
             tracing::debug!(
@@ -206,15 +191,15 @@ impl WatchLoop {
                     live.apply_relisting(&self.source, &self.instance, listed)
                         .await
                 }
-                Err(fault) => ApplyOutcome::Refused(fault.to_string()),
+                Err(unusable) => Err(unusable),
             };
             let why = match outcome {
-                ApplyOutcome::Served => return true,
-                ApplyOutcome::Stale => return false,
-                ApplyOutcome::Refused(why) | ApplyOutcome::Unusable(why) => why,
+                Ok(Applied::Served) => return true,
+                Ok(Applied::Stale) => return false,
+                Err(unusable) => unusable.why,
             };
             failures = failures.saturating_add(1);
-            let pause = BACKOFF.wait_after(failures, random());
+            let pause = BACKOFF.wait_after(failures, fastrand::f64());
             live.record_relisting_failure(&self.source, &self.instance, &why, pause);
             // Hold no strong reference while waiting, so that the service can end.
             drop(live);
@@ -227,11 +212,11 @@ impl WatchLoop {
 async fn list_source(
     instance: &Arc<dyn Source>,
     on_progress: &StatusFn,
-) -> Result<SourceListing, SourceFault> {
+) -> Result<SourceListing, UnusableListing> {
     let listing = AssertUnwindSafe(instance.list(on_progress)).catch_unwind();
-    listing
-        .await
-        .unwrap_or_else(|_| Err(SourceFault("it panicked".into())))
+    let listing = listing.await;
+    let listing = listing.unwrap_or_else(|_| Err(SourceFault("it panicked".into())));
+    listing.map_err(|SourceFault(why)| why.into())
 }
 
 async fn wait_or_wake(wake_up: &Notify, pause: Duration) {
@@ -253,15 +238,13 @@ impl ListingPauses {
     fn next_pause(&mut self) -> Duration {
         if self
             .last_listing
-            .is_none_or(|last| last.elapsed() >= LONGEST_PAUSE)
+            .is_none_or(|last| last.elapsed() >= BACKOFF.longest)
         {
             self.consecutive = 0;
         }
         let pause = match self.consecutive {
             0 => Duration::ZERO,
-            many => FIRST_PAUSE
-                .saturating_mul(1 << (many - 1).min(16))
-                .min(LONGEST_PAUSE),
+            many => BACKOFF.wait_after(many, 1.0),
         };
         self.consecutive = self.consecutive.saturating_add(1);
         pause
@@ -285,7 +268,7 @@ mod tests {
             pauses.record_listing();
         }
         assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
-        sleep(LONGEST_PAUSE).await;
+        sleep(BACKOFF.longest).await;
         assert_eq!(pauses.next_pause(), Duration::ZERO, "it was quiet");
     }
 }

@@ -84,30 +84,19 @@ pub(super) fn build_tool(
     tool.definition.meta = discovered.meta.clone();
     tool.definition.tags.clone_from(&discovered.tags);
     tool.definition.result_as_answer = discovered.result_as_answer;
-    let trusted_hints = (rules.trust_hints && rules.pins.is_some())
-        .then(|| hints::promised_effect(&discovered.annotations))
-        .flatten();
-    apply_rules(
-        &mut tool,
-        declared,
-        &discovered.name,
-        discovered.effect.or(trusted_hints),
-    );
+    let is_trusted = rules.trust_hints && rules.pins.is_some();
+    let hinted = hints::promised_effect(&discovered.annotations).filter(|_| is_trusted);
+    let effect = discovered.effect.or(hinted);
+    apply_rules(&mut tool, declared, &discovered.name, effect);
+    let env = &mut tool.definition.env;
     for var in &discovered.env {
-        if tool
-            .definition
-            .env
-            .iter()
-            .all(|other| other.name != var.name)
-        {
-            tool.definition.env.push(var.clone());
+        if env.iter().all(|other| other.name != var.name) {
+            env.push(var.clone());
         }
     }
-    if let Some(calls) = discovered
-        .max_calls
-        .filter(|_| tool.policy.limits.is_empty())
-    {
-        tool.policy.limits.push(Limit {
+    let limits = &mut tool.policy.limits;
+    if let Some(calls) = discovered.max_calls.filter(|_| limits.is_empty()) {
+        limits.push(Limit {
             calls,
             per: Per::Lifetime,
             scope: LimitScope::Tool,
@@ -117,12 +106,9 @@ pub(super) fn build_tool(
         warnings.extend(apply_hints(&mut tool, discovered, tool_rules));
     }
     set_origin(&mut tool, declared, &discovered.name, files);
+    let context = tool.definition.context.as_ref();
     if tool_rules.is_some_and(|tool_rules| tool_rules.context != rules.context)
-        && tool
-            .definition
-            .context
-            .as_ref()
-            .is_some_and(|fields| !fields.is_empty())
+        && context.is_some_and(|fields| !fields.is_empty())
         && !discovered.runner.traits().takes_context_fields
     {
         let name = tool.name();
@@ -130,12 +116,9 @@ pub(super) fn build_tool(
             "tool `{name}`: context has no effect: the function has no parameter for it; give it `tool_context`"
         ));
     }
-    let policy = &tool.policy;
-    let is_cached = policy.effect == Effect::Read
-        && policy
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.context.is_none());
+    let cache = tool.policy.cache.as_ref();
+    let is_cached =
+        tool.policy.effect == Effect::Read && cache.is_some_and(|cache| cache.context.is_none());
     let is_declared = tool_rules.is_some() || rules.declares_cache(&discovered.name);
     if is_declared && is_cached && tool.context_fields() == ContextFields::All {
         warnings.push(format!(
@@ -150,13 +133,15 @@ pub(super) fn build_tool(
 /// The name under which a tool is served.
 fn served_name(declared: &DeclaredSource, own: &str) -> Result<String, String> {
     let name = format!("{}{own}", declared.rules.prefix);
-    let shown: String = name
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(ToolName::MAX_LEN)
-        .collect();
-    ToolName::parse(&name).map_err(|error: NameError| format!("its tool `{shown}`: {error}"))?;
+    ToolName::parse(&name)
+        .map_err(|error: NameError| format!("its tool `{}`: {error}", shown_name(&name)))?;
     Ok(name)
+}
+
+/// A name that may be invalid, for a message.
+pub(super) fn shown_name(name: &str) -> String {
+    let shown = name.chars().filter(|c| !c.is_control());
+    shown.take(ToolName::MAX_LEN).collect()
 }
 
 /// Applies the manifest's rules to a tool.
@@ -178,10 +163,22 @@ fn apply_rules(
         tool.definition.tags.extend(tool_rules.tags.iter().cloned());
         tool.definition.aliases.clone_from(&tool_rules.aliases);
     }
+    apply_source_rules(tool, declared, own, derived_effect);
+}
+
+/// Applies the rules that hold for an unavailable tool, too.
+pub(super) fn apply_source_rules(
+    tool: &mut Tool,
+    declared: &DeclaredSource,
+    own: &str,
+    derived_effect: Option<Effect>,
+) {
     let rules = &declared.rules;
-    tool.definition
-        .context
-        .clone_from(tool_rules.map_or(&rules.context, |tool_rules| &tool_rules.context));
+    let context = rules
+        .tools
+        .get(own)
+        .map_or(&rules.context, |tool_rules| &tool_rules.context);
+    tool.definition.context.clone_from(context);
     tool.definition.env.clone_from(&rules.env);
     tool.policy = rules.policy_for(own, declared.settings.kind(), derived_effect);
 }
@@ -199,11 +196,8 @@ fn apply_hints(
     tool.policy.effect = effect;
     let mut annotations = discovered.annotations.clone();
     hints::remove_promises(&mut annotations, effect);
-    annotations.extend(
-        tool_rules
-            .map(|tool_rules| tool_rules.annotations.clone())
-            .unwrap_or_default(),
-    );
+    let declared = tool_rules.map(|tool_rules| tool_rules.annotations.clone());
+    annotations.extend(declared.unwrap_or_default());
     tool.definition.annotations = annotations;
     because.map(|hint| {
         let (name, wanted, effect) = (tool.name(), declared_effect.as_str(), effect.as_str());
@@ -217,25 +211,36 @@ fn apply_hints(
 /// The entry for a quarantined tool. It has only the name and the manifest's description, so that
 /// no model reads the new definition.
 pub(super) fn quarantined_tool(declared: &DeclaredSource, own: &str) -> Result<Tool, String> {
-    let tool_rules = declared.rules.tools.get(own);
-    let description = tool_rules.and_then(|tool_rules| tool_rules.description.clone()).unwrap_or_else(|| {
-        format!(
-            "A tool of server `{}`. It is quarantined, because its definition differs from its pin.",
-            declared.name()
-        )
-    });
-    let unavailable = UnavailableTool::new(|| ("its definition differs from its pin".into(), None));
-    let mut tool =
-        Tool::new(served_name(declared, own)?, description).with_runner(Arc::new(unavailable));
-    tool.definition.input_schema = Arc::new(json!({"type": "object"}));
+    let description = format!(
+        "A tool of server `{}`. It is quarantined, because its definition differs from its pin.",
+        declared.name()
+    );
+    let runner = UnavailableTool::new(|| ("its definition differs from its pin".into(), None));
+    let name = served_name(declared, own)?;
+    let mut tool = stand_in(declared, own, name, description, runner);
     tool.quarantined = true;
     apply_rules(&mut tool, declared, own, None);
-    set_source(&mut tool, declared);
     Ok(tool)
 }
 
+/// A tool that cannot be called now. The manifest's description comes before this one.
+pub(super) fn stand_in(
+    declared: &DeclaredSource,
+    own: &str,
+    name: String,
+    description: String,
+    runner: UnavailableTool,
+) -> Tool {
+    let tool_rules = declared.rules.tools.get(own);
+    let own_text = tool_rules.and_then(|tool_rules| tool_rules.description.clone());
+    let mut tool = Tool::new(name, own_text.unwrap_or(description)).with_runner(Arc::new(runner));
+    tool.definition.input_schema = Arc::new(json!({"type": "object"}));
+    set_source(&mut tool, declared);
+    tool
+}
+
 /// Sets what the tool has of its source.
-pub(super) fn set_source(tool: &mut Tool, declared: &DeclaredSource) {
+fn set_source(tool: &mut Tool, declared: &DeclaredSource) {
     let settings = &declared.settings;
     (tool.kind, tool.origin) = (settings.kind(), settings.origin());
     tool.settings.source = Some(declared.name().into());
