@@ -1,4 +1,4 @@
-//! Compresses the built files of the console.
+//! Compresses the built files of the console, and lists the files of the Python worker.
 
 use std::error::Error;
 use std::io::Read;
@@ -27,5 +27,28 @@ fn main() -> Result<(), Box<dyn Error>> {
             .read_to_end(&mut compressed)?;
         fs::write(Path::new(&folder).join(format!("{file}.gz")), compressed)?;
     }
-    Ok(())
+    list_worker_files(Path::new(&folder))
+}
+
+/// Writes what `src/sources/python/worker_source.rs` embeds: the path and the text of each file of
+/// the worker, but of the script that reads them.
+fn list_worker_files(out: &Path) -> Result<(), Box<dyn Error>> {
+    let root = fs::canonicalize("src/sources/python/worker")?;
+    println!("cargo:rerun-if-changed={}", root.display());
+    let (mut folders, mut files) = (vec![root.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let is_python = path.extension().is_some_and(|extension| extension == "py");
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_python && !path.ends_with("boot.py") {
+                let name = path.strip_prefix(&root)?;
+                files.push(format!("({name:?}, include_str!({path:?}))"));
+            }
+        }
+    }
+    files.sort();
+    let list = format!("&[{}]", files.join(", "));
+    Ok(fs::write(out.join("python_worker.rs"), list)?)
 }
