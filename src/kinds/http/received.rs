@@ -216,6 +216,15 @@ pub(crate) async fn read_whole_text(
     Ok(body.map(|body| body.into_json_text(content_type.as_deref(), &host, cap, |_| {})))
 }
 
+/// Reads a body of at most `cap` bytes as it is sent. `None` if it is longer.
+pub(crate) async fn read_whole(
+    response: Response,
+    cap: usize,
+) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let body = CappedBody::read_raw(response, cap).await?;
+    Ok(body.excess.is_none().then_some(body.bytes))
+}
+
 /// The coding of the body. Some servers name a charset instead, or that there is no coding.
 fn content_coding(response: &Response) -> Option<String> {
     let codings = response.headers().get_all(CONTENT_ENCODING).iter();

@@ -303,7 +303,7 @@ pub(crate) fn url_without_secrets(mut url: Url) -> String {
     url.into()
 }
 
-fn header_text(response: &Response, name: HeaderName) -> Option<&str> {
+pub(crate) fn header_text(response: &Response, name: HeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 

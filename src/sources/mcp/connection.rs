@@ -47,7 +47,7 @@ pub(super) struct Connection {
     is_probing: AtomicBool,
     /// Whether several calls use it, so that an abandoned call can affect others.
     is_shared: bool,
-    /// Tripped when the connection takes no more calls.
+    /// Tripped when the connection takes no more calls, as when no more messages can come.
     draining: CancellationToken,
     /// Why we stopped using it.
     close_reason: Mutex<Option<String>>,
@@ -74,6 +74,7 @@ impl Connection {
             .is_some_and(|info| !info.protocol_version.has_initialize());
         Self {
             _subscription: super::subscription::keep_subscribed(&peer, &state, is_sessionless),
+            draining: state.closed.child_token(),
             peer,
             state,
             is_sessionless,
@@ -82,7 +83,6 @@ impl Connection {
             has_answered: AtomicBool::new(false),
             is_probing: AtomicBool::new(false),
             is_shared,
-            draining: CancellationToken::new(),
             close_reason: Mutex::default(),
             service,
             child,
@@ -124,10 +124,9 @@ impl Connection {
         params: CallToolRequestParams,
         context: &ToolContext,
     ) -> Result<ServerResult, CallFailure> {
+        let just_closed = || CallFailure::NotDelivered("its connection has just closed".into());
         if self.is_unusable() {
-            return Err(CallFailure::NotDelivered(
-                "its connection has just closed".into(),
-            ));
+            return Err(just_closed());
         }
         let (in_session, listens) = (!self.is_sessionless, context.has_listener());
         let running =
@@ -148,11 +147,7 @@ impl Connection {
             .await;
         // An error here means that the SDK did not take the request, so the server did not get it.
         // If `handle.rx` fails later, the request may have been sent, and the call may have run.
-        let Ok(handle) = sent else {
-            return Err(CallFailure::NotDelivered(
-                "its connection has just closed".into(),
-            ));
-        };
+        let handle = sent.map_err(|_| just_closed())?;
         let pending = PendingCall {
             connection: self,
             id: Some(handle.id),
@@ -195,15 +190,12 @@ impl Connection {
 
     /// Whether no new call may use it.
     pub(super) fn is_unusable(&self) -> bool {
-        self.state.closed.is_cancelled() || self.draining.is_cancelled()
+        self.draining.is_cancelled()
     }
 
     /// Waits until no new call may use it.
     pub(super) async fn wait_until_unusable(&self) {
-        tokio::select! {
-            () = self.state.closed.cancelled() => {}
-            () = self.draining.cancelled() => {}
-        }
+        self.draining.cancelled().await;
     }
 
     /// Takes no more calls. Running calls go on, and the last of them drops the connection.

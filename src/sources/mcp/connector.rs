@@ -104,13 +104,9 @@ impl Connector {
     ) -> Result<(Arc<Connection>, ServerListing), String> {
         let work = async {
             let connection = self.connect_with_retry(report_status, call).await?;
-            let change_count = connection.state.verified.change_count();
-            let listing = self.list_tools(&connection).await;
-            connection
-                .state
-                .verified
-                .record_listing(change_count, &listing);
-            Ok((connection, listing?))
+            let listing = self.list_tools(&connection);
+            let listing = connection.state.verified.remember(listing).await?;
+            Ok((connection, listing))
         };
         self.within_start_timeout(work).await
     }
@@ -129,13 +125,8 @@ impl Connector {
     /// # Errors
     /// As [`connect_and_list`](Self::connect_and_list).
     pub(super) async fn relist(&self, connection: &Connection) -> Result<ServerListing, String> {
-        let change_count = connection.state.verified.change_count();
-        let listing = self.within_start_timeout(self.list_tools(connection)).await;
-        connection
-            .state
-            .verified
-            .record_listing(change_count, &listing);
-        listing
+        let listing = self.within_start_timeout(self.list_tools(connection));
+        connection.state.verified.remember(listing).await
     }
 
     /// Remembers the listing that is offered from now on, and returns itself for the runners.
@@ -157,10 +148,10 @@ impl Connector {
 
     /// The error for a call of a pinned tool that cannot be called. Another definition also
     /// triggers `changed`.
-    pub(super) fn pin_failure(&self, error: PinError, changed: &Notify) -> ToolError {
+    pub(super) fn pin_failure(&self, error: PinError) -> ToolError {
         match error {
             PinError::Changed => {
-                changed.notify_one();
+                self.changed.notify_one();
                 ToolError::DefinitionChanged
             }
             PinError::ListingFailed(reason) => {
@@ -337,16 +328,11 @@ impl Connector {
         let service = Box::pin(client.serve_with_lifecycle(transport, lifecycle)).await;
         if self.settings.protocol.is_none() {
             // After a failure forget the version, because the server may have been replaced.
-            let info = service
-                .as_ref()
-                .ok()
-                .and_then(|service| service.peer_info());
-            *self.version.lock() = info.map(|info| {
-                if info.protocol_version.has_initialize() {
-                    legacy
-                } else {
-                    ProtocolVersion::LATEST
-                }
+            let service = service.as_ref().ok();
+            let info = service.and_then(|service| service.peer_info());
+            *self.version.lock() = info.map(|info| match info.protocol_version.has_initialize() {
+                true => legacy,
+                false => ProtocolVersion::LATEST,
             });
         }
         match service {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -31,8 +30,6 @@ struct Shared {
     connection: Kept<Connection>,
     /// The listing that was offered.
     listing: Mutex<ServerListing>,
-    /// Signals that the server's tools may have changed.
-    changed: Notify,
 }
 
 impl PersistentConnection {
@@ -46,7 +43,6 @@ impl PersistentConnection {
             connector: connector.clone(),
             connection: Kept::new(Some(first.clone())),
             listing: Mutex::new(listing.clone()),
-            changed: Notify::new(),
         });
         let task = tokio::spawn(shared.clone().keep_connected(first));
         Self {
@@ -90,13 +86,12 @@ impl PersistentConnection {
                         continue;
                     }
                     Ok(Err(error)) => {
-                        return Err(connector.pin_failure(error, &self.shared.changed));
+                        return Err(connector.pin_failure(error));
                     }
                     Err(_) => {
                         let reason =
                             "it did not list them within half of the call's time".to_owned();
-                        return Err(connector
-                            .pin_failure(PinError::ListingFailed(reason), &self.shared.changed));
+                        return Err(connector.pin_failure(PinError::ListingFailed(reason)));
                     }
                 }
             }
@@ -131,11 +126,6 @@ impl PersistentConnection {
         let listing = self.shared.connector.relist(&connection).await?;
         listing.clone_into(&mut self.shared.listing.lock());
         Ok(listing)
-    }
-
-    /// Waits until the server reports changed tools, or has other tools after a reconnect.
-    pub(super) async fn wait_for_change(&self) {
-        self.shared.changed.notified().await;
     }
 
     pub(super) fn is_unavailable(&self) -> bool {
@@ -178,9 +168,10 @@ impl Shared {
         loop {
             tokio::select! {
                 () = connection.wait_until_unusable() => return,
-                () = connection.state.tools_changed.notified() => self.changed.notify_one(),
-                () = connection.state.wait_until_stale() => self.changed.notify_one(),
+                () = connection.state.tools_changed.notified() => {}
+                () = connection.state.wait_until_stale() => {}
             }
+            self.connector.changed.notify_one();
         }
     }
 
@@ -193,7 +184,7 @@ impl Shared {
         };
         let (connection, listing) = self.connection.start_until_up(start, log).await;
         if *self.listing.lock() != listing {
-            self.changed.notify_one();
+            self.connector.changed.notify_one();
         }
         connection
     }

@@ -27,7 +27,8 @@ use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::auth::RequestAuth;
 use crate::kinds::http::client::{HttpClient, host_and_port, request_error};
-use crate::kinds::http::response::{check_status, parse_retry_after};
+use crate::kinds::http::received::read_whole;
+use crate::kinds::http::response::{check_status, header_text, parse_retry_after};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -193,26 +194,10 @@ impl Remote {
     }
 
     /// The body, up to `max_bytes` bytes.
-    async fn read_body(&self, mut response: Response, max_bytes: usize) -> Result<Vec<u8>, Fault> {
-        let too_long = || Err(http_fault(fault::response_too_long(&self.name)));
-        if response
-            .content_length()
-            .is_some_and(|length| length > max_bytes as u64)
-        {
-            return too_long();
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| http_fault(request_error(&self.host, error)))?
-        {
-            if bytes.len() + chunk.len() > max_bytes {
-                return too_long();
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
+    async fn read_body(&self, response: Response, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        let body = read_whole(response, max_bytes).await;
+        let body = body.map_err(|error| http_fault(request_error(&self.host, error)))?;
+        body.ok_or_else(|| http_fault(fault::response_too_long(&self.name)))
     }
 
     /// Reads a response that is not a success. It may contain a JSON-RPC error, which answers this
@@ -333,11 +318,7 @@ impl StreamableHttpClient for Remote {
                 return self.read_error_response(response, request, session).await;
             }
         }
-        let session = response
-            .headers()
-            .get(SESSION_ID)
-            .and_then(|id| id.to_str().ok())
-            .map(str::to_owned);
+        let session = header_text(&response, SESSION_ID).map(str::to_owned);
         if has_media_type(&response, EVENT_STREAM) {
             return Ok(Sse(events::read_events(response, request), session));
         }
@@ -406,17 +387,13 @@ fn target_of_same_origin(response: &Response) -> Option<Url> {
     if !matches!(response.status().as_u16(), 307 | 308) {
         return None;
     }
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let location = header_text(response, LOCATION)?;
     let url = response.url().join(location).ok()?;
     (url.origin() == response.url().origin()).then_some(url)
 }
 
 fn has_media_type(response: &Response, media_type: &str) -> bool {
-    let content_type = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let content_type = header_text(response, CONTENT_TYPE).unwrap_or_default();
     media_type_essence(content_type).eq_ignore_ascii_case(media_type)
 }
 

@@ -158,7 +158,7 @@ async fn call_on_demand(
         connector.compare_with_offered(&listing);
         let pin_check = verify_pin(connector, &connection, tool, approved).await;
         pin_check
-            .map_err(|error| connector.pin_failure(error, &connector.changed))
+            .map_err(|error| connector.pin_failure(error))
             .map(|()| connection)
     };
     let connection = match context

@@ -112,10 +112,6 @@ impl Source for Server {
     }
 
     async fn changed(&self) {
-        let persistent_connection = self.state.lock().persistent_connection.clone();
-        match persistent_connection {
-            Some(persistent_connection) => persistent_connection.wait_for_change().await,
-            None => self.connector.changed.notified().await,
-        }
+        self.connector.changed.notified().await;
     }
 }

@@ -55,19 +55,20 @@ impl VerifiedListing {
         (state.known, state.change_count) = (KnownTools::Outdated, state.change_count + 1);
     }
 
-    /// The number of changes so far. Take it before a listing, and pass it to
-    /// [`record_listing`](Self::record_listing).
-    pub(super) fn change_count(&self) -> u64 {
-        self.state.lock().change_count
+    /// Lists the tools, and remembers the outcome unless the tools change meanwhile.
+    pub(super) async fn remember(
+        &self,
+        listing: impl Future<Output = Result<ServerListing, String>>,
+    ) -> Result<ServerListing, String> {
+        let change_count = self.state.lock().change_count;
+        let listing = listing.await;
+        self.record_listing(change_count, &listing);
+        listing
     }
 
     /// Records the result of a listing that started at this number of changes. Ignored if the tools
     /// have changed since: the response may have been made before the change.
-    pub(super) fn record_listing(
-        &self,
-        change_count: u64,
-        listing: &Result<ServerListing, String>,
-    ) {
+    fn record_listing(&self, change_count: u64, listing: &Result<ServerListing, String>) {
         let mut state = self.state.lock();
         if state.change_count == change_count {
             match listing {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytesize::ByteSize;
 use parking_lot::Mutex;
-use reqwest::header::{ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use reqwest::header::{ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
@@ -20,6 +20,7 @@ use crate::kinds::BuildContext;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::client::host_and_port;
 use crate::kinds::http::received::read_whole_text;
+use crate::kinds::http::response::header_text;
 use crate::kinds::http::{self, AuthConfig, Config, HttpClients};
 use crate::kinds::literal::{escape_for_template, remove_caller_references};
 use crate::kinds::process_env::ProcessEnv;
@@ -156,11 +157,7 @@ impl Api {
             return Ok(Reading::NotModified);
         }
         if status.is_redirection() {
-            let target = response
-                .headers()
-                .get("location")
-                .and_then(|target| target.to_str().ok())
-                .unwrap_or_default();
+            let target = header_text(&response, LOCATION).unwrap_or_default();
             return Err(format!(
                 "`{host}` redirects to {target}: write the URL of the document itself"
             ));

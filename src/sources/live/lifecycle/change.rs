@@ -49,7 +49,7 @@ impl LiveTools {
                 // source that is served stays as it is. All others are started; an unchanged source
                 // has failed before, so its start waits first.
                 Some(start) if same && entry.source.read(Lifecycle::has_unfinished_start) => {
-                    start.attempt_now();
+                    start.wake_up.notify_waiters();
                 }
                 _ if same && entry.source.read(Lifecycle::active).is_some() => {}
                 _ => {
@@ -151,7 +151,9 @@ impl LiveTools {
             self.log_warnings(&source.name, source.apply(event));
         }
         tasks.watch = active.map(|active| {
-            let same = tasks.watch.filter(|watch| watch.is_for(&active.source));
+            let same = tasks
+                .watch
+                .filter(|watch| Arc::ptr_eq(&watch.source, &active.source));
             same.unwrap_or_else(|| WatchTask::spawn(self, &source, &active.source))
         });
         SourceEntry {

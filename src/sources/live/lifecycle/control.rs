@@ -101,11 +101,8 @@ impl LiveTools {
     ) {
         let mut state = self.state.lock().await;
         for (name, files) in now {
-            if let Some(entry) = state
-                .sources
-                .find_by_name(&name)
-                .filter(|entry| entry.files != files)
-            {
+            let entry = state.sources.find_by_name(&name);
+            if let Some(entry) = entry.filter(|entry| entry.files != files) {
                 tracing::info!(
                     source = &*name,
                     "files of a source have changed: restarting it"

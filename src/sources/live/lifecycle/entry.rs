@@ -72,10 +72,8 @@ impl Sources {
     /// read them again.
     pub(in crate::sources::live) fn keep_refreshed(&mut self, now: Vec<(Arc<str>, FileSnapshot)>) {
         for (name, files) in now {
-            if let Some(entry) = self
-                .find_by_name(&name)
-                .filter(|entry| entry.files == files)
-            {
+            let entry = self.find_by_name(&name);
+            if let Some(entry) = entry.filter(|entry| entry.files == files) {
                 entry.files = files;
             }
         }
@@ -83,11 +81,6 @@ impl Sources {
 }
 
 impl WatchTask {
-    /// Whether this is the source that is watched.
-    pub(super) fn is_for(&self, source: &Arc<dyn Source>) -> bool {
-        Arc::ptr_eq(&self.source, source)
-    }
-
     /// Ends the task. When this returns, nothing here holds the source any more.
     pub(super) async fn stop(self) {
         let Self { source, task } = self;

@@ -53,11 +53,6 @@ impl StartTask {
         let _task = AbortOnDropHandle::new(task);
         (Self { wake_up, _task }, number)
     }
-
-    /// Ends the wait before the next attempt.
-    pub(super) fn attempt_now(&self) {
-        self.wake_up.notify_waiters();
-    }
 }
 
 struct StartLoop {

@@ -141,9 +141,8 @@ fn write_description(fields: &JsonObject, item: &JsonObject, method: &str, path:
 
 /// The relaxed schema of the first successful answer in JSON, if it describes an object.
 fn convert_output_schema(document: &Document, fields: &JsonObject) -> Option<Value> {
-    let responses = fields.get("responses")?.as_object()?;
-    let mut successes: Vec<(&String, &Value)> = responses
-        .iter()
+    let responses = fields.entries("responses");
+    let mut successes: Vec<_> = responses
         .filter(|(status, _)| status.starts_with('2'))
         .collect();
     successes.sort_by_key(|(status, _)| *status);
