@@ -214,7 +214,7 @@ impl AppBuilder {
             banner_output,
         } = self;
         let own_ports = OwnPorts::default();
-        let clients = HttpClients::new(own_ports.clone());
+        let clients = HttpClients::new(own_ports.clone(), TokenSources::default());
         for agent in agents {
             tools.push(agent.build_with(&clients)?);
         }

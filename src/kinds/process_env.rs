@@ -106,7 +106,7 @@ impl ProcessEnv {
 
     /// New HTTP clients for a source.
     pub(crate) fn http_clients(&self) -> HttpClients {
-        HttpClients::new(self.own_ports.clone()).with_token_sources(&self.token_sources)
+        HttpClients::new(self.own_ports.clone(), self.token_sources.clone())
     }
 
     /// The reaper that all MCP servers share. So all servers are first asked to end, and then the

@@ -158,12 +158,9 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         secrets: &secrets,
         names: TakenNames::default(),
         parsed: ParsedManifest::default(),
-        clients: HttpClients::new(host.own_ports.clone()).with_token_sources(&host.token_sources),
-        databases: match Databases::new(|name| input.env_var(name)) {
-            // A password may be missing, too.
-            databases if input.accepts_missing_secrets() => databases.without_servers(),
-            databases => databases,
-        },
+        clients: HttpClients::new(host.own_ports.clone(), host.token_sources.clone()),
+        // A password may be missing, too.
+        databases: Databases::new(|name| input.env_var(name), input.accepts_missing_secrets()),
         defaults: PolicyEntry::default(),
         manifest: Manifest::default(),
     };

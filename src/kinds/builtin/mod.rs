@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::agent::coworkers::{ASK_QUESTION, DELEGATE_WORK};
 use super::table::decode_settings;
-use super::{ConfigFault, HttpClients, OwnPorts, Tool};
+use super::{ConfigFault, HttpClients, OwnPorts, TokenSources, Tool};
 use crate::call::JsonObject;
 
 /// The names of all built-in tools, sorted.
@@ -91,7 +91,7 @@ fn configure<T: DeserializeOwned + JsonSchema>(
 
 /// The tools of a service that was started without a manifest.
 pub(crate) fn demo_tools(own: &OwnPorts) -> Vec<Tool> {
-    let clients = HttpClients::new(own.clone());
+    let clients = HttpClients::new(own.clone(), TokenSources::default());
     // All built-ins that need no settings.
     let names = [
         "add_image",

@@ -21,20 +21,13 @@ pub struct HttpClients {
 }
 
 impl HttpClients {
-    /// Clients of a service that listens, or will listen, at these ports.
-    pub fn new(own_ports: OwnPorts) -> Self {
+    /// Clients of a service that listens, or will listen, at these ports, and that has these token
+    /// sources.
+    pub fn new(own_ports: OwnPorts, token_sources: TokenSources) -> Self {
         Self {
+            by_policy: Mutex::default(),
             own_ports,
-            ..Self::default()
-        }
-    }
-
-    /// The same clients, with the token sources of the service.
-    #[must_use]
-    pub fn with_token_sources(self, token_sources: &TokenSources) -> Self {
-        Self {
-            token_sources: token_sources.clone(),
-            ..self
+            token_sources,
         }
     }
 

@@ -41,20 +41,12 @@ impl Address {
 
 impl Databases {
     /// An empty collection. `variable` reads the service's environment variables (`PGHOST` and so
-    /// on), which complete PostgreSQL URLs.
-    pub fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// on), which complete PostgreSQL URLs. With `skips_servers`, statements are only checked on files.
+    pub fn new(variable: impl Fn(&str) -> Option<String>, skips_servers: bool) -> Self {
         Self {
             defaults: postgres::Defaults::new(variable),
+            skips_servers,
             ..Self::default()
-        }
-    }
-
-    /// Does not connect to servers to check statements. Files are still checked.
-    #[must_use]
-    pub fn without_servers(self) -> Self {
-        Self {
-            skips_servers: true,
-            ..self
         }
     }
 

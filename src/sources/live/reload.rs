@@ -18,7 +18,7 @@ use super::tool_lists::ToolLists;
 use crate::access::callers::Callers;
 use crate::call::Origin;
 use crate::catalog::registry::Registry;
-use crate::kinds::{HttpClients, ProcessEnv, Tool};
+use crate::kinds::{HttpClients, ProcessEnv, TokenSources, Tool};
 use crate::ledger;
 use crate::manifest::pins;
 use crate::manifest::{Finding, Location, Manifest, Severity};
@@ -170,8 +170,11 @@ impl LiveTools {
                 .map(String::as_str)
                 .chain(tools.iter().flat_map(Tool::secret_values)),
         );
-        self.clients
-            .store(Arc::new(HttpClients::new(self.config.own_ports.clone())));
+        let own_ports = self.config.own_ports.clone();
+        self.clients.store(Arc::new(HttpClients::new(
+            own_ports,
+            TokenSources::default(),
+        )));
         let declared_state = DeclaredState {
             callers: Arc::new(Callers::new(callers)),
             calls,
