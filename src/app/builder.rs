@@ -194,56 +194,38 @@ impl AppBuilder {
     /// [`Error`]: the reason why the service cannot be built. It contains all findings of the
     /// manifest.
     pub async fn build(self) -> Result<App, Error> {
-        let Self {
-            mut tools,
-            agents,
-            sources,
-            services,
-            manifest,
-            environment,
-            listen,
-            ledger,
-            accept_loss,
-            allow_open,
-            deny,
-            demo,
-            manifest_only,
-            only_tool,
-            clock,
-            call_log,
-            banner_output,
-        } = self;
+        let mut tools = self.tools;
         let own_ports = OwnPorts::default();
         let clients = HttpClients::new(own_ports.clone(), TokenSources::default());
-        for agent in agents {
+        for agent in self.agents {
             tools.push(agent.build_with(&clients)?);
         }
-        let manifest_only = manifest_only && sources.is_empty() && tools.is_empty();
-        if demo {
+        let manifest_only = self.manifest_only && self.sources.is_empty() && tools.is_empty();
+        if self.demo {
             tools.extend(builtin::demo_tools(&own_ports));
         }
         let mut config = ServiceConfig {
-            manifest,
+            manifest: self.manifest,
             manifest_only,
-            program_sources: sources,
+            program_sources: self.sources,
             own_ports: own_ports.clone(),
             token_sources: TokenSources::default(),
-            environment: environment.unwrap_or_else(Environment::from_process),
+            environment: self.environment.unwrap_or_else(Environment::from_process),
             venv_folder: PathBuf::new(),
             program_tools: tools,
-            deny_patterns: ToolPattern::parse_list(&deny),
-            allow_open,
-            listen: listen.clone(),
-            has_ledger_override: ledger.is_some(),
+            deny_patterns: ToolPattern::parse_list(&self.deny),
+            allow_open: self.allow_open,
+            listen: self.listen.clone(),
+            has_ledger_override: self.ledger.is_some(),
         };
         let ManifestReading { outcome, files } = config.read_manifest();
         let mut manifest = outcome.map_err(Error::Manifest)?;
-        if let Some(name) = only_tool {
+        if let Some(name) = self.only_tool {
             manifest.keep_sources_for(&name);
         }
         let mut settings = manifest.server.clone();
-        settings.allow_open |= allow_open;
-        let mut ledger_settings = match ledger {
+        settings.allow_open |= self.allow_open;
+        let mut ledger_settings = match self.ledger {
             Some(url) => ledger::Settings {
                 url,
                 base: PathBuf::new(),
@@ -251,15 +233,15 @@ impl AppBuilder {
             },
             None => manifest.ledger.clone(),
         };
-        ledger_settings.accept_loss = accept_loss;
+        ledger_settings.accept_loss = self.accept_loss;
         config.venv_folder = venv_folder(&ledger_settings);
-        let listen = listen.unwrap_or_else(|| manifest.listen.clone());
-        let clock = clock.unwrap_or_else(Clock::system);
+        let listen = self.listen.unwrap_or_else(|| manifest.listen.clone());
+        let clock = self.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::new()?;
         let ledger =
             ledger::open_with_observer(&ledger_settings, clock.now(), metrics.commit_metrics())
                 .await?;
-        let call_log = call_log.unwrap_or_else(CallLog::events);
+        let call_log = self.call_log.unwrap_or_else(CallLog::events);
         let shared = {
             let collector =
                 telemetry::Config::resolve(manifest.telemetry.as_ref(), &config.environment);
@@ -278,7 +260,7 @@ impl AppBuilder {
         };
         let retention = ledger_settings.retention;
         let registry = Arc::new(
-            Registry::new(shared, Arc::new(Callers::default()), services)
+            Registry::new(shared, Arc::new(Callers::default()), self.services)
                 .with_environment(config.environment.clone()),
         );
         let live = LiveTools::start(registry, config, manifest, files).await?;
@@ -289,8 +271,8 @@ impl AppBuilder {
             listen,
             own_ports,
             retention,
-            demo,
-            banner_output,
+            demo: self.demo,
+            banner_output: self.banner_output,
             close_streams: CancellationToken::new(),
         })
     }

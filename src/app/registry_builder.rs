@@ -100,19 +100,11 @@ impl RegistryBuilder {
     /// [`Error::Tool`]: two tools have the same name, a schema is invalid, or a variable is
     /// missing. [`Error::Ledger`]: the ledger cannot be opened.
     pub async fn build(self) -> Result<Arc<Registry>, Error> {
-        let AppBuilder {
-            mut tools,
-            agents,
-            services,
-            ledger,
-            environment,
-            clock,
-            call_log,
-            ..
-        } = self.0;
-        let environment = environment.unwrap_or_else(Environment::from_process);
+        let parts = self.0;
+        let mut tools = parts.tools;
+        let environment = parts.environment.unwrap_or_else(Environment::from_process);
         let clients = HttpClients::default();
-        for agent in agents {
+        for agent in parts.agents {
             tools.push(agent.build_with(&clients)?);
         }
         let tools: Vec<Tool> = tools
@@ -120,8 +112,8 @@ impl RegistryBuilder {
             .map(|tool| tool.with_env_values(&environment))
             .collect::<Result<_, BuildError>>()?;
         let (manifest, metrics) = (Manifest::default(), Metrics::new()?);
-        let clock = clock.unwrap_or_else(Clock::system);
-        let ledger = match ledger {
+        let clock = parts.clock.unwrap_or_else(Clock::system);
+        let ledger = match parts.ledger {
             Some(url) => {
                 let ledger_settings = ledger::Settings {
                     url,
@@ -136,12 +128,12 @@ impl RegistryBuilder {
                     .await?
             }
         };
-        let call_log = call_log.unwrap_or_else(CallLog::events);
+        let call_log = parts.call_log.unwrap_or_else(CallLog::events);
         let shared = build_shared(&manifest, ledger, clock, call_log, metrics, None)?;
         shared
             .redactor
             .add_secrets(tools.iter().flat_map(Tool::secret_values));
-        let registry = Registry::new(shared, Arc::new(Callers::default()), services)
+        let registry = Registry::new(shared, Arc::new(Callers::default()), parts.services)
             .with_environment(environment);
         let registry = Arc::new(registry);
         let desired_state = DesiredState {

@@ -120,7 +120,7 @@ impl Command {
         match self {
             Self::Serve(_) | Self::Tools(_) | Self::Pin(_) => true,
             Self::Call(args) => args.runs_in_process(),
-            Self::Check(args) => args.is_live(),
+            Self::Check(args) => args.live,
             Self::Openapi { manifest } => manifest.is_some(),
             Self::Init
             | Self::Usage(_)

@@ -101,9 +101,8 @@ fn parse_state(word: &str) -> Result<State, String> {
 }
 
 fn parse_kind(word: &str) -> Result<ErrorKind, String> {
-    let kind = ErrorKind::ALL.iter().find(|kind| kind.as_str() == word);
-    kind.copied()
-        .ok_or_else(|| format!("there is no kind `{word}`"))
+    word.parse()
+        .map_err(|_| format!("there is no kind `{word}`"))
 }
 
 fn build_query(args: &InvocationArgs) -> String {

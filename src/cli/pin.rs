@@ -131,26 +131,15 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
             server.name()
         ));
     }
-    let file = pins::pins_path(&path);
-    let is_same = next.servers == before.servers;
     // Pins of an earlier version have no text, which is no difference to approve.
     let is_approved = pins::approve_the_same(&before.servers, &next.servers);
-    lines.push(if is_same {
+    let file = pins::pins_path(&path);
+    lines.push(if next.servers == before.servers {
         format!("{}: nothing to write", file.display())
     } else if args.dry_run {
         format!("{}: not written, since this is a dry run", file.display())
     } else {
-        let failed = |error: io::Error| {
-            Failure::Failed(format!(
-                "toolcrib: {}: {}",
-                file.display(),
-                describe_io_error(&error)
-            ))
-        };
-        let text =
-            serde_json::to_string_pretty(&next).map_err(|error| failed(error.into()))? + "\n";
-        write_atomically(&file, &text).map_err(failed)?;
-        format!("{}: written", file.display())
+        write_pins(&file, &next)?
     });
     print_line(&lines.join("\n"));
     match faults.is_empty() {
@@ -158,6 +147,19 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
         true => Ok(()),
         false => Err(Failure::Failed(faults.join("\n"))),
     }
+}
+
+fn write_pins(file: &Path, pins: &Pins) -> Result<String, Failure> {
+    let failed = |error: io::Error| {
+        Failure::Failed(format!(
+            "toolcrib: {}: {}",
+            file.display(),
+            describe_io_error(&error)
+        ))
+    };
+    let text = serde_json::to_string_pretty(pins).map_err(|error| failed(error.into()))? + "\n";
+    write_atomically(file, &text).map_err(failed)?;
+    Ok(format!("{}: written", file.display()))
 }
 
 /// Checks that every named server exists.

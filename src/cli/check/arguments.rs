@@ -40,15 +40,10 @@ pub(in crate::cli) struct CheckArgs {
     /// Also start the modules and servers, list their tools, and report failures. Exit 1 if a
     /// source fails.
     #[arg(long, conflicts_with = "no_secrets")]
-    pub(super) live: bool,
+    pub(in crate::cli) live: bool,
 }
 
 impl CheckArgs {
-    /// Whether sources are started.
-    pub(in crate::cli) fn is_live(&self) -> bool {
-        self.live
-    }
-
     /// The manifest's file; `None` if there is none.
     pub(super) fn path(&self) -> Result<Option<PathBuf>, Failure> {
         match &self.file {

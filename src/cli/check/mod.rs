@@ -20,10 +20,9 @@ use crate::manifest::{self, Checked, Finding, Location, Manifest, ProcessInput, 
 pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.path()?;
     let input = ProcessInput::new(environment);
-    let input = if args.no_secrets {
-        input.without_secrets()
-    } else {
-        input
+    let input = match args.no_secrets {
+        true => input.without_secrets(),
+        false => input,
     };
     let checked = match &path {
         Some(path) => manifest::check(path, &input, &HashMap::new()),

@@ -69,31 +69,26 @@ async fn decide(
         Ok(found) => found,
         Err(error) => return respond_error(error, None),
     };
-    let form = match form {
-        Ok(FormBody(form)) => form,
-        Err(error) => return respond_error(error, Some(Page::of(&registry, &row))),
+    let decided = async {
+        let FormBody(form) = form?;
+        let note = Some(form.note.trim()).filter(|note| !note.is_empty());
+        check_note(note)?;
+        let (verdict, title, text) = match form.decision {
+            Choice::Approve => (Verdict::Approve(None), "Approved", "The call starts now."),
+            Choice::Deny => (Verdict::Deny, "Denied", "The call does not run."),
+        };
+        let note = note.map(Into::into);
+        apply_decision(&registry, row.invocation, Decision { verdict, by, note }).await?;
+        let title = format!("{title}: {}", row.tool);
+        Ok(Page::decided(
+            title,
+            &format!("{text} You can close this page."),
+        ))
     };
-    let note = Some(form.note.trim().to_owned()).filter(|note| !note.is_empty());
-    let decision = Decision {
-        verdict: match form.decision {
-            Choice::Approve => Verdict::Approve(None),
-            Choice::Deny => Verdict::Deny,
-        },
-        by,
-        note: note.as_deref().map(Into::into),
-    };
-    let decided = match check_note(note.as_deref()) {
-        Ok(()) => apply_decision(&registry, row.invocation, decision).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = decided {
-        return respond_error(error, Some(Page::of(&registry, &row)));
+    match decided.await {
+        Ok(page) => page.respond(),
+        Err(error) => respond_error(error, Some(Page::of(&registry, &row))),
     }
-    let (title, text) = match form.decision {
-        Choice::Approve => ("Approved", "The call starts now. You can close this page."),
-        Choice::Deny => ("Denied", "The call does not run. You can close this page."),
-    };
-    Page::decided(format!("{title}: {}", row.tool), text).respond()
 }
 
 /// The call of a link, and the author of decisions that the ledger records.

@@ -3,7 +3,7 @@
 
 use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -45,22 +45,13 @@ impl TaggedBody {
         let mut known = known
             .flat_map(|list| list.split(','))
             .map(|tag| tag.trim().trim_start_matches("W/"));
-        let mut response = if known.any(|tag| tag == self.tag || tag == "*") {
+        let response = if known.any(|tag| tag == self.tag || tag == "*") {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            (
-                [(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
-                self.body,
-            )
-                .into_response()
+            ([(CONTENT_TYPE, "application/json")], self.body).into_response()
         };
-        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
-            response.headers_mut().insert(ETAG, tag);
-        }
         // The body depends on the caller.
-        response
-            .headers_mut()
-            .insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-        response
+        let caching = [(CACHE_CONTROL, "private, no-cache")];
+        (caching, [(ETAG, self.tag)], response).into_response()
     }
 }

@@ -16,7 +16,7 @@ use crate::http::problem::{ApiError, Problem};
 use crate::ledger::{End, Row, State, UnreadableRow};
 
 /// An ended call.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct EndedCall {
     /// The content for the model.
     pub(super) content: Vec<Content>,
@@ -98,10 +98,8 @@ impl EndedCall {
                 problem,
             }),
             content: problem.content.clone(),
-            structured: None,
             is_error: true,
-            is_final_answer: false,
-            is_invalid_call: false,
+            ..Self::default()
         }
     }
 
@@ -119,11 +117,9 @@ impl EndedCall {
         });
         Self {
             content,
-            structured: None,
             is_error,
-            is_final_answer: false,
-            is_invalid_call: false,
             result,
+            ..Self::default()
         }
     }
 }

@@ -154,19 +154,14 @@ pub(crate) async fn list_invocations(
     let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());
     // The ledger's list leaves long arguments out. A row of the table of running calls has all of
     // them, so they are removed here.
-    let without_long_arguments = |row: Arc<Row>| match row.arguments.len() {
-        0..=LISTED_ARGUMENTS => row,
-        _ => Arc::new(Row {
-            arguments: "null".into(),
-            ..Row::clone(&row)
-        }),
+    let view = |row: &Arc<Row>| {
+        let mut view = InvocationView::from(&**row);
+        view.arguments
+            .take_if(|_| row.arguments.len() > LISTED_ARGUMENTS);
+        view
     };
-    let rows: Vec<Arc<Row>> = rows.into_iter().map(without_long_arguments).collect();
     Ok(Json(InvocationPage {
-        invocations: rows
-            .iter()
-            .map(|row| InvocationView::from(&**row))
-            .collect(),
+        invocations: rows.iter().map(view).collect(),
         next_cursor,
     }))
 }
