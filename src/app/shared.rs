@@ -41,13 +41,15 @@ pub(super) fn build_shared(
         None => runs,
     };
     Ok(SharedParts {
-        cache: match &manifest.redis {
-            None => ResultCache::new(manifest.cache_bytes, ledger.clone(), clock.clone()),
-            Some(redis) => {
-                let sharing = (redis, metrics.clone());
-                ResultCache::sharing(manifest.cache_bytes, ledger.clone(), sharing, clock.clone())
-            }
-        },
+        cache: ResultCache::new(
+            manifest.cache_bytes,
+            ledger.clone(),
+            manifest
+                .redis
+                .as_ref()
+                .map(|redis| (redis, metrics.clone())),
+            clock.clone(),
+        ),
         replay_cache: ReplayCache::default(),
         ledger,
         in_flight_calls,

@@ -13,6 +13,7 @@ use super::publish::publish_approval;
 use super::request::ApprovalRequest;
 use super::row::waiting_row;
 use super::table::{ActiveGuard, Decided};
+use super::waiting::refused_state;
 use crate::call::{
     Answer, ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId,
     JsonObject, StoredCall, ToolName, approval_hash,
@@ -325,14 +326,9 @@ impl Registry {
         ended.duration_us = Some(0);
         ended.result = serde_json::to_string(&failure).ok().map(Into::into);
         shared.ledger.record(Arc::new(ended)).await?;
-        let state = match stage {
-            ApprovalStage::Refused(_) => state_of(stage),
-            _ => ApprovalState::Expired,
-        };
-        let from = if matches!(stage, ApprovalStage::Refused(_)) {
-            state
-        } else {
-            ApprovalState::Approved
+        let (from, state) = match state_of(stage) {
+            ApprovalState::Approved => (ApprovalState::Approved, ApprovalState::Expired),
+            state => (state, state),
         };
         let done = ApprovalChange {
             done: true,
@@ -352,9 +348,7 @@ impl Registry {
 /// The state of an approval with this decision.
 fn state_of(stage: &ApprovalStage) -> ApprovalState {
     match stage {
-        ApprovalStage::Refused(CallError::ApprovalDenied { .. }) => ApprovalState::Denied,
-        ApprovalStage::Refused(CallError::Cancelled { .. }) => ApprovalState::Withdrawn,
-        ApprovalStage::Refused(_) => ApprovalState::Expired,
+        ApprovalStage::Refused(error) => refused_state(error),
         _ => ApprovalState::Approved,
     }
 }

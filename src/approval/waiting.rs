@@ -8,20 +8,18 @@
 //! This layer is above `record`, which writes one row in the second pass.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
-use tower::{Layer, Service};
 
 use super::publish::publish_approval;
 use super::rule::ApprovalParts;
 use super::table::{ActiveGuard, Decided};
 use crate::call::{
-    Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Failure, Invocation, InvocationId,
+    Answer, ApprovalPolicy, ApprovalStage, CallError, CallReport, Invocation, InvocationId,
 };
 use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalState, End, State};
+use crate::stack::interceptor::{Inner, Interceptor, InterceptorLayer};
 
 /// How often a waiting request looks for a decision of another process.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,83 +30,47 @@ const END_INTERVAL: Duration = Duration::from_millis(200);
 
 type Outcome = Result<Answer, CallError>;
 
-/// The [`Layer`] of [`AwaitDecision`].
-#[derive(Clone)]
-pub struct AwaitDecisionLayer(Arc<Waiting>);
-
-struct Waiting {
+/// The layer for tools whose calls a person may have to approve.
+pub struct AwaitDecision {
     tool: String,
     policy: ApprovalPolicy,
     parts: ApprovalParts,
 }
 
-impl AwaitDecisionLayer {
-    /// Makes the layer for a tool; `None` if its calls need no approval.
-    pub fn new(tool: &str, policy: Option<&ApprovalPolicy>, parts: ApprovalParts) -> Option<Self> {
-        let waiting = Waiting {
-            tool: tool.to_owned(),
-            policy: policy?.clone(),
-            parts,
-        };
-        Some(Self(Arc::new(waiting)))
-    }
-}
-
-impl<S> Layer<S> for AwaitDecisionLayer {
-    type Service = AwaitDecision<S>;
-
-    fn layer(&self, inner: S) -> AwaitDecision<S> {
-        AwaitDecision {
-            inner,
-            shared: self.0.clone(),
+impl Interceptor<Answer> for AwaitDecision {
+    async fn call<S: Inner<Answer>>(
+        self: Arc<Self>,
+        inner: S,
+        invocation: Box<Invocation>,
+    ) -> Outcome {
+        match invocation.approval {
+            Some(_) => self.run_decided(inner, invocation).await,
+            None => self.run_new(inner, invocation).await,
         }
     }
 }
 
-/// The service of this layer. See [`AwaitDecisionLayer`].
-#[derive(Clone)]
-pub struct AwaitDecision<S> {
-    inner: S,
-    shared: Arc<Waiting>,
-}
-
-impl<S> Service<Box<Invocation>> for AwaitDecision<S>
-where
-    S: Service<Box<Invocation>, Response = Answer, Error = CallError>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
-{
-    type Response = Answer;
-    type Error = CallError;
-    type Future = BoxFuture<'static, Outcome>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
+impl AwaitDecision {
+    /// Makes the layer for a tool; `None` if its calls need no approval.
+    pub fn layer(
+        tool: &str,
+        policy: Option<&ApprovalPolicy>,
+        parts: ApprovalParts,
+    ) -> Option<InterceptorLayer<Self>> {
+        let (tool, policy) = (tool.to_owned(), policy?.clone());
+        Some(InterceptorLayer::new(Self {
+            tool,
+            policy,
+            parts,
+        }))
     }
 
-    fn call(&mut self, invocation: Box<Invocation>) -> Self::Future {
-        let ready = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, ready);
-        let shared = self.shared.clone();
-        Box::pin(async move {
-            match invocation.approval {
-                Some(_) => shared.run_decided(inner, invocation).await,
-                None => shared.run_new(inner, invocation).await,
-            }
-        })
-    }
-}
-
-impl Waiting {
     /// Runs a new call. If it must be approved, waits for the decision.
-    async fn run_new<S>(self: Arc<Self>, mut inner: S, mut invocation: Box<Invocation>) -> Outcome
-    where
-        S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Clone + Send + 'static,
-        S::Future: Send,
-    {
+    async fn run_new<S: Inner<Answer>>(
+        self: Arc<Self>,
+        mut inner: S,
+        mut invocation: Box<Invocation>,
+    ) -> Outcome {
         let raw = invocation.input.arguments.clone();
         invocation.approval = Some(Arc::new(ApprovalStage::Requested(raw)));
         let again = invocation.clone();
@@ -138,12 +100,12 @@ impl Waiting {
         let decided = tokio::select! {
             biased;
             decided = &mut waiter.decided => decided.ok(),
-            seen = self.look_for_decision(&again) => match seen {
-                Seen::Elsewhere => None,
-                Seen::TimeIsOver => {
+            is_elsewhere = self.look_for_decision(&again) => {
+                if !is_elsewhere {
                     withdrawal.call = None;
                     return Ok(again.waiting_answer());
                 }
+                None
             },
         };
         withdrawal.call = None;
@@ -162,15 +124,12 @@ impl Waiting {
     }
 
     /// The second pass of a call after its decision.
-    async fn run_again<S>(
+    async fn run_again(
         &self,
-        inner: S,
+        inner: impl Inner<Answer>,
         mut call: Box<Invocation>,
         stage: ApprovalStage,
-    ) -> Outcome
-    where
-        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
-    {
+    ) -> Outcome {
         let budget = call.timing.deadline.map(|_| call.timing.budget());
         call.timing.started = Instant::now();
         call.timing.started_at = self.parts.clock.now();
@@ -191,10 +150,11 @@ impl Waiting {
     }
 
     /// Runs an approved call, or writes the row of a refused one. An approval permits one start.
-    async fn run_decided<S>(&self, mut inner: S, invocation: Box<Invocation>) -> Outcome
-    where
-        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
-    {
+    async fn run_decided(
+        &self,
+        mut inner: impl Inner<Answer>,
+        invocation: Box<Invocation>,
+    ) -> Outcome {
         let id = invocation.id;
         let process = self.parts.waiting_calls.process(&*self.parts.ledger);
         let state = match invocation.approval.as_deref() {
@@ -248,15 +208,16 @@ impl Waiting {
         self.policy.wait.min(time.unwrap_or(Duration::MAX))
     }
 
-    /// Returns when the request has waited long enough, or when another process has decided.
-    async fn look_for_decision(&self, call: &Invocation) -> Seen {
+    /// Returns when the request has waited long enough, or when another process acts on the decision.
+    /// Returns whether one does.
+    async fn look_for_decision(&self, call: &Invocation) -> bool {
         let wait = self.decision_wait(call);
         let mut looks_at = Instant::now();
         let look = async {
             loop {
                 sleep(LOOK_INTERVAL).await;
                 if self.parts.in_flight_calls.is_closed() {
-                    return Seen::TimeIsOver;
+                    return false;
                 }
                 if Instant::now() < looks_at {
                     continue;
@@ -269,7 +230,7 @@ impl Waiting {
                     && row.state != ApprovalState::Waiting
                     && (row.done || row.runner != process)
                 {
-                    return Seen::Elsewhere;
+                    return true;
                 }
             }
         };
@@ -281,9 +242,9 @@ impl Waiting {
         };
         tokio::select! {
             biased;
-            seen = look => seen,
-            () = sleep(wait) => Seen::TimeIsOver,
-            () = is_ended => Seen::TimeIsOver,
+            is_elsewhere = look => is_elsewhere,
+            () = sleep(wait) => false,
+            () = is_ended => false,
         }
     }
 
@@ -305,7 +266,11 @@ impl Waiting {
                         waiting: false,
                         ..call.waiting_answer()
                     }),
-                    End::Failed(failure) => Err(stored_failure(failure, call)),
+                    End::Failed(failure) => Err(CallError::StoredFailure {
+                        failure: Box::new(failure),
+                        invocation: call.id,
+                        replayed: false,
+                    }),
                     End::Open | End::DigestOnly(_) => Ok(call.waiting_answer()),
                 };
             }
@@ -340,10 +305,7 @@ impl Waiting {
     }
 
     /// Cancels a call whose caller has left before the decision.
-    async fn withdraw<S>(self: Arc<Self>, inner: S, call: Box<Invocation>)
-    where
-        S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
-    {
+    async fn withdraw(self: Arc<Self>, inner: impl Inner<Answer>, call: Box<Invocation>) {
         let waiting = &self.parts.waiting_calls;
         let (id, process) = (call.id, waiting.process(&*self.parts.ledger));
         // Without a guard, a decision is on its way.
@@ -376,28 +338,12 @@ impl Waiting {
     }
 }
 
-/// Why a request stops to wait.
-enum Seen {
-    /// Another process acts on the decision.
-    Elsewhere,
-    /// The request is answered that its call waits.
-    TimeIsOver,
-}
-
 /// Withdraws a call if its caller leaves before it is answered.
-struct Withdrawal<S>
-where
-    S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Send + 'static,
-    S::Future: Send,
-{
-    call: Option<(Arc<Waiting>, S, Box<Invocation>)>,
+struct Withdrawal<S: Inner<Answer>> {
+    call: Option<(Arc<AwaitDecision>, S, Box<Invocation>)>,
 }
 
-impl<S> Drop for Withdrawal<S>
-where
-    S: Service<Box<Invocation>, Response = Answer, Error = CallError> + Send + 'static,
-    S::Future: Send,
-{
+impl<S: Inner<Answer>> Drop for Withdrawal<S> {
     fn drop(&mut self) {
         let Some((waiting, inner, call)) = self.call.take() else {
             return;
@@ -412,16 +358,8 @@ where
     }
 }
 
-fn stored_failure(failure: Failure, call: &Invocation) -> CallError {
-    CallError::StoredFailure {
-        failure: Box::new(failure),
-        invocation: call.id,
-        replayed: false,
-    }
-}
-
 /// The state of an approval whose call was refused with this failure.
-fn refused_state(error: &CallError) -> ApprovalState {
+pub(super) fn refused_state(error: &CallError) -> ApprovalState {
     match error {
         CallError::ApprovalDenied { .. } => ApprovalState::Denied,
         CallError::Cancelled { .. } => ApprovalState::Withdrawn,

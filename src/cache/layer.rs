@@ -11,7 +11,7 @@ use super::store::{Completed, FlightRole, Hit, Leader};
 use super::tool_cache::ToolCache;
 use crate::call::json::hash_parts;
 use crate::call::{
-    CacheMode, CacheReport, CacheStatus, CacheWhen, CallError, ErrorKind, Invocation, JsonObject,
+    CacheMode, CacheReport, CacheStatus, CacheWhen, ErrorKind, Invocation, JsonObject,
     NOT_RECORDED, Policy, ToolResult,
 };
 use crate::stack::Outcome;
@@ -32,33 +32,19 @@ pub struct Cached {
 impl Interceptor for Cached {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         match invocation.cache {
-            // A call with an idempotency key always runs, and its result is stored with the key.
-            _ if invocation.idempotency_key.is_some() => {
-                invocation.report.cache.lock().status = CacheStatus::Bypass;
-                inner.call(invocation).await
-            }
-            // A result that was made without the denied tools is no answer for callers that may use
-            // those tools.
-            _ if self.tool_cache.calls_tools() && !invocation.call_chain.deny.is_empty() => {
-                invocation.report.cache.lock().status = CacheStatus::Bypass;
-                inner.call(invocation).await
-            }
-            CacheMode::Bypass => {
+            _ if self.must_bypass(&invocation) => {
                 invocation.report.cache.lock().status = CacheStatus::Bypass;
                 inner.call(invocation).await
             }
             // No stored result answers a call that a person has approved.
-            CacheMode::Use if invocation.is_approved() => {
-                let key = self.cache_key(&invocation);
-                self.run_and_replace(inner, invocation, key).await
-            }
-            CacheMode::Refresh => {
-                let key = self.cache_key(&invocation);
-                self.run_and_replace(inner, invocation, key).await
-            }
-            CacheMode::Use => {
+            CacheMode::Use if !invocation.is_approved() => {
                 let key = self.cache_key(&invocation);
                 self.read_or_run(inner, invocation, key).await
+            }
+            _ => {
+                invocation.report.cache.lock().status = CacheStatus::Refresh;
+                let key = self.cache_key(&invocation);
+                self.run_as_leader(&mut inner, invocation, key, None).await
             }
         }
     }
@@ -70,14 +56,22 @@ impl Cached {
         tool_cache: Option<&Arc<ToolCache>>,
         policy: &Policy,
     ) -> Option<InterceptorLayer<Self>> {
-        let (predicate, has_warned) = (policy.cache_when.clone(), AtomicBool::new(false));
-        let has_personal_results = AtomicBool::new(false);
         Some(InterceptorLayer::new(Self {
             tool_cache: tool_cache?.clone(),
-            predicate,
-            has_warned,
-            has_personal_results,
+            predicate: policy.cache_when.clone(),
+            has_warned: AtomicBool::new(false),
+            has_personal_results: AtomicBool::new(false),
         }))
+    }
+
+    /// Whether a call neither reads nor stores a result.
+    fn must_bypass(&self, invocation: &Invocation) -> bool {
+        // A call with an idempotency key always runs, and its result is stored with the key.
+        invocation.idempotency_key.is_some()
+            || invocation.cache == CacheMode::Bypass
+            // A result that was made without the denied tools is no answer for callers that may use
+            // those tools.
+            || self.tool_cache.calls_tools() && !invocation.call_chain.deny.is_empty()
     }
 
     fn cache_key(&self, invocation: &Invocation) -> [u8; 32] {
@@ -122,7 +116,7 @@ impl Cached {
                         };
                         let completed = tokio::select! {
                             completed = flight.wait_for_outcome() => completed,
-                            () = deadline => return Err(CallError::DeadlineExceeded { after: invocation.timing.budget(), started: false }),
+                            () = deadline => return Err(invocation.timing.deadline_exceeded(false)),
                         };
                         // The leader may end without a result for its followers, for example
                         // because it was cancelled. Look again: one of the followers becomes the
@@ -157,16 +151,6 @@ impl Cached {
                 .run_as_leader(&mut inner, invocation, key, leader)
                 .await;
         }
-    }
-
-    async fn run_and_replace(
-        &self,
-        mut inner: impl Inner,
-        invocation: Box<Invocation>,
-        key: [u8; 32],
-    ) -> Outcome {
-        invocation.report.cache.lock().status = CacheStatus::Refresh;
-        self.run_as_leader(&mut inner, invocation, key, None).await
     }
 
     /// Runs the call, stores its result, and passes the outcome to the calls that joined. Without a

@@ -5,20 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::redis::RedisResults;
+use crate::call::InvocationId;
 use crate::ledger::{Error, Ledger, StoredResult};
 
 /// Stored results that other processes, or a later start, may read.
 pub(super) struct SharedResults {
     ledger: Arc<dyn Ledger>,
     redis: Option<RedisResults>,
-}
-
-/// Where a stored result was found.
-pub(super) enum Found {
-    /// In the ledger, which also has the row of the call that produced it.
-    InLedger(StoredResult),
-    /// In Redis. The row of its call may be in the ledger of another service.
-    InRedis(StoredResult),
 }
 
 /// What a purge did.
@@ -39,14 +32,22 @@ impl SharedResults {
         self.redis.as_ref()
     }
 
-    /// The stored result of a tool that is valid at `now`.
-    pub(super) async fn find(&self, key: &[u8; 32], tool: &str, now: Timestamp) -> Option<Found> {
+    /// The stored result of a tool that is valid at `now`, and the call whose row has it: the one that
+    /// produced it, if the result was in the ledger, or else `reader`.
+    pub(super) async fn find(
+        &self,
+        key: &[u8; 32],
+        tool: &str,
+        now: Timestamp,
+        reader: Option<InvocationId>,
+    ) -> Option<(StoredResult, Option<InvocationId>)> {
+        // The row of the call that stored a result in Redis may be in the ledger of another service.
         if let Some(redis) = &self.redis
             && let Some(stored) = redis.find(key, tool, now).await
         {
-            return Some(Found::InRedis(stored));
+            return Some((stored, reader));
         }
-        self.find_in_ledger(key, now).await.map(Found::InLedger)
+        self.find_in_ledger(key, now).await
     }
 
     /// The same, without Redis.
@@ -54,7 +55,7 @@ impl SharedResults {
         &self,
         key: &[u8; 32],
         now: Timestamp,
-    ) -> Option<StoredResult> {
+    ) -> Option<(StoredResult, Option<InvocationId>)> {
         let stored = match self.ledger.find_result(key, now).await {
             Ok(stored) => stored?,
             Err(error) => {
@@ -64,7 +65,9 @@ impl SharedResults {
         };
         // Another service may have purged the tool while this one was not running.
         let stored_at = u64::try_from(stored.stored_at.as_millisecond()).unwrap_or_default();
-        (stored_at > self.newest_purge(&stored.tool) || self.redis.is_none()).then_some(stored)
+        let is_current = stored_at > self.newest_purge(&stored.tool) || self.redis.is_none();
+        let origin = Some(stored.origin);
+        is_current.then_some((stored, origin))
     }
 
     /// Stores a result. `purge` is the newest purge of its tool when its call started; without it,

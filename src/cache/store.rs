@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use super::redis::{RedisAddress, RedisResults};
-use super::shared_results::{Found, Purge, SharedResults};
+use super::shared_results::{Purge, SharedResults};
 use crate::call::{Clock, InvocationId, ToolResult};
 use crate::ledger::{Error, Ledger, StoredResult};
 use crate::metrics::Metrics;
@@ -89,27 +89,15 @@ impl Expiry<Key, Hit> for OwnTtl {
 }
 
 impl ResultCache {
-    /// Makes a cache with up to `max_bytes` of results in memory. The ledger stores all results.
-    pub fn new(max_bytes: u64, ledger: Arc<dyn Ledger>, clock: Clock) -> Self {
-        Self::with_redis(max_bytes, ledger, None, clock)
-    }
-
-    /// The same with results in Redis as well.
-    pub fn sharing(
+    /// Makes a cache with up to `max_bytes` of results in memory. The ledger stores all results, and Redis
+    /// too, if there is one.
+    pub fn new(
         max_bytes: u64,
         ledger: Arc<dyn Ledger>,
-        (redis, metrics): (&RedisAddress, Metrics),
+        redis: Option<(&RedisAddress, Metrics)>,
         clock: Clock,
     ) -> Self {
-        Self::with_redis(max_bytes, ledger, RedisResults::new(redis, metrics), clock)
-    }
-
-    fn with_redis(
-        max_bytes: u64,
-        ledger: Arc<dyn Ledger>,
-        redis: Option<RedisResults>,
-        clock: Clock,
-    ) -> Self {
+        let redis = redis.and_then(|(redis, metrics)| RedisResults::new(redis, metrics));
         let memory = Cache::builder()
             .max_capacity(max_bytes)
             .weigher(|_, hit: &Hit| hit.bytes)
@@ -258,13 +246,7 @@ impl ResultCache {
         }
         let now = self.0.clock.now();
         let purges = self.purge_count();
-        let (stored, origin) = match self.0.shared.find(key, tool, now).await? {
-            Found::InLedger(stored) => {
-                let origin = Some(stored.origin);
-                (stored, origin)
-            }
-            Found::InRedis(stored) => (stored, reader),
-        };
+        let (stored, origin) = self.0.shared.find(key, tool, now, reader).await?;
         self.keep(key, stored, origin, now, purges).await
     }
 
@@ -275,8 +257,7 @@ impl ResultCache {
         }
         let now = self.0.clock.now();
         let purges = self.purge_count();
-        let stored = self.0.shared.find_in_ledger(key, now).await?;
-        let origin = Some(stored.origin);
+        let (stored, origin) = self.0.shared.find_in_ledger(key, now).await?;
         self.keep(key, stored, origin, now, purges).await
     }
 
@@ -335,13 +316,11 @@ impl ResultCache {
         if known.is_some_and(|known| known.origin > origin && known.expires_at > now) {
             return;
         }
-        let (tool, result, bytes): (Arc<str>, _, _) =
-            (tool.into(), result.clone(), entry_weight(text.len()));
         let hit = Hit {
-            result,
+            result: result.clone(),
             origin,
-            tool: tool.clone(),
-            bytes,
+            tool: tool.into(),
+            bytes: entry_weight(text.len()),
             expires_at,
             ttl,
         };
@@ -467,6 +446,7 @@ mod tests {
         ResultCache::new(
             1 << 20,
             ledger.clone(),
+            None,
             Clock::manual(Timestamp::UNIX_EPOCH).0,
         )
     }

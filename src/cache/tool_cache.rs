@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn generation_separates_private_and_conditional_results() {
         let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
-        let cache = ResultCache::new(1 << 20, Arc::new(MemoryLedger::default()), clock);
+        let cache = ResultCache::new(1 << 20, Arc::new(MemoryLedger::default()), None, clock);
         let cache_policy = CachePolicy {
             ttl: Duration::from_secs(1),
             scope: CacheScope::Caller,

@@ -15,6 +15,7 @@ use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
+use super::error::CallError;
 use super::idempotency::IdempotencyKey;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
@@ -143,6 +144,14 @@ impl CallTiming {
     pub fn budget(&self) -> Duration {
         self.deadline
             .map_or(Duration::MAX, |deadline| deadline - self.started)
+    }
+
+    /// The failure of a call whose deadline is over. `started`: the tool may have run.
+    pub fn deadline_exceeded(&self, started: bool) -> CallError {
+        CallError::DeadlineExceeded {
+            after: self.budget(),
+            started,
+        }
     }
 
     /// Moves the deadline nearer. A later deadline has no effect.

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::Outcome;
-use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::interceptor::{Inner, Interceptor};
 use crate::call::{CallError, Invocation, NOT_RECORDED, TOOL_ERROR_TYPE, ToolResult};
 use crate::ledger::{AttemptRow, Ledger};
 use crate::secrets::Redactor;
@@ -21,28 +21,12 @@ use crate::text::sanitize;
 
 /// The layer that bounds each attempt.
 pub struct Attempt {
-    ledger: Arc<dyn Ledger>,
-    redactor: Arc<Redactor>,
-    timeout: Duration,
-    records_digests: bool,
-}
-
-impl Attempt {
-    /// Makes the layer; each attempt may take `timeout`. With `records_digests`, messages that may
-    /// quote the call go neither into the ledger nor into the log.
-    pub fn layer(
-        ledger: &Arc<dyn Ledger>,
-        redactor: &Arc<Redactor>,
-        timeout: Duration,
-        records_digests: bool,
-    ) -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self {
-            ledger: ledger.clone(),
-            redactor: redactor.clone(),
-            timeout,
-            records_digests,
-        })
-    }
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) redactor: Arc<Redactor>,
+    /// Each attempt may take so long.
+    pub(super) timeout: Duration,
+    /// Whether messages that may quote the call go neither into the ledger nor into the log.
+    pub(super) records_digests: bool,
 }
 
 impl Interceptor for Attempt {

@@ -8,36 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Outcome;
-use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::interceptor::{Inner, Interceptor};
 use crate::access::callers::Grants;
 use crate::call::{CallError, Invocation};
-use crate::kinds::Runner;
 
 /// The layer that checks permission, switch, approval and credentials.
 pub struct Authorize {
-    grants: Arc<Grants>,
-    enabled: Arc<AtomicBool>,
-    quarantined: bool,
+    /// The callers that may use the tool.
+    pub(super) grants: Arc<Grants>,
+    pub(super) enabled: Arc<AtomicBool>,
+    /// A quarantined tool admits no caller.
+    pub(super) quarantined: bool,
     /// The names of the credentials that the tool sends for its caller.
-    credentials: Vec<String>,
-}
-
-impl Authorize {
-    /// Admits callers with a grant while `enabled` is set. A `quarantined` tool admits no caller.
-    pub fn layer(
-        grants: Arc<Grants>,
-        enabled: Arc<AtomicBool>,
-        quarantined: bool,
-        runner: &dyn Runner,
-    ) -> InterceptorLayer<Self> {
-        let credentials = runner.caller_credentials().to_vec();
-        InterceptorLayer::new(Self {
-            grants,
-            enabled,
-            quarantined,
-            credentials,
-        })
-    }
+    pub(super) credentials: Vec<String>,
 }
 
 impl Interceptor for Authorize {

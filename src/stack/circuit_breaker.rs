@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Outcome;
@@ -110,25 +110,25 @@ enum Verdict {
 /// the operator's, and not an earlier one of the caller.
 fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
     match outcome {
-        Ok(_) => Verdict::Available,
         Err(CallError::DeadlineExceeded { started: true, .. }) if is_operator_deadline => {
             Verdict::Unavailable
         }
-        Err(error) => match error {
+        Err(
             CallError::ToolUnavailable { started: true, .. }
             | CallError::AttemptTimedOut { .. }
             | CallError::UpstreamFailed {
                 unavailable: true, ..
-            } => Verdict::Unavailable,
-            CallError::UpstreamFailed {
-                unavailable: false, ..
-            }
+            },
+        ) => Verdict::Unavailable,
+        Ok(_)
+        | Err(
+            CallError::UpstreamFailed { .. }
             | CallError::BadOutput(_)
             | CallError::InvalidArguments(_)
-            | CallError::InvalidContext(_) => Verdict::Available,
-            // It did not reach the runner, or not to the end.
-            _ => Verdict::Unknown,
-        },
+            | CallError::InvalidContext(_),
+        ) => Verdict::Available,
+        // It did not reach the runner, or not to the end.
+        Err(_) => Verdict::Unknown,
     }
 }
 
@@ -144,13 +144,9 @@ enum Change {
 }
 
 impl Breaker {
-    fn lock_data(&self) -> MutexGuard<'_, CircuitData> {
-        self.data.lock()
-    }
-
     /// The state now.
     pub fn status(&self) -> BreakerStatus {
-        let data = self.lock_data();
+        let data = self.data.lock();
         let (state, retry_after) = match data.state {
             CircuitState::Closed => (BreakerState::Closed, None),
             CircuitState::HalfOpen => (BreakerState::HalfOpen, None),
@@ -171,7 +167,7 @@ impl Breaker {
         if !self.has_failures.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let mut data = self.lock_data();
+        let mut data = self.data.lock();
         match data.state {
             CircuitState::Closed => Ok(None),
             CircuitState::HalfOpen => Err(PROBE_WAIT),
@@ -198,7 +194,7 @@ impl Breaker {
         if !is_news {
             return None;
         }
-        let mut data = self.lock_data();
+        let mut data = self.data.lock();
         // While the circuit is not closed, only the end of the probe counts. Other calls started
         // before it opened. Without this check, they would delay the probe or close the circuit
         // with old information.
@@ -240,7 +236,7 @@ impl Probe<'_> {
         }
         self.is_finished = true;
         let now = Instant::now();
-        let mut data = self.breaker.lock_data();
+        let mut data = self.breaker.data.lock();
         if verdict == Verdict::Unavailable {
             data.state = CircuitState::Open {
                 until: now + OPEN_TIME,
@@ -260,7 +256,7 @@ impl Probe<'_> {
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.breaker.lock_data().state = CircuitState::Open {
+            self.breaker.data.lock().state = CircuitState::Open {
                 until: Instant::now(),
             };
         }
@@ -284,15 +280,12 @@ impl CircuitBreaker {
         policy: &Policy,
         metrics: &ToolMetrics,
     ) -> Option<InterceptorLayer<Self>> {
-        let (tool, deadline, metrics) = (tool.clone(), policy.deadline, metrics.clone());
-        breaker.map(|breaker| {
-            InterceptorLayer::new(Self {
-                breaker,
-                tool,
-                deadline,
-                metrics,
-            })
-        })
+        Some(InterceptorLayer::new(Self {
+            breaker: breaker?,
+            tool: tool.clone(),
+            deadline: policy.deadline,
+            metrics: metrics.clone(),
+        }))
     }
 
     fn report_change(&self, change: Change) {

@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Outcome;
 use super::caller_share::{CallerShares, Membership};
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallChain, CallError, Concurrency, Invocation};
+use crate::call::{CallError, Concurrency, Invocation};
 use crate::metrics::ToolMetrics;
 
 /// `retry_after` for a call that is refused because permits and queue are full.
@@ -81,18 +81,13 @@ impl ConcurrencyLimit {
         global_permits: Arc<Semaphore>,
         metrics: &ToolMetrics,
     ) -> InterceptorLayer<Self> {
-        let (waiting, caller_queue, metrics) = (
-            AtomicUsize::new(0),
-            settings.queue_per_caller(),
-            metrics.clone(),
-        );
         InterceptorLayer::new(Self {
             permits,
             global_permits,
-            waiting,
-            caller_queue,
+            waiting: AtomicUsize::new(0),
+            caller_queue: settings.queue_per_caller(),
             settings,
-            metrics,
+            metrics: metrics.clone(),
         })
     }
 }
@@ -150,15 +145,12 @@ impl ConcurrencyLimit {
             .deadline
             .is_some_and(|deadline| deadline <= Instant::now())
         {
-            return Err(CallError::DeadlineExceeded {
-                after: invocation.timing.budget(),
-                started: false,
-            });
+            return Err(invocation.timing.deadline_exceeded(false));
         }
-        let CallChain { parent, .. } = &invocation.call_chain;
         let is_nested_in_tool = invocation.call_chain.includes_tool(&invocation.tool);
         let tool_semaphore = (!is_nested_in_tool).then_some(&self.permits.tool);
-        let global_semaphore = parent.is_none().then_some(&self.global_permits);
+        let is_root = invocation.call_chain.parent.is_none();
+        let global_semaphore = is_root.then_some(&self.global_permits);
         let shares = self.permits.callers.as_ref().filter(|_| !is_nested_in_tool);
         let mut share = shares.map(|shares| shares.join(&invocation.caller.name));
         // First the tool's permit, then the global one. A call without a permit of its tool must
@@ -192,25 +184,18 @@ impl ConcurrencyLimit {
         tool_semaphore: Option<&Arc<Semaphore>>,
         global_semaphore: Option<&Arc<Semaphore>>,
     ) -> Result<HeldPermits, CallError> {
-        let share_full_error = || CallError::Overloaded {
+        let full = |per_caller| CallError::Overloaded {
             retry_after: RETRY_AFTER,
-            per_caller: self.settings.per_caller,
+            per_caller,
         };
-        let tool_full_error = || CallError::Overloaded {
-            retry_after: RETRY_AFTER,
-            per_caller: None,
-        };
+        let share_size = self.settings.per_caller;
         if let Some(share) = &mut share
             && !share.begin_waiting(self.caller_queue)
         {
             // If no call may wait, a call that has a permit of its share is refused because the
             // tool is full, not its share.
             let is_tool_full = share.has_permit() && self.caller_queue == 0;
-            return Err(if is_tool_full {
-                tool_full_error()
-            } else {
-                share_full_error()
-            });
+            return Err(full(share_size.filter(|_| !is_tool_full)));
         }
         // Counted before the check: of two calls that arrive at the same time, only one gets the
         // last slot of the queue. `_waiting` takes the count back on every way out, also if this
@@ -218,7 +203,7 @@ impl ConcurrencyLimit {
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waiting = WaitingGuard(&self.waiting);
         if before >= self.settings.queue {
-            return Err(tool_full_error());
+            return Err(full(None));
         }
         let _counted = self.metrics.count_queued();
         let latest_start = Instant::now() + self.settings.wait;
@@ -260,13 +245,10 @@ impl ConcurrencyLimit {
                     .deadline
                     .is_some_and(|deadline| deadline <= until) =>
             {
-                Err(CallError::DeadlineExceeded {
-                    after: invocation.timing.budget(),
-                    started: false,
-                })
+                Err(invocation.timing.deadline_exceeded(false))
             }
-            Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(share_full_error()),
-            Err(_) => Err(tool_full_error()),
+            Err(_) if share.is_some_and(|share| !share.has_permit()) => Err(full(share_size)),
+            Err(_) => Err(full(None)),
         }
     }
 }
@@ -279,7 +261,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::call::{Caller, InvocationId, JsonObject, ToolName};
+    use crate::call::{CallChain, Caller, InvocationId, JsonObject, ToolName};
     use crate::metrics::Metrics;
 
     const SECOND: Duration = Duration::from_secs(1);

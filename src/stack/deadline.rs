@@ -9,36 +9,23 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Outcome;
-use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallError, Invocation};
+use super::interceptor::{Inner, Interceptor};
+use crate::call::Invocation;
 
 /// The layer that applies the deadline of a call.
 pub struct Deadline;
-
-impl Deadline {
-    /// Makes the layer.
-    pub fn layer() -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self)
-    }
-}
 
 impl Interceptor for Deadline {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let Some(deadline) = invocation.timing.deadline else {
             return inner.call(invocation).await;
         };
-        let after = invocation.timing.budget();
+        let expired = invocation.timing.deadline_exceeded(true);
         // `timeout_at` would poll the call once, so a call whose deadline has passed would start.
         if deadline <= Instant::now() {
-            return Err(CallError::DeadlineExceeded {
-                after,
-                started: false,
-            });
+            return Err(invocation.timing.deadline_exceeded(false));
         }
         let call = timeout_at(deadline, inner.call(invocation));
-        call.await.unwrap_or(Err(CallError::DeadlineExceeded {
-            after,
-            started: true,
-        }))
+        call.await.unwrap_or(Err(expired))
     }
 }

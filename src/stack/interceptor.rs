@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tower::{Layer, Service};
 
-use super::{CallFuture, Outcome};
 use crate::call::{CallError, Invocation, ToolResult};
 
-/// The part of the stack below a layer.
-pub trait Inner:
-    Service<Box<Invocation>, Response = Arc<ToolResult>, Error = CallError, Future: Send + 'static>
+/// The part of the stack below a layer. Below `record`, it returns the result of the tool.
+pub trait Inner<R = Arc<ToolResult>>:
+    Service<Box<Invocation>, Response = R, Error = CallError, Future: Send + 'static>
     + Clone
     + Send
     + Sync
@@ -24,13 +24,9 @@ pub trait Inner:
 {
 }
 
-impl<S> Inner for S where
-    S: Service<
-            Box<Invocation>,
-            Response = Arc<ToolResult>,
-            Error = CallError,
-            Future: Send + 'static,
-        > + Clone
+impl<S, R> Inner<R> for S where
+    S: Service<Box<Invocation>, Response = R, Error = CallError, Future: Send + 'static>
+        + Clone
         + Send
         + Sync
         + 'static
@@ -38,19 +34,19 @@ impl<S> Inner for S where
 }
 
 /// The logic of one layer.
-pub trait Interceptor: Send + Sync + 'static {
+pub trait Interceptor<R = Arc<ToolResult>>: Send + Sync + 'static {
     /// Handles a call. It may call `inner` once, several times, or not at all.
-    fn call<S: Inner>(
+    fn call<S: Inner<R>>(
         self: Arc<Self>,
         inner: S,
         invocation: Box<Invocation>,
-    ) -> impl Future<Output = Outcome> + Send + 'static;
+    ) -> impl Future<Output = Result<R, CallError>> + Send + 'static;
 }
 
 /// A [`Layer`] that wraps services in the logic `A`.
 pub struct InterceptorLayer<A>(Arc<A>);
 
-impl<A: Interceptor> InterceptorLayer<A> {
+impl<A> InterceptorLayer<A> {
     /// Makes a layer of this logic.
     pub fn new(interceptor: A) -> Self {
         Self(Arc::new(interceptor))
@@ -90,16 +86,21 @@ impl<A, S> Clone for Intercepted<A, S> {
     }
 }
 
-impl<A: Interceptor, S: Inner> Service<Box<Invocation>> for Intercepted<A, S> {
-    type Response = Arc<ToolResult>;
+impl<A, S, R> Service<Box<Invocation>> for Intercepted<A, S>
+where
+    A: Interceptor<R>,
+    S: Inner<R> + Service<Box<Invocation>, Response = R>,
+    R: Send + 'static,
+{
+    type Response = R;
     type Error = CallError;
-    type Future = CallFuture;
+    type Future = BoxFuture<'static, Result<R, CallError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, invocation: Box<Invocation>) -> CallFuture {
+    fn call(&mut self, invocation: Box<Invocation>) -> Self::Future {
         let (interceptor, mut inner) = (self.interceptor.clone(), S::clone(&self.inner));
         let call = async move {
             // The clone that is called must be the one that was polled ready (see the documentation

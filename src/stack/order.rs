@@ -13,9 +13,10 @@ use super::circuit_breaker::{Breaker, CircuitBreaker};
 use super::concurrency::{ConcurrencyLimit, ToolPermits};
 use super::deadline::Deadline;
 use super::ended_call::CaptureRules;
+use super::interceptor::InterceptorLayer;
 use super::observers::Observers;
 use super::output_check::OutputCheck;
-use super::paginate::PaginateLayer;
+use super::paginate::Paginator;
 use super::record::RecordLayer;
 use super::repeat_guard::RepeatGuard;
 use super::replay::{Replay, ReplayCache};
@@ -29,7 +30,7 @@ use crate::access::public_url::PublicUrl;
 use crate::approval::receivers::ApprovalNotices;
 use crate::approval::rule::{Approval, ApprovalParts};
 use crate::approval::table::WaitingCalls;
-use crate::approval::waiting::AwaitDecisionLayer;
+use crate::approval::waiting::AwaitDecision;
 use crate::cache::page_guard::PageGuard;
 use crate::cache::{Cached, PageCache, ResultCache, ToolCache};
 use crate::call::{
@@ -136,180 +137,144 @@ pub fn build_stack(
     tool: ToolLayers,
     shared: &SharedParts,
 ) -> (ToolService, Option<Arc<ToolCache>>) {
-    let SharedParts {
-        ledger,
-        cache,
-        replay_cache,
-        in_flight_calls,
-        runs,
-        global_permits,
-        redactor,
-        clock,
-        capture,
-        ..
-    } = shared;
-    let SharedParts {
-        digest_key,
-        call_log,
-        metrics,
-        validation_pool,
-        telemetry,
-        ..
-    } = shared;
-    let ToolLayers {
-        name,
-        kind,
-        definition_hash,
-        generation,
-        policy,
-        rules,
-        output_schema,
-        settings,
-        grants,
-        enabled,
-        ..
-    } = tool;
-    let ToolLayers {
-        quarantined,
-        breaker,
-        permits,
-        charge_rules,
-        paging,
-        ..
-    } = tool;
+    let (name, policy, rules) = (&tool.name, &tool.policy, &tool.rules);
     let runner = rules.runner.clone();
-    let records_digests = policy.capture.unwrap_or(*capture) == Capture::Digest;
-    let capture_key = records_digests.then(|| digest_key.clone());
-    let fingerprint_key =
-        (records_digests || rules.schema.has_write_only()).then(|| digest_key.clone());
+    let records_digests = policy.capture.unwrap_or(shared.capture) == Capture::Digest;
+    let has_write_only = rules.schema.has_write_only();
     // Data that must not be recorded must not reach the stored results in the ledger. Their keys
     // are plain hashes of the arguments, so the keys must not get there either.
-    let is_memory_only = records_digests || rules.schema.has_write_only();
+    let is_memory_only = records_digests || has_write_only;
     let approval_parts = ApprovalParts {
-        ledger: ledger.clone(),
+        ledger: shared.ledger.clone(),
         waiting_calls: shared.waiting_calls.clone(),
-        clock: clock.clone(),
-        redactor: redactor.clone(),
-        in_flight_calls: in_flight_calls.clone(),
+        clock: shared.clock.clone(),
+        redactor: shared.redactor.clone(),
+        in_flight_calls: shared.in_flight_calls.clone(),
     };
     let cache = if is_memory_only {
-        &cache.memory_only()
+        &shared.cache.memory_only()
     } else {
-        cache
+        &shared.cache
     };
     let sees_agent = runner.traits().sees_agent;
-    let tool_cache = ToolCache::for_tool(cache, &policy, &*runner, &name, generation);
-    let metrics = metrics.tool_metrics(&name, policy.cache.is_some());
-    let spans = telemetry.as_ref().map(|telemetry| {
-        let has_write_only = rules.schema.has_write_only();
-        ToolSpans::new(telemetry, kind, !records_digests, has_write_only)
-    });
+    let tool_cache = ToolCache::for_tool(cache, policy, &*runner, name, tool.generation);
+    let metrics = shared.metrics.tool_metrics(name, policy.cache.is_some());
     let observers = Observers {
-        log: call_log.clone(),
+        log: shared.call_log.clone(),
         metrics: metrics.clone(),
-        spans,
+        spans: shared.telemetry.as_ref().map(|telemetry| {
+            ToolSpans::new(telemetry, tool.kind, !records_digests, has_write_only)
+        }),
     };
     let capture_rules = CaptureRules {
         schema: rules.schema.clone(),
-        digest_key: capture_key,
-        redactor: redactor.clone(),
+        digest_key: records_digests.then(|| shared.digest_key.clone()),
+        redactor: shared.redactor.clone(),
     };
-    let output = output_schema
-        .and_then(|schema| OutputCheck::new(schema, policy.output_check, validation_pool.clone()));
+    let output = tool.output_schema.and_then(|schema| {
+        OutputCheck::new(schema, policy.output_check, shared.validation_pool.clone())
+    });
 
-    let paginate = PaginateLayer::new(paging, &rules, output.clone(), !records_digests);
-    let page_cache = || PageCache::new(cache, &name, generation, paginate.max_chars(), sees_agent);
+    let paginator = Paginator::new(tool.paging, rules, output.clone(), !records_digests);
+    let max_chars = paginator.max_chars;
+    let page_cache = || PageCache::new(cache, name, tool.generation, max_chars, sees_agent);
 
     let stack = ServiceBuilder::new()
         // Cuts a long result to the requested page. The layers below see whole results only.
-        .layer(paginate.clone())
+        .layer(InterceptorLayer::new(paginator))
         // Waits for a person's decision, and sends the decided call through the layers below again.
-        .option_layer(AwaitDecisionLayer::new(
+        .option_layer(AwaitDecision::layer(
             name.as_str(),
             policy.approval.as_ref(),
             approval_parts.clone(),
         ))
         // Writes the row of each call, also of a refused one.
         .layer(RecordLayer::new(
-            ledger,
-            in_flight_calls,
-            &policy,
+            &shared.ledger,
+            &shared.in_flight_calls,
+            policy,
             capture_rules,
-            replay_cache,
+            &shared.replay_cache,
             observers,
         ))
         // Checks that the caller may use the tool, and that the tool is enabled and approved.
-        .layer(Authorize::layer(grants, enabled, quarantined, &*runner))
+        .layer(InterceptorLayer::new(Authorize {
+            grants: tool.grants,
+            enabled: tool.enabled,
+            quarantined: tool.quarantined,
+            credentials: runner.caller_credentials().to_vec(),
+        }))
         // Repeats the answer of an earlier call with the same idempotency key. Above all layers
         // that could refuse the call now.
         .option_layer(Replay::layer(
-            ledger,
-            &policy,
-            &name,
-            &definition_hash,
-            &settings.context,
-            fingerprint_key,
-            replay_cache,
+            &shared.ledger,
+            policy,
+            name,
+            &tool.definition_hash,
+            &tool.settings.context,
+            is_memory_only.then(|| shared.digest_key.clone()),
+            &shared.replay_cache,
         ))
         // Validates the arguments. An invalid call uses nothing of what is below.
-        .layer(Validate::layer(rules.clone()))
+        .layer(InterceptorLayer::new(Validate(rules.clone())))
         // Refuses the call that its run made last. Above the cache, which would give the same
         // answer again.
         .layer(RepeatGuard::layer(
-            runs,
-            &policy,
-            &definition_hash,
-            &settings.context,
+            &shared.runs,
+            policy,
+            &tool.definition_hash,
+            &tool.settings.context,
         ))
         // Denies calls by rule, and stores calls that a person must approve. Above the cache: no stored
         // result answers a call without its approval.
         .option_layer(Approval::layer(
-            &name,
-            &policy,
-            &definition_hash,
-            &rules,
+            name,
+            policy,
+            &tool.definition_hash,
+            rules,
             is_memory_only,
             approval_parts,
         ))
         // Stored results, and a single flight for equal calls. Above the limits, so a stored result
         // is free.
-        .option_layer(Cached::layer(tool_cache.as_ref(), &policy))
+        .option_layer(Cached::layer(tool_cache.as_ref(), policy))
         // Later pages come from a stored result; without one, the call is refused.
-        .option_layer(PageGuard::layer(paging, page_cache))
+        .option_layer(PageGuard::layer(tool.paging, page_cache))
         // Refuses calls while the runner is unavailable. Stored results are still served.
-        .option_layer(CircuitBreaker::layer(breaker, &name, &policy, &metrics))
+        .option_layer(CircuitBreaker::layer(tool.breaker, name, policy, &metrics))
         // One permit covers all attempts. A full tool refuses before anything is reserved.
         .layer(ConcurrencyLimit::layer(
             policy.concurrency,
-            permits,
-            global_permits.clone(),
+            tool.permits,
+            shared.global_permits.clone(),
             &metrics,
         ))
         // Commits row, units and key together before the tool runs. `record` settles them.
-        .layer(UsageLimit::layer(
-            ledger,
-            &charge_rules,
-            policy.effect,
-            clock,
-        ))
+        .layer(InterceptorLayer::new(UsageLimit {
+            ledger: shared.ledger.clone(),
+            charge_rules: tool.charge_rules,
+            effect: policy.effect,
+            clock: shared.clock.clone(),
+            is_remote: shared.ledger.replica().is_some(),
+        }))
         // The deadline of the whole call. Below the limits, so dropping the work never drops the
         // settlement.
-        .layer(Deadline::layer())
+        .layer(InterceptorLayer::new(Deadline))
         // tower's retry with our policy, only for tools whose effect permits it.
-        .option_layer(retry::layer(&policy))
+        .option_layer(retry::layer(policy))
         // One attempt: its timeout, its panic, and its row if it failed.
-        .layer(Attempt::layer(
-            ledger,
-            redactor,
-            policy.timeout,
+        .layer(InterceptorLayer::new(Attempt {
+            ledger: shared.ledger.clone(),
+            redactor: shared.redactor.clone(),
+            timeout: policy.timeout,
             records_digests,
-        ))
+        }))
         // The tool itself; removes secrets from its output.
         .service(Run::new(
             runner,
-            settings,
+            tool.settings,
             output,
-            redactor.clone(),
+            shared.redactor.clone(),
             policy.timeout,
         ));
     (BoxCloneSyncService::new(stack), tool_cache)

@@ -5,14 +5,11 @@
 //! same bytes, and all interfaces (HTTP, command line, library) show the same.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use tower::{Layer, Service};
 
+use super::interceptor::{Inner, Interceptor};
 use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
@@ -24,24 +21,20 @@ use crate::call::{
 /// the whole result, which was checked before.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(5);
 
-/// The [`Layer`] of [`Paginated`].
-#[derive(Clone)]
-pub struct PaginateLayer(Arc<Paginator>);
-
-/// How the results of one tool are shown.
-struct Paginator {
+/// The layer that shows the results of one tool.
+pub struct Paginator {
     paging: Paging,
     /// Knows the arguments by which a model requests a page.
     rules: Arc<ArgumentRules>,
     /// The output schema that structured content must match even if it is cut.
     output: Option<OutputCheck>,
     /// Maximum length of a text that is shown whole, in characters.
-    max_chars: usize,
+    pub(super) max_chars: usize,
     /// Whether the ledger keeps results in full, so that `GET /invocations/{id}/result` has them.
     is_recorded: bool,
 }
 
-impl PaginateLayer {
+impl Paginator {
     /// Shows results of a tool with these rules and this output schema. If the operator raised the
     /// maximum length of a result, texts up to that length are shown whole. `is_recorded`: the
     /// ledger keeps the results in full.
@@ -56,63 +49,29 @@ impl PaginateLayer {
             .max_output()
             .unwrap_or_default()
             .max(MAX_TEXT_CHARS);
-        Self(Arc::new(Paginator {
+        Self {
             paging,
             rules: rules.clone(),
             output,
             max_chars: longest,
             is_recorded,
-        }))
-    }
-
-    /// Maximum length of a text that is shown whole, in characters.
-    pub fn max_chars(&self) -> usize {
-        self.0.max_chars
-    }
-}
-
-impl<S> Layer<S> for PaginateLayer {
-    type Service = Paginated<S>;
-
-    fn layer(&self, inner: S) -> Paginated<S> {
-        Paginated {
-            inner,
-            paginator: self.0.clone(),
         }
     }
 }
 
-/// The service of this layer: cuts the answer of the service below. See [`PaginateLayer`].
-#[derive(Clone)]
-pub struct Paginated<S> {
-    inner: S,
-    paginator: Arc<Paginator>,
-}
-
-impl<S> Service<Box<Invocation>> for Paginated<S>
-where
-    S: Service<Box<Invocation>, Response = Answer, Error = CallError>,
-    S::Future: Send + 'static,
-{
-    type Response = Answer;
-    type Error = CallError;
-    type Future = BoxFuture<'static, Result<Answer, CallError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut invocation: Box<Invocation>) -> Self::Future {
-        if self.paginator.rules.page_fields.is_some() {
-            self.paginator.read_page(&mut invocation);
+impl Interceptor<Answer> for Paginator {
+    async fn call<S: Inner<Answer>>(
+        self: Arc<Self>,
+        mut inner: S,
+        mut invocation: Box<Invocation>,
+    ) -> Result<Answer, CallError> {
+        if self.rules.page_fields.is_some() {
+            self.read_page(&mut invocation);
         }
-        let (paginator, page, is_keyed) = (
-            self.paginator.clone(),
-            invocation.paging.page.unwrap_or_default(),
-            invocation.idempotency_key.is_some(),
-        );
-        let call = self.inner.call(invocation);
-        async move { Ok(paginator.paginate_answer(call.await?, page, is_keyed).await) }.boxed()
+        let page = invocation.paging.page.unwrap_or_default();
+        let is_keyed = invocation.idempotency_key.is_some();
+        let answer = inner.call(invocation).await?;
+        Ok(self.paginate_answer(answer, page, is_keyed).await)
     }
 }
 

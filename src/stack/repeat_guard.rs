@@ -51,12 +51,10 @@ impl RepeatGuard {
         definition_hash: &str,
         context: &ContextFields,
     ) -> InterceptorLayer<Self> {
-        let (runs, definition_hash, context) =
-            (runs.clone(), definition_hash.to_owned(), context.clone());
         InterceptorLayer::new(Self {
-            runs,
-            definition_hash,
-            context,
+            runs: runs.clone(),
+            definition_hash: definition_hash.to_owned(),
+            context: context.clone(),
             repeatable: policy.repeatable,
             current_for: (policy.effect == Effect::Read)
                 .then(|| policy.cache.as_ref().map_or(READ_TIME, |cache| cache.ttl)),

@@ -44,24 +44,15 @@ impl Replay {
         fingerprint_key: Option<DigestKey>,
         replay_cache: &ReplayCache,
     ) -> Option<InterceptorLayer<Self>> {
-        let required = policy.idempotency == Idempotency::Required;
-        let (ledger, tool, replay_cache, context) = (
-            ledger.clone(),
-            tool.clone(),
-            replay_cache.clone(),
-            context.clone(),
-        );
-        let definition_hash = definition_hash.to_owned();
-        let is_enabled = policy.idempotency != Idempotency::Off;
-        is_enabled.then(|| {
+        (policy.idempotency != Idempotency::Off).then(|| {
             InterceptorLayer::new(Self {
-                ledger,
-                tool,
-                definition_hash,
+                ledger: ledger.clone(),
+                tool: tool.clone(),
+                definition_hash: definition_hash.to_owned(),
                 fingerprint_key,
-                context,
-                required,
-                replay_cache,
+                context: context.clone(),
+                required: policy.idempotency == Idempotency::Required,
+                replay_cache: replay_cache.clone(),
             })
         })
     }

@@ -30,12 +30,11 @@ const MAX_UPSTREAM_WAIT: Duration = Duration::from_secs(10);
 /// The retry layer for a tool with this policy; `None` if the policy permits one attempt only.
 pub fn layer(policy: &Policy) -> Option<RetryLayer<RetryTransient>> {
     let attempts = policy.max_attempts();
-    let (budget, paid) = (Arc::new(RetryBudget::default()), SpentTokens::default());
     (attempts > 1).then(|| {
         RetryLayer::new(RetryTransient {
             attempts,
-            budget,
-            spent: paid,
+            budget: Arc::default(),
+            spent: SpentTokens::default(),
             random: fastrand::f64,
         })
     })

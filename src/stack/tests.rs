@@ -53,7 +53,7 @@ fn registry_over(
     let ledger: Arc<dyn Ledger> = Arc::new(MemoryLedger::default());
     let clock = Clock::manual(Timestamp::UNIX_EPOCH).0;
     let shared = SharedParts {
-        cache: ResultCache::new(1 << 20, ledger.clone(), clock.clone()),
+        cache: ResultCache::new(1 << 20, ledger.clone(), None, clock.clone()),
         replay_cache: ReplayCache::default(),
         ledger,
         in_flight_calls: InFlightCalls::default(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Outcome;
-use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::interceptor::{Inner, Interceptor};
 use super::ledger_wait::wait_until;
 use crate::call::{
     CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
@@ -108,32 +108,12 @@ fn without_shared_counters(all: impl Iterator<Item = Charge>) -> Vec<Charge> {
 
 /// The layer that reserves calls.
 pub struct UsageLimit {
-    ledger: Arc<dyn Ledger>,
-    charge_rules: Arc<ChargeRules>,
-    effect: Effect,
-    clock: Clock,
+    pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) charge_rules: Arc<ChargeRules>,
+    pub(super) effect: Effect,
+    pub(super) clock: Clock,
     /// Whether the ledger is behind a network, and may not answer.
-    is_remote: bool,
-}
-
-impl UsageLimit {
-    /// Makes the layer with these charge rules.
-    pub fn layer(
-        ledger: &Arc<dyn Ledger>,
-        charge_rules: &Arc<ChargeRules>,
-        effect: Effect,
-        clock: &Clock,
-    ) -> InterceptorLayer<Self> {
-        let (ledger, charge_rules, clock) = (ledger.clone(), charge_rules.clone(), clock.clone());
-        let is_remote = ledger.replica().is_some();
-        InterceptorLayer::new(Self {
-            ledger,
-            charge_rules,
-            effect,
-            clock,
-            is_remote,
-        })
-    }
+    pub(super) is_remote: bool,
 }
 
 impl Interceptor for UsageLimit {

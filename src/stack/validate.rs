@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Outcome;
-use super::interceptor::{Inner, Interceptor, InterceptorLayer};
+use super::interceptor::{Inner, Interceptor};
 use super::validation_pool::{ValidationError, ValidationPool, is_small_object};
 use crate::call::{
     CallError, Coercion, ContextFields, Invocation, JsonObject, Page, PageArguments,
@@ -56,23 +56,6 @@ pub struct FittedArguments {
     pub page: Option<Page>,
 }
 
-/// What made arguments valid.
-struct FittingChanges {
-    coercions: Vec<Coercion>,
-    warnings: Vec<String>,
-}
-
-impl FittingChanges {
-    fn with_arguments(self, arguments: JsonObject) -> FittedArguments {
-        FittedArguments {
-            arguments,
-            coercions: self.coercions,
-            warnings: self.warnings,
-            page: None,
-        }
-    }
-}
-
 impl ArgumentRules {
     /// Removes the paging parameters from arguments.
     pub fn take_page(&self, arguments: &mut JsonObject) -> Option<PageArguments> {
@@ -116,13 +99,19 @@ impl ArgumentRules {
             && let Some(fitted) =
                 self.fit_with_meter(&mut arguments, context, &Meter::new(INLINE_STEPS, None))
         {
-            return fitted.map(|changes| changes.with_arguments(arguments));
+            return fitted.map(|fitted| FittedArguments {
+                arguments,
+                ..fitted
+            });
         }
         let (began, rules, context) = (Instant::now(), self.clone(), context.clone());
         let until = deadline.unwrap_or(began + self.timeout);
         let fitted = self.validation_pool.run(until, move |meter| {
             let fitted = rules.fit_with_meter(&mut arguments, &context, meter)?;
-            Some(fitted.map(|changes| changes.with_arguments(arguments)))
+            Some(fitted.map(|fitted| FittedArguments {
+                arguments,
+                ..fitted
+            }))
         });
         match fitted.await {
             Ok(Some(fitted)) => fitted,
@@ -143,13 +132,14 @@ impl ArgumentRules {
         }
     }
 
-    /// `None` if the meter was spent before the result was clear.
+    /// Fits the arguments in place, so the result has none. `None` if the meter was spent before the
+    /// result was clear.
     fn fit_with_meter(
         &self,
         arguments: &mut JsonObject,
         context: &JsonObject,
         meter: &Meter<'_>,
-    ) -> Option<Result<FittingChanges, CallError>> {
+    ) -> Option<Result<FittedArguments, CallError>> {
         match self.schema.fit_arguments(arguments, self.strict, meter) {
             Ok(coercions) => {
                 let faults = self.runner.value_faults(Values {
@@ -158,9 +148,11 @@ impl ArgumentRules {
                     credentials: None,
                 });
                 Some(if faults.is_empty() {
-                    Ok(FittingChanges {
+                    Ok(FittedArguments {
+                        arguments: JsonObject::new(),
                         coercions,
                         warnings: meter.unjudged_warning().into_iter().collect(),
+                        page: None,
                     })
                 } else {
                     Err(faults.into())
@@ -195,14 +187,7 @@ fn add_page_result(
 }
 
 /// The layer that validates arguments.
-pub struct Validate(Arc<ArgumentRules>);
-
-impl Validate {
-    /// Makes the layer with these rules.
-    pub fn layer(rules: Arc<ArgumentRules>) -> InterceptorLayer<Self> {
-        InterceptorLayer::new(Self(rules))
-    }
-}
+pub struct Validate(pub(super) Arc<ArgumentRules>);
 
 impl Interceptor for Validate {
     async fn call<S: Inner>(
@@ -248,10 +233,7 @@ impl Interceptor for Validate {
         let fitting = fitted.map_err(|error| match error {
             // The duration counts from the start of the call, as in the other layers.
             CallError::DeadlineExceeded { started, .. } if invocation.timing.deadline.is_some() => {
-                CallError::DeadlineExceeded {
-                    after: invocation.timing.budget(),
-                    started,
-                }
+                invocation.timing.deadline_exceeded(started)
             }
             error => error,
         })?;
