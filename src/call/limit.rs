@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
     utoipa::ToSchema,
     schemars::JsonSchema,
     strum::IntoStaticStr,
+    strum::EnumString,
 )]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]

@@ -28,6 +28,7 @@ use super::units::MAX_DURATION;
     utoipa::ToSchema,
     schemars::JsonSchema,
     strum::IntoStaticStr,
+    strum::EnumString,
 )]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::broadcast;
 
+use super::operation::{HeldUntilCommit, OnCommit, Write};
 use super::sql::Store;
-use super::writer_queue::{HeldUntilCommit, OnCommit, Write, commit};
+use super::writer_queue::commit;
 use super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
     BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, Query, RecordedCall,
@@ -26,7 +27,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Commits a `reserved` row together with its charges and the claim on its idempotency key, or
     /// nothing at all. The commit is done when this returns.
-    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
+    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
+        self.store().writer().reserve(row, charges).await
+    }
 
     /// Counts the units of a call without its row, or nothing at all. [`Ledger::settle`] writes the
     /// row. The units stay counted whatever happens to the process.

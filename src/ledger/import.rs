@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::counted_hour::HOUR_MS;
 use super::imported_counts::ImportedCounts;
-use super::read::{CALL_COLUMNS, NO_REPLICA};
+use super::read::{CALL_COLUMNS, NO_REPLICA, call_values};
 use super::sql::{Dialect, Fetch, Line, Sql, SqlRow, SqlValue};
 use super::{RecordedCall, Row, checksum};
 use crate::call::InvocationId;
@@ -99,32 +99,14 @@ pub(super) async fn add_rows(
             Dialect::Sqlite => checksum::row_checksum(row).into(),
             Dialect::Postgres => SqlValue::Id(replica_of(row)),
         };
-        [
-            row.id.into(),
-            row.tool.clone().into(),
-            row.caller.clone().into(),
-            row.run_id.clone().into(),
-            row.tool_use_id.clone().into(),
-            SqlValue::Word(row.state.as_str()),
-            row.kind.map(|kind| kind.as_str()).into(),
-            SqlValue::Word(row.effect.as_str()),
-            SqlValue::Word(row.cache.as_str()),
-            row.attempts.into(),
-            row.started_at.into(),
-            row.duration_us.into(),
-            row.origin.into(),
-            row.idempotency_key.clone().into(),
-            row.fingerprint.clone().into(),
-            row.key_until.into(),
-            row.parent.into(),
+        let whole = [
             row.count.into(),
-            row.detail.clone().into(),
             row.arguments.clone().into(),
             row.result.clone().into(),
             row.meta.clone().into(),
-            SqlValue::Bool(*is_protected),
-            own,
-        ]
+        ];
+        let others = [SqlValue::Bool(*is_protected), own];
+        call_values(row).into_iter().chain(whole).chain(others)
     };
     sql.bind_rows(rows.iter().map(line))
         .push(" on conflict (id) do nothing returning id");

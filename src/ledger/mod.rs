@@ -34,6 +34,7 @@ mod migrations;
 mod model_test;
 mod observer;
 mod open;
+mod operation;
 mod pending_durations;
 mod postgres;
 mod read;
@@ -61,6 +62,7 @@ pub use open::{
     check_url, is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only,
     open_temporary, open_with_observer,
 };
+pub use operation::HeldUntilCommit;
 pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;
@@ -71,4 +73,3 @@ pub use record::{
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};
 pub use transfer::{Moved, TableSums, migrate};
-pub use writer_queue::HeldUntilCommit;

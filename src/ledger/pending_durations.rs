@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::latency::Latencies;
@@ -15,6 +16,15 @@ const LATENCY_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Caller and tool.
 type CallerAndTool = (Arc<str>, Arc<str>);
+
+/// A line for the table `usage_latency`.
+#[derive(Serialize)]
+pub(super) struct LatencyRow {
+    caller: Arc<str>,
+    tool: Arc<str>,
+    bucket: i64,
+    calls: u64,
+}
 
 /// Durations that are not written yet.
 pub(super) struct PendingDurations {
@@ -50,13 +60,18 @@ impl PendingDurations {
     }
 
     /// The lines for the table `usage_latency`.
-    pub(super) fn to_rows(&self) -> Vec<(Arc<str>, Arc<str>, i64, u64)> {
+    pub(super) fn to_rows(&self) -> Vec<LatencyRow> {
         let all = self
             .pending
             .iter()
             .flat_map(|(of, all)| all.buckets().map(move |counted| (of, counted)));
-        all.map(|((caller, tool), (bucket, calls))| (caller.clone(), tool.clone(), bucket, calls))
-            .collect()
+        let row = |((caller, tool), (bucket, calls)): (&CallerAndTool, _)| LatencyRow {
+            caller: caller.clone(),
+            tool: tool.clone(),
+            bucket,
+            calls,
+        };
+        all.map(row).collect()
     }
 
     /// Forgets the durations, because they are written.

@@ -7,19 +7,43 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::latency::Latencies;
-use super::sql::{Dialect, Sql, SqlRow, Store, Unreadable};
+use super::sql::{Dialect, Sql, SqlRow, SqlValue, Store, Unreadable};
 use super::{
     AttemptRow, Error, ExportQuery, RecordedCall, RegisteredTool, Row, State, StoredResult, Switch,
     UsageRow, checksum,
 };
-use crate::call::{CacheStatus, Charge, Charged, Effect, ErrorKind, InvocationId};
+use crate::call::{CacheStatus, Charge, Charged, ErrorKind, InvocationId};
 
 /// The replica of calls that were recorded in a file of one machine.
 pub(super) const NO_REPLICA: Uuid = Uuid::nil();
 
 /// Columns that both engines have, in the order of [`decode_row`].
 pub(super) const CALL_COLUMNS: &str = "id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, \
-    started_at, duration_us, origin, idempotency_key, fingerprint, key_until, parent, count, detail";
+    started_at, duration_us, origin, idempotency_key, fingerprint, key_until, parent, detail, count";
+
+/// The values of [`CALL_COLUMNS`] without the count.
+pub(super) fn call_values(row: &Row) -> [SqlValue; 18] {
+    [
+        row.id.into(),
+        row.tool.clone().into(),
+        row.caller.clone().into(),
+        row.run_id.clone().into(),
+        row.tool_use_id.clone().into(),
+        SqlValue::Word(row.state.as_str()),
+        row.kind.map(|kind| kind.as_str()).into(),
+        SqlValue::Word(row.effect.as_str()),
+        SqlValue::Word(row.cache.as_str()),
+        row.attempts.into(),
+        row.started_at.into(),
+        row.duration_us.into(),
+        row.origin.into(),
+        row.idempotency_key.clone().into(),
+        row.fingerprint.clone().into(),
+        row.key_until.into(),
+        row.parent.into(),
+        row.detail.clone().into(),
+    ]
+}
 
 /// The columns of whole calls.
 pub(super) fn whole_columns(dialect: Dialect) -> String {
@@ -58,10 +82,11 @@ pub(super) fn decode_row(row: &SqlRow) -> Result<Row, Unreadable> {
         run_id: row.get(3)?,
         tool_use_id: row.get(4)?,
         state: State::from_name(&word(5)?).ok_or(Unreadable(5))?,
+        // None for a kind of a newer version.
         kind: row
             .get::<Option<Arc<str>>>(6)?
-            .and_then(|word| parse_kind(&word)),
-        effect: parse_effect(&word(7)?),
+            .and_then(|word| word.parse().ok()),
+        effect: word(7)?.parse().unwrap_or_default(),
         cache: CacheStatus::from_name(&word(8)?),
         attempts: row.get(9)?,
         started_at: row.get(10)?,
@@ -71,8 +96,8 @@ pub(super) fn decode_row(row: &SqlRow) -> Result<Row, Unreadable> {
         fingerprint: row.get(14)?,
         key_until: row.get(15)?,
         parent: row.get(16)?,
-        count: row.get(17)?,
-        detail: row.get(18)?,
+        detail: row.get(17)?,
+        count: row.get(18)?,
         replica: replica
             .filter(|replica| *replica != NO_REPLICA)
             .map(|replica| replica.to_string().into()),
@@ -95,17 +120,6 @@ pub(super) fn decode_verified(row: &SqlRow) -> Result<Row, Error> {
             Err(Error::DamagedRow(id))
         }
     }
-}
-
-/// The kind of an error; `None` for one of a newer version.
-fn parse_kind(word: &str) -> Option<ErrorKind> {
-    word.parse().ok()
-}
-
-fn parse_effect(word: &str) -> Effect {
-    let all = [Effect::Read, Effect::Idempotent, Effect::Write];
-    let found = all.into_iter().find(|effect| effect.as_str() == word);
-    found.unwrap_or_default()
 }
 
 /// Whole calls, verified.
@@ -157,7 +171,10 @@ async fn complete(store: &dyn Store, rows: Vec<Row>) -> Result<Vec<RecordedCall>
         let attempt = AttemptRow {
             invocation: row.get(0)?,
             attempt: row.get(1)?,
-            kind: parse_kind(&row.get::<Arc<str>>(2)?).unwrap_or(ErrorKind::Internal),
+            kind: row
+                .get::<Arc<str>>(2)?
+                .parse()
+                .unwrap_or(ErrorKind::Internal),
             message: row.get(3)?,
             duration_us: row.get(4)?,
         };

@@ -10,7 +10,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AttemptRow, Error, Reservation, ReserveError, Row, StoredResult, WhenDown};
+use super::operation::{Operation, Reply, ReservedCall, Starting, Write};
+use super::{Error, Reservation, ReserveError, Row, WhenDown};
+use crate::call::Charge;
 
 /// Maximum number of waiting operations. Senders wait for a free slot, so the queue bounds memory.
 const QUEUE_CAPACITY: usize = 1024;
@@ -22,63 +24,12 @@ pub(super) const MAX_BATCH: usize = 256;
 /// left, so only a crash shows the difference.
 pub(super) const COLLECT_TIME: Duration = Duration::from_millis(5);
 
-/// A value that the engine keeps until a row is committed, and then drops.
-pub type HeldUntilCommit = Box<dyn Send + Sync>;
-
-/// Answers the caller of an operation.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// Answers a call that asks for units.
-pub(super) type ReserveReply = oneshot::Sender<Result<Reservation, ReserveError>>;
-
-/// What the writers of both engines write.
-pub enum Write {
-    /// The row of a call that has ended and was not reserved.
-    Record { row: Arc<Row>, on_commit: OnCommit },
-    /// A failed attempt.
-    Attempt(AttemptRow),
-    /// A result for the cache.
-    Store(StoredResult),
-    /// All that was sent before.
-    Flush(Reply<()>),
-    /// Everything. Then the writer ends.
-    Close(Reply<()>),
-}
-
-impl Write {
-    /// Whether a caller waits for the commit.
-    pub(super) fn is_awaited(&self) -> bool {
-        let is_dropped = matches!(
-            self,
-            Self::Record {
-                on_commit: OnCommit::Drop(_),
-                ..
-            }
-        );
-        !is_dropped && !matches!(self, Self::Attempt(_) | Self::Store(_))
-    }
-}
-
-/// An operation of a writer.
-pub(super) trait WriterOperation: From<Write> + Send + 'static {
-    /// Whether a caller waits for the commit.
-    fn is_awaited(&self) -> bool;
-
-    /// The operation, if both engines have it.
-    fn as_write(&self) -> Option<&Write>;
-}
-
-/// What follows the commit of a row.
-pub enum OnCommit {
-    /// A reply to the waiting caller.
-    Reply(Reply<()>),
-    /// No caller waits; the commit drops this value.
-    Drop(HeldUntilCommit),
-}
-
 /// The queue of any engine.
 #[async_trait]
 pub trait WriterHandle: Send + Sync {
+    /// Reserves a call; see the trait.
+    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError>;
+
     /// Sends an operation.
     async fn send_write(&self, write: Write) -> Result<(), Error>;
 
@@ -109,12 +60,12 @@ pub(super) async fn commit(
 }
 
 /// The handle of a writer's task.
-pub(super) struct WriterQueue<Op> {
-    queue: mpsc::Sender<Op>,
+pub(super) struct WriterQueue<End, Rare> {
+    queue: mpsc::Sender<Operation<End, Rare>>,
     health: Arc<WriterHealth>,
 }
 
-impl<Op> Clone for WriterQueue<Op> {
+impl<End, Rare> Clone for WriterQueue<End, Rare> {
     fn clone(&self) -> Self {
         let (queue, health) = (self.queue.clone(), self.health.clone());
         Self { queue, health }
@@ -180,11 +131,11 @@ impl WriterHealth {
     }
 
     /// Adds the operations that arrive until this time, or until a caller waits for one of them.
-    pub(super) async fn collect_until<Op: WriterOperation>(
+    pub(super) async fn collect_until<E, R>(
         &self,
         end: Instant,
-        operations: &mut mpsc::Receiver<Op>,
-        buffer: &mut Vec<Op>,
+        operations: &mut mpsc::Receiver<Operation<E, R>>,
+        buffer: &mut Vec<Operation<E, R>>,
     ) {
         let mut is_awaited = false;
         while !is_awaited && buffer.len() < MAX_BATCH && Instant::now() < end {
@@ -204,9 +155,9 @@ impl WriterHealth {
     }
 }
 
-impl<Op: WriterOperation> WriterQueue<Op> {
+impl<End: Send + 'static, Rare: Send + 'static> WriterQueue<End, Rare> {
     /// A queue, with the end from which the writer receives.
-    pub(super) fn new(health: Arc<WriterHealth>) -> (Self, mpsc::Receiver<Op>) {
+    pub(super) fn new(health: Arc<WriterHealth>) -> (Self, mpsc::Receiver<Operation<End, Rare>>) {
         let (queue, operations) = mpsc::channel(QUEUE_CAPACITY);
         (Self { queue, health }, operations)
     }
@@ -216,7 +167,7 @@ impl<Op: WriterOperation> WriterQueue<Op> {
         Self::new(Arc::default()).0
     }
 
-    pub(super) async fn send(&self, op: Op) -> Result<(), Error> {
+    pub(super) async fn send(&self, op: Operation<End, Rare>) -> Result<(), Error> {
         let is_awaited = op.is_awaited();
         let sent = self.queue.send(op).await;
         if is_awaited {
@@ -228,7 +179,7 @@ impl<Op: WriterOperation> WriterQueue<Op> {
     /// Sends an operation and waits for its commit.
     pub(super) async fn send_and_wait<T, E: From<Error>>(
         &self,
-        op: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Op,
+        op: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Operation<End, Rare>,
     ) -> Result<T, E> {
         let (reply, answer) = oneshot::channel();
         self.send(op(reply)).await?;
@@ -245,7 +196,13 @@ impl<Op: WriterOperation> WriterQueue<Op> {
 }
 
 #[async_trait]
-impl<Op: WriterOperation> WriterHandle for WriterQueue<Op> {
+impl<End: Send + 'static, Rare: Send + 'static> WriterHandle for WriterQueue<End, Rare> {
+    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
+        let call = ReservedCall { row, charges };
+        self.send_and_wait(|reply| Operation::Reserve(Starting::new(call, reply)))
+            .await
+    }
+
     async fn send_write(&self, write: Write) -> Result<(), Error> {
         self.send(write.into()).await
     }
@@ -259,10 +216,10 @@ impl<Op: WriterOperation> WriterHandle for WriterQueue<Op> {
                     queue
                         .send(op)
                         .await
-                        .inspect_err(|unsent| log_lost_row(&unsent.0))
+                        .inspect_err(|unsent| unsent.0.log_lost_row())
                 });
             }
-            Err(TrySendError::Closed(op)) => log_lost_row(&op),
+            Err(TrySendError::Closed(op)) => op.log_lost_row(),
         }
     }
 
@@ -287,12 +244,6 @@ impl<Op: WriterOperation> WriterHandle for WriterQueue<Op> {
     async fn wait_for_stop(&self) -> Error {
         self.health.stopped.cancelled().await;
         self.closed_error()
-    }
-}
-
-pub(super) fn log_lost_row(op: &impl WriterOperation) {
-    if let Some(Write::Record { row, .. }) = op.as_write() {
-        tracing::error!(id = %row.id, tool = %row.tool, "a call ended after the ledger was closed or stopped: the call is not recorded");
     }
 }
 

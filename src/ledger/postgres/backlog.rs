@@ -1,9 +1,9 @@
 //! Keeps what a failed commit leaves to write, and writes it when the database is back.
 
+use super::super::operation::refuse_known;
 use super::super::writer_queue::MAX_BATCH;
 use super::batch::Batch;
 use super::fault;
-use super::waiting::Waiting;
 use super::writer::{MAX_BATCH_BYTES, MAX_REPETITIONS, WriterTask};
 
 /// Maximum number of rows that wait while the database is away.
@@ -46,12 +46,12 @@ impl WriterTask {
             return;
         };
         if is_committed == Some(true) {
-            self.backlog.voids.extend(batch.started_calls());
             self.units.end(&batch);
             batch
                 .ends
                 .iter()
                 .for_each(|end| self.durations.add(&end.row));
+            self.backlog.voids.extend(batch.failed);
         } else {
             let later = std::mem::take(&mut self.backlog);
             self.backlog.take_over(batch);
@@ -121,14 +121,10 @@ impl WriterTask {
 
     /// Takes the reservations whose calls have a row out of a batch that could not be committed.
     /// Returns whether there were some.
-    pub(super) async fn refuse_known_calls(
-        &self,
-        batch: &mut Batch,
-        waiting: &mut Waiting,
-    ) -> bool {
-        let ids = batch.reservations.iter().map(|call| call.row.id);
+    pub(super) async fn refuse_known_calls(&self, batch: &mut Batch) -> bool {
+        let ids = batch.reservations.iter().map(|one| one.call.row.id);
         let known = self.replica.known_calls(ids).await.unwrap_or_default();
-        waiting.refuse_known(batch, &known);
+        refuse_known(&mut batch.reservations, &known);
         !known.is_empty()
     }
 }

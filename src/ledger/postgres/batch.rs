@@ -2,20 +2,22 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
 
-use jiff::Timestamp;
+use tokio::time::Instant;
 
+use super::super::operation::{ReservedCall, Starting, UnitRequest};
 use super::super::refusals::{SharedRefusal, move_first};
-use super::super::{AttemptRow, Row, StoredResult};
+use super::super::{AttemptRow, Error, Row, StoredResult};
 use super::blocks::HeldUnit;
-use crate::call::{Charge, InvocationId};
+use crate::call::InvocationId;
 
 /// The content of one commit.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) reservations: Vec<StartingCall>,
-    pub(super) unit_requests: Vec<UnitRequest>,
+    pub(super) reservations: Vec<Starting<ReservedCall>>,
+    pub(super) unit_requests: Vec<Starting<UnitRequest>>,
+    /// Starting calls whose callers got an error, because the commit has no answer.
+    pub(super) failed: Vec<InvocationId>,
     pub(super) ends: Vec<End>,
     /// Calls whose reservation was not acknowledged. The commit undoes those that exist.
     pub(super) voids: Vec<InvocationId>,
@@ -24,21 +26,21 @@ pub(super) struct Batch {
     pub(super) shared_refusals: Vec<SharedRefusal>,
 }
 
-/// A call whose row is committed before its tool runs.
-pub(super) struct StartingCall {
-    pub(super) row: Row,
-    pub(super) charges: Vec<Charge>,
-    /// Since when it waits for free units of other replicas.
-    pub(super) waits_since: Option<Instant>,
+/// Starting calls that wait for free units of other replicas.
+#[derive(Default)]
+pub(super) struct Postponed {
+    pub(super) batch: Batch,
+    /// When to ask again.
+    pub(super) retry_at: Option<Instant>,
 }
 
-/// A request for the units of a call whose row is written with its end.
-pub(super) struct UnitRequest {
-    pub(super) invocation: InvocationId,
-    pub(super) started_at: Timestamp,
-    pub(super) charges: Vec<Charge>,
-    /// Since when it waits for free units of other replicas.
-    pub(super) waits_since: Option<Instant>,
+impl Postponed {
+    /// Moves the calls to the beginning of a batch.
+    pub(super) fn resume(&mut self, batch: &mut Batch) {
+        let first = std::mem::take(self).batch;
+        batch.reservations.splice(0..0, first.reservations);
+        batch.unit_requests.splice(0..0, first.unit_requests);
+    }
 }
 
 /// The row of an ended call.
@@ -93,10 +95,23 @@ impl Batch {
         refusals.for_each(|refusal| refusal.add_to(&mut self.shared_refusals));
     }
 
-    /// The calls of the batch that got a row or units.
-    pub(super) fn started_calls(&self) -> impl Iterator<Item = InvocationId> {
-        let reserved = self.reservations.iter().map(|call| call.row.id);
-        reserved.chain(self.unit_requests.iter().map(|request| request.invocation))
+    /// Takes out the starting calls whose callers have gone. Such a caller may have recorded a
+    /// refusal in the same batch, which could not give back units that this batch takes.
+    pub(super) fn remove_abandoned(&mut self) {
+        self.reservations.retain(|one| !one.reply.is_closed());
+        self.unit_requests.retain(|one| !one.reply.is_closed());
+    }
+
+    /// Answers the starting calls of a commit that failed, or has no answer.
+    pub(super) fn fail_starting(&mut self, error: &Error) {
+        for one in self.reservations.drain(..) {
+            self.failed.push(one.call.row.id);
+            one.fail(error);
+        }
+        for one in self.unit_requests.drain(..) {
+            self.failed.push(one.call.invocation);
+            one.fail(error);
+        }
     }
 
     /// Drops the oldest rows of calls that were not reserved, so that at most `rows` with `bytes`

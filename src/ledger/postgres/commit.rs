@@ -73,16 +73,16 @@ pub(super) async fn commit(
     durations: Option<&PendingDurations>,
 ) -> Result<Decisions, sqlx::Error> {
     let counters = Counters::of(batch, blocks);
-    let reservations = batch.reservations.iter().map(|call| StartedRow {
-        row: &call.row,
-        charges: counters.positions(&call.charges, call.row.started_at),
-        is_final: has_waited(call.waits_since),
+    let reservations = batch.reservations.iter().map(|one| StartedRow {
+        row: &one.call.row,
+        charges: counters.positions(&one.call.charges, one.call.row.started_at),
+        is_final: has_waited(one.waits_since),
     });
-    let unit_requests = batch.unit_requests.iter().map(|request| UnitColumns {
-        id: request.invocation,
-        at: request.started_at.as_millisecond(),
-        charges: counters.positions(&request.charges, request.started_at),
-        is_final: has_waited(request.waits_since),
+    let unit_requests = batch.unit_requests.iter().map(|one| UnitColumns {
+        id: one.call.invocation,
+        at: one.call.started_at.as_millisecond(),
+        charges: counters.positions(&one.call.charges, one.call.started_at),
+        is_final: has_waited(one.waits_since),
     });
     let ends = batch.ends.iter().map(|end: &End| EndedRow {
         row: &end.row,
@@ -98,14 +98,6 @@ pub(super) async fn commit(
         },
     });
     let latencies = durations.map(PendingDurations::to_rows).unwrap_or_default();
-    let latencies = latencies
-        .iter()
-        .map(|(caller, tool, bucket, calls)| LatencyColumns {
-            caller,
-            tool,
-            bucket: *bucket,
-            calls: *calls,
-        });
     let voids: Vec<Uuid> = batch.voids.iter().map(to_uuid).collect();
     let answer: String = sqlx::query_scalar(COMMIT)
         .bind(number.boot)
@@ -120,7 +112,7 @@ pub(super) async fn commit(
         .bind(to_json(batch.attempts.iter()))
         .bind(to_json(batch.results.iter()))
         .bind(to_json(batch.shared_refusals.iter()))
-        .bind(to_json(latencies))
+        .bind(to_json(latencies.iter()))
         .bind(to_json(blocks.kept.iter()))
         .bind(blocks.is_complete)
         .bind(batch.is_empty())
@@ -128,8 +120,8 @@ pub(super) async fn commit(
         .await?;
     let answer: Answer =
         serde_json::from_str(&answer).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    let reserved = batch.reservations.iter().map(|call| &call.charges);
-    let requested = batch.unit_requests.iter().map(|request| &request.charges);
+    let reserved = batch.reservations.iter().map(|one| &one.call.charges);
+    let requested = batch.unit_requests.iter().map(|one| &one.call.charges);
     let committed = counters.committed(&answer.counters);
     Ok(Decisions {
         counters: committed,
@@ -220,10 +212,10 @@ struct CounterCalls {
 impl<'a> Counters<'a> {
     fn of(batch: &'a Batch, blocks: &'a BlockChanges) -> Self {
         let mut counters = BTreeMap::<CounterName<'a>, CounterCalls>::new();
-        let reserved = batch.reservations.iter();
+        let reserved = batch.reservations.iter().map(|one| &one.call);
         let reserved = reserved.map(|call| (&call.charges, call.row.started_at, false));
-        let requested = batch.unit_requests.iter();
-        let requested = requested.map(|request| (&request.charges, request.started_at, true));
+        let requested = batch.unit_requests.iter().map(|one| &one.call);
+        let requested = requested.map(|call| (&call.charges, call.started_at, true));
         for (charges, at, is_unit_request) in reserved.chain(requested) {
             for charge in charges {
                 let name = counter_name(charge);
@@ -352,14 +344,6 @@ struct UnitColumns {
     charges: Vec<(usize, i64, u64)>,
     #[serde(rename = "final")]
     is_final: bool,
-}
-
-#[derive(Serialize)]
-struct LatencyColumns<'a> {
-    caller: &'a str,
-    tool: &'a str,
-    bucket: i64,
-    calls: u64,
 }
 
 #[derive(Deserialize)]

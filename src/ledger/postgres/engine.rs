@@ -13,20 +13,21 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::super::count_by_time::count_by_time;
+use super::super::operation::{Starting, UnitRequest, Write};
 use super::super::sql::{Dialect, Fetch as _, Sql, SqlRow, Store};
-use super::super::writer_queue::{Write, WriterHandle, commit};
+use super::super::writer_queue::{WriterHandle, commit};
 use super::super::{
     AnsweredCall, BucketQuery, BucketRow, Durability, Error, Ledger, LedgerObserver, Query,
     RecordedCall, ReplicaRow, Reservation, ReserveError, Row, Settings, SharedChange, State,
     StoredResult, WhenDown, import, read,
 };
 use super::address::Address;
-use super::batch::{End, StartingCall, UnitRequest};
+use super::batch::End;
 use super::change::Changes;
 use super::fault::QUERY_TIMEOUT;
 use super::key_lookups::{KeyLookups, LookupError};
 use super::lease::Lease;
-use super::queue::{Operation, Writer};
+use super::queue::{Operation, Undo, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::servers::Servers;
 use super::units::SetAside;
@@ -213,18 +214,6 @@ impl Ledger for PostgresLedger {
         read::find_result(self, key, now).await
     }
 
-    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
-        let reserve = |reply| Operation::Reserve {
-            call: StartingCall {
-                row,
-                charges,
-                waits_since: None,
-            },
-            reply,
-        };
-        self.writer.send_and_wait(reserve).await
-    }
-
     async fn take_units(
         &self,
         invocation: InvocationId,
@@ -235,7 +224,6 @@ impl Ledger for PostgresLedger {
             invocation,
             started_at,
             charges,
-            waits_since: None,
         };
         // Without a lease, the units may belong to a replica that was settled.
         if self.lease.covers(Instant::now())
@@ -243,7 +231,7 @@ impl Ledger for PostgresLedger {
         {
             return Ok(reservation);
         }
-        let take = |reply| Operation::TakeUnits { request, reply };
+        let take = |reply| Operation::TakeUnits(Starting::new(request, reply));
         self.writer.send_and_wait(take).await
     }
 
@@ -357,7 +345,7 @@ impl Ledger for PostgresLedger {
 
     async fn undo_reservation(&self, id: InvocationId) {
         // Without a writer, the service is at its end, which settles the call.
-        let _ = self.writer.send(Operation::Undo(id)).await;
+        let _ = self.writer.send(Operation::Rare(Undo(id))).await;
     }
 
     fn check_lease(&self, began: Instant) -> Result<(), String> {

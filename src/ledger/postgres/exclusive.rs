@@ -12,21 +12,17 @@ use super::super::{Error, Settings, sql};
 use super::address::Address;
 use super::lease::GRACE;
 use super::servers::Servers;
+use super::settle::settle_replica;
 use super::{fault, open};
-use crate::call::{InvocationId, KEY_RETENTION};
+use crate::call::InvocationId;
 
 /// The lock under which replicas register. It is kept to the end of the session, so none can start.
 const LOCK: &str = "select pg_advisory_lock(1413698114, 2)";
 /// A session that has just ended may hold the lock for a moment.
 const LIMIT_WAIT: &str = "set lock_timeout to '5s'";
-/// PostgreSQL, appendix A: the lock was not available in time.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// One transaction has the whole ledger, and waits for the other side.
 const UNLIMITED: &str = "set lock_timeout to 0; set statement_timeout to 0; set idle_in_transaction_session_timeout to 0";
 const REPLICAS: &str = "select boot, host from replica where ended_at is null order by started_at";
-/// Settles a replica that has crashed, as any other replica would. Null: it still runs.
-const SETTLE: &str = "select settle_replica_1($1, null, $2, $3)";
-
 /// Partitions for the days of the calls. Older calls share one, because a transaction holds a lock for
 /// each partition and each of its indexes.
 const MAX_PARTITIONS: i64 = 100;
@@ -57,13 +53,10 @@ impl Exclusive {
             by,
         };
         connection.execute(LOCK).await.map_err(|error| {
-            let found = error.as_database_error();
-            let code = found.and_then(|found| found.code());
-            let is_held = code.as_deref() == Some(LOCK_NOT_AVAILABLE);
-            drop(code);
-            match is_held {
-                true => in_use("another move".into()),
-                false => unusable(error),
+            if fault::is_locked(&error) {
+                in_use("another move".into())
+            } else {
+                unusable(error)
             }
         })?;
         connection.execute(UNLIMITED).await.map_err(unusable)?;
@@ -136,16 +129,10 @@ async fn running_replicas(
 ) -> Result<Vec<String>, sqlx::Error> {
     let replicas = sqlx::query_as::<_, (Uuid, String)>(REPLICAS);
     let replicas = replicas.fetch_all(&mut *connection).await?;
-    let key_until = now
-        .checked_add(KEY_RETENTION)
-        .map_or(i64::MAX, |until| until.as_millisecond());
     let mut running = Vec::new();
     for (boot, host) in replicas {
-        let settled = sqlx::query_scalar::<_, Option<i64>>(SETTLE)
-            .bind(boot)
-            .bind(i64::try_from(GRACE.as_millis()).unwrap_or(i64::MAX))
-            .bind(key_until);
-        if settled.fetch_one(&mut *connection).await?.is_none() {
+        let settled = settle_replica(&mut *connection, boot, None, now).await?;
+        if settled.is_none() {
             running.push(host);
         }
     }

@@ -51,7 +51,6 @@ pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
 mod units;
-mod waiting;
 mod writer;
 
 pub(super) use address::check_url;

@@ -20,7 +20,7 @@ const INSERT: &str = "insert into running_call (id, replica, tool, caller, run_i
 const UPDATE_REPLICA: &str = " on conflict (id) do update set replica = excluded.replica";
 /// The columns of `decode_row`. A call with a row is in that table only.
 const LIST: &str = "select id, tool, caller, run_id, tool_use_id, 'running', null, effect, cache, attempts, started_at, null, null, \
-    idempotency_key, null, null, parent, 1::bigint, null, replica, null, arguments, null, null from running_call \
+    idempotency_key, null, null, parent, null, 1::bigint, replica, null, arguments, null, null from running_call \
     where replica in (select boot from replica where ended_at is null) \
     and not exists (select 1 from invocation where invocation.id = running_call.id)";
 

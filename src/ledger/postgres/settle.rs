@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use sqlx::{PgExecutor, PgPool};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -85,11 +86,7 @@ async fn settle(pool: &PgPool, clock: &Clock, boot: Uuid, reachable_for: Duratio
         return;
     }
     let lease = (reachable_for >= LEASE).then(|| millis(LEASE));
-    let key_until = clock
-        .now()
-        .checked_add(KEY_RETENTION)
-        .map_or(i64::MAX, |until| until.as_millisecond());
-    let settled = settle_replica(pool, boot, lease, key_until);
+    let settled = settle_replica(pool, boot, lease, clock.now());
     match fault::within(QUERY_TIMEOUT, settled).await {
         Ok(Some(settled)) => log_settled(boot, &settled),
         Ok(None) => {}
@@ -105,8 +102,11 @@ pub(super) async fn settle_replica(
     database: impl PgExecutor<'_>,
     boot: Uuid,
     lease: Option<i64>,
-    key_until: i64,
+    now: Timestamp,
 ) -> Result<Option<Settled>, sqlx::Error> {
+    let key_until = now
+        .checked_add(KEY_RETENTION)
+        .map_or(i64::MAX, |until| until.as_millisecond());
     let rows: Vec<SettledRow> = sqlx::query_as(SETTLE)
         .bind(boot)
         .bind(lease)

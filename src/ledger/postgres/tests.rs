@@ -88,7 +88,7 @@ impl Fixture {
         let lease = reachable.then_some(15_000);
         let mut calls = None;
         for boot in boots {
-            let settled = settle_replica(&mut self.database, boot, lease, 9_000_000_000_000).await;
+            let settled = settle_replica(&mut self.database, boot, lease, now()).await;
             if let Some(settled) = settled.unwrap() {
                 *calls.get_or_insert(0) += settled.calls;
                 self.lost_units

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::super::Reservation;
 use super::super::counts::{CounterKey, counter_key};
-use super::batch::{Batch, UnitRequest};
+use super::super::operation::{Starting, UnitRequest};
+use super::batch::Batch;
 use super::blocks::{BlockChanges, HeldUnit};
 use super::commit::CommittedCounter;
 use crate::call::{Charge, Charged, InvocationId, Per};
@@ -101,6 +102,20 @@ impl SetAside {
         }
         state.hold(request.invocation, keys, &charged);
         Some(Reservation { charged })
+    }
+
+    /// Answers requests with the free units that have come meanwhile. The others stay.
+    pub(super) fn serve(&self, requests: &mut Vec<Starting<UnitRequest>>) {
+        for one in std::mem::take(requests) {
+            match self.take(&one.call) {
+                Some(reservation) => {
+                    if one.reply.send(Ok(reservation)).is_err() {
+                        self.cancel(one.call.invocation);
+                    }
+                }
+                None => requests.push(one),
+            }
+        }
     }
 
     /// Notes that a commit has given these units to a call.
@@ -195,7 +210,7 @@ impl SetAside {
             }
         }
         let mut requested: HashMap<CounterKey, u64> = HashMap::new();
-        for charge in batch.unit_requests.iter().flat_map(|one| &one.charges) {
+        for charge in batch.unit_requests.iter().flat_map(|one| &one.call.charges) {
             *requested.entry(counter_key(charge)).or_default() += 1;
         }
         let mut changes = BlockChanges {

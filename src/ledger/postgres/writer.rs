@@ -7,27 +7,25 @@
 //! in `unanswered`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::super::operation::{OnCommit, Reply, Waiting, Write};
 use super::super::pending_durations::PendingDurations;
 use super::super::refusals::Refusals;
-use super::super::writer_queue::{
-    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, Write, WriterHealth, WriterOperation, log_lost_row,
-};
+use super::super::writer_queue::{COLLECT_TIME, MAX_BATCH, WriterHealth};
 use super::super::{Error, LedgerObserver, State};
-use super::batch::Batch;
+use super::batch::{Batch, End, Postponed};
 use super::blocks::BlockChanges;
 use super::commit::Decisions;
 use super::fault;
 use super::lease::HEARTBEAT;
-use super::queue::{Operation, UnitSignal, Writer};
+use super::queue::{Operation, Undo, UnitSignal, Writer};
 use super::replica::{Attached, Replica};
 use super::units::SetAside;
-use super::waiting::{Postponed, Waiting};
-use crate::call::InvocationId;
+use crate::call::{Charge, InvocationId};
 
 /// A batch ends at about this many bytes of row text.
 pub(super) const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -36,6 +34,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a transaction is repeated after a deadlock.
 pub(super) const MAX_REPETITIONS: u32 = 5;
 
+/// Why the end of a call is not in the ledger.
+const SETTLED_BY_ANOTHER: &str = "this replica did not reach the database in time, and another one has recorded the call as `unknown`";
 /// How soon a call that waits for free units of other replicas asks again, if they do not answer.
 const RECALL_RETRY: Duration = Duration::from_millis(100);
 
@@ -68,7 +68,7 @@ pub(super) fn spawn_writer(
     let (writer, operations) = Writer::new(health.clone());
     let task = WriterTask {
         replica,
-        health,
+        health: health.clone(),
         backlog: Batch::default(),
         unanswered: None,
         unwanted: Vec::new(),
@@ -79,7 +79,6 @@ pub(super) fn spawn_writer(
         refusals: Refusals::default(),
         observer,
     };
-    let health = task.health.clone();
     health.spawn_writer(task.run(operations));
     writer
 }
@@ -172,40 +171,30 @@ impl WriterTask {
 
     fn collect(&mut self, op: Operation, batch: &mut Batch, waiting: &mut Waiting) {
         match op {
-            Operation::Reserve { call, reply } => {
-                waiting.bytes += call.row.memory_bytes();
+            Operation::Reserve(call) => {
+                waiting.bytes += call.call.row.memory_bytes();
                 batch.reservations.push(call);
-                waiting.reservations.push(reply);
             }
-            Operation::TakeUnits { request, reply } => {
-                batch.unit_requests.push(request);
-                waiting.unit_requests.push(reply);
-            }
-            Operation::Undo(id) => batch.voids.push(id),
+            Operation::TakeUnits(call) => batch.unit_requests.push(call),
+            Operation::Rare(Undo(id)) => batch.voids.push(id),
             Operation::Write(Write::Record { row, on_commit }) => {
-                waiting.bytes += row.memory_bytes();
-                let id = row.id;
+                waiting.add(&row, on_commit);
                 if row.state == State::Refused {
                     // Its caller may not know that it has units.
-                    self.units.cancel(id);
+                    self.units.cancel(row.id);
                 }
                 match self.refusals.find_shared_row(&row) {
                     Some(share) => share.add_to(&mut batch.shared_refusals),
-                    None => batch.ends.push(super::batch::End {
+                    None => batch.ends.push(End {
                         row,
                         settles: false,
                         refunds: false,
                         held: Vec::new(),
                     }),
                 }
-                match on_commit {
-                    OnCommit::Reply(reply) => waiting.ended.push((id, reply)),
-                    OnCommit::Drop(held) => waiting.held_until_commit.push(held),
-                }
             }
             Operation::Settle { end, reply } => {
-                waiting.bytes += end.row.memory_bytes();
-                waiting.ended.push((end.row.id, reply));
+                waiting.add(&end.row, OnCommit::Reply(reply));
                 batch.ends.push(end);
             }
             Operation::Write(Write::Attempt(row)) => batch.attempts.push(row),
@@ -218,7 +207,7 @@ impl WriterTask {
     }
 
     /// Commits a batch, after the backlog, and sends the replies.
-    async fn commit_batch(&mut self, mut batch: Batch, mut waiting: Waiting) {
+    async fn commit_batch(&mut self, mut batch: Batch, waiting: Waiting) {
         // Without a connection, the callers do not wait for one.
         let is_sent = self.is_healthy();
         if !is_sent
@@ -227,11 +216,11 @@ impl WriterTask {
                 .retry_at
                 .is_some_and(|at| at <= Instant::now())
         {
-            self.postponed.resume(&mut batch, &mut waiting);
+            self.postponed.resume(&mut batch);
         }
-        waiting.remove_abandoned(&mut batch);
+        batch.remove_abandoned();
         if is_sent && self.replica.has_lease() {
-            waiting.take_units(&self.units, &mut batch);
+            self.units.serve(&mut batch.unit_requests);
         }
         if batch.is_empty() && !(is_sent && self.units.has_changes()) {
             return;
@@ -239,7 +228,7 @@ impl WriterTask {
         batch.remove_duplicates();
         let committed = if is_sent {
             batch.voids.append(&mut self.unwanted);
-            self.commit(&mut batch, &mut waiting).await
+            self.commit(&mut batch).await
         } else {
             Err(self.last_failure())
         };
@@ -252,60 +241,65 @@ impl WriterTask {
                 self.answer(batch, waiting, decisions);
             }
             Err(error) => {
-                waiting.send_error(&error);
+                waiting.answer(|_| Err(error.clone()));
+                batch.fail_starting(&error);
                 self.keep(batch, is_sent);
             }
         }
     }
 
     /// Sends what the commit decided. Calls that wait for free units stay.
-    fn answer(&mut self, mut batch: Batch, mut waiting: Waiting, decisions: Decisions) {
-        let now = Instant::now();
+    fn answer(&mut self, mut batch: Batch, waiting: Waiting, decisions: Decisions) {
         let mut has_own_units = false;
-        let replies = waiting.reservations.drain(..).zip(decisions.reservations);
-        for (mut call, (reply, decision)) in batch.reservations.drain(..).zip(replies) {
+        let decided = batch.reservations.drain(..).zip(decisions.reservations);
+        for (mut one, decision) in decided {
             let Some(mut decision) = decision else {
-                has_own_units |= self.units.recall_charged(&call.charges);
-                call.waits_since.get_or_insert(now.into_std());
-                self.postponed.batch.reservations.push(call);
-                self.postponed.waiting.reservations.push(reply);
+                has_own_units |= self.postpone(&mut one.waits_since, &one.call.charges);
+                self.postponed.batch.reservations.push(one);
                 continue;
             };
             if let Ok(reservation) = &mut decision {
                 self.units.hide_free(&mut reservation.charged);
             }
-            if let Err(Ok(_)) = reply.send(decision) {
-                self.unwanted.push(call.row.id);
+            if let Err(Ok(_)) = one.reply.send(decision) {
+                self.unwanted.push(one.call.row.id);
             }
         }
-        let replies = waiting.unit_requests.drain(..).zip(decisions.unit_requests);
-        for (mut request, (reply, decision)) in batch.unit_requests.drain(..).zip(replies) {
+        let decided = batch.unit_requests.drain(..).zip(decisions.unit_requests);
+        for (mut one, decision) in decided {
             let Some(mut decision) = decision else {
-                has_own_units |= self.units.recall_charged(&request.charges);
-                request.waits_since.get_or_insert(now.into_std());
-                self.postponed.batch.unit_requests.push(request);
-                self.postponed.waiting.unit_requests.push(reply);
+                has_own_units |= self.postpone(&mut one.waits_since, &one.call.charges);
+                self.postponed.batch.unit_requests.push(one);
                 continue;
             };
             if let Ok(reservation) = &mut decision {
-                self.units.hold(request.invocation, &reservation.charged);
+                self.units.hold(one.call.invocation, &reservation.charged);
                 self.units.hide_free(&mut reservation.charged);
             }
-            if let Err(Ok(_)) = reply.send(decision) {
-                self.units.cancel(request.invocation);
+            if let Err(Ok(_)) = one.reply.send(decision) {
+                self.units.cancel(one.call.invocation);
             }
         }
         // After the new calls have their units: a block without units in use is dropped.
         self.units.end(&batch);
-        waiting.answer_ends(&decisions.lost);
+        waiting.answer(|call| match decisions.lost.contains(&call) {
+            true => Err(Error::Failed(SETTLED_BY_ANOTHER.into())),
+            false => Ok(()),
+        });
         if !self.postponed.batch.is_empty() {
             let pause = if has_own_units {
                 Duration::ZERO
             } else {
                 RECALL_RETRY
             };
-            self.postponed.retry_at = Some(now + pause);
+            self.postponed.retry_at = Some(Instant::now() + pause);
         }
+    }
+
+    /// Lets a call wait for free units. Returns whether this replica has some.
+    fn postpone(&self, waits_since: &mut Option<StdInstant>, charges: &[Charge]) -> bool {
+        waits_since.get_or_insert_with(StdInstant::now);
+        self.units.recall_charged(charges)
     }
 
     fn follow_signal(&mut self, signal: UnitSignal) {
@@ -334,11 +328,7 @@ impl WriterTask {
     }
 
     /// Commits a batch. A failed batch is still with the caller, unless its outcome is open.
-    async fn commit(
-        &mut self,
-        batch: &mut Batch,
-        waiting: &mut Waiting,
-    ) -> Result<Decisions, Error> {
+    async fn commit(&mut self, batch: &mut Batch) -> Result<Decisions, Error> {
         let mut repetitions = 0;
         let began = Instant::now();
         if !self.replica.has_lease() {
@@ -372,8 +362,7 @@ impl WriterTask {
                     repetitions += 1;
                 }
                 Err(error)
-                    if fault::is_row_error(&error)
-                        && self.refuse_known_calls(batch, waiting).await =>
+                    if fault::is_row_error(&error) && self.refuse_known_calls(batch).await =>
                 {
                     blocks = self.units.plan(batch);
                 }
@@ -439,9 +428,7 @@ impl WriterTask {
         self.report_backlog();
         self.units.recall_idle(false);
         if self.backlog.is_empty() && self.replica.take_lock().await.is_ok() {
-            let _ = self
-                .commit(&mut Batch::default(), &mut Waiting::default())
-                .await;
+            let _ = self.commit(&mut Batch::default()).await;
             // The answer may ask for free units.
             self.commit_batch(Batch::default(), Waiting::default())
                 .await;
@@ -465,7 +452,7 @@ impl WriterTask {
                 .await;
         }
         while let Ok(op) = operations.try_recv() {
-            log_lost_row(&op);
+            op.log_lost_row();
         }
         let unanswered = self.unanswered.iter().flat_map(|batch| &batch.ends);
         for end in self.backlog.ends.iter().chain(unanswered) {

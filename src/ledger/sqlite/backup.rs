@@ -5,7 +5,6 @@
 //! restart while the snapshot is read. The copy gets its final name only when it is complete,
 //! checked and synced to disk.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use super::super::Error;
-use super::commit_marker::{self, CommitMarker};
+use super::commit_marker::{self, CommitMarker, with_suffix};
 use super::{fault, open};
 
 /// Number of SQLite's instructions between two checks whether the backup was dropped: some
@@ -243,10 +242,4 @@ fn remove_leftovers(to: &Path) {
             tracing::info!(file = %path.display(), "the unfinished copy of a killed backup was removed");
         }
     }
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(file);
-    name.push(suffix);
-    name.into()
 }

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::counts::{CounterKey, counter_key};
+use super::super::operation::{ReservedCall, Starting, UnitRequest};
 use super::super::refusals::{SharedRefusal, move_first};
-use super::super::{AttemptRow, Row, StoredResult, checksum};
+use super::super::{AttemptRow, Error, Row, StoredResult, checksum};
 use super::batch_connection::{BatchConnection, Start};
 use super::batch_counters::BatchCounters;
 use super::commit_marker;
@@ -15,9 +17,8 @@ use super::hours;
 use super::keys::{self, KeyClaims};
 use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
-use super::set_aside::{SetAside, UnitRequest};
+use super::set_aside::SetAside;
 use super::totals::Totals;
-use crate::call::Charge;
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
@@ -37,7 +38,7 @@ const WRITE_TOTALS: [&str; 2] = [
      cache_hits = cache_hits + excluded.cache_hits",
 ];
 const WRITE_LATENCIES: &str = "insert into usage_latency (caller, tool, bucket, calls) \
-    select value->>0, value->>1, value->>2, value->>3 from json_each(?) where true \
+    select value->>'caller', value->>'tool', value->>'bucket', value->>'calls' from json_each(?) where true \
     on conflict do update set calls = calls + excluded.calls";
 
 /// The backlog may hold several counts for one row after a failed commit. The highest count is the
@@ -48,8 +49,8 @@ const UPDATE_SHARED_ROWS: &str = "update invocation set count = one.value->>1, s
 /// The content of one commit.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) reservations: Vec<(Row, Vec<Charge>)>,
-    pub(super) unit_requests: Vec<UnitRequest>,
+    pub(super) reservations: Vec<Starting<ReservedCall>>,
+    pub(super) unit_requests: Vec<Starting<UnitRequest>>,
     /// Counters that give free units back, and how many of these stay.
     pub(super) idle_counters: Vec<(CounterKey, u64)>,
     pub(super) records: Vec<Arc<Row>>,
@@ -59,18 +60,11 @@ pub(super) struct Batch {
     pub(super) shared_refusals: Vec<SharedRefusal>,
 }
 
-/// What a commit decided, in the order of the batch.
-#[derive(Default)]
+/// What a commit decided, in the order of the batch, with the counters that its rows are charged to.
 pub(super) struct Decisions {
     pub(super) reservations: Vec<ReserveResult>,
-    pub(super) unit_requests: Vec<ReserveResult>,
-}
-
-/// The decisions of a batch, with the counters that its rows are charged to.
-struct BatchDecisions {
-    reservations: Vec<ReserveResult>,
     reserved_counters: Vec<Option<String>>,
-    unit_requests: Vec<ReserveResult>,
+    pub(super) unit_requests: Vec<ReserveResult>,
     settled_counters: Vec<Option<String>>,
     /// Until when hours may be counted.
     counted_until: i64,
@@ -85,6 +79,20 @@ impl Batch {
             && self.attempts.is_empty()
             && self.results.is_empty()
             && self.shared_refusals.is_empty()
+    }
+
+    /// When the newest call of the batch started that has a row.
+    pub(super) fn newest_start(&self) -> Option<Timestamp> {
+        let reserved = self.reservations.last().map(|one| one.call.row.started_at);
+        let recorded = self.records.last().map(|row| row.started_at);
+        reserved.max(recorded)
+    }
+
+    /// Answers the starting calls of a batch that was not committed.
+    pub(super) fn fail_starting(&mut self, error: &Error) {
+        self.reservations.drain(..).for_each(|one| one.fail(error));
+        let requests = self.unit_requests.drain(..);
+        requests.for_each(|one| one.fail(error));
     }
 
     /// Number of rows of ended calls.
@@ -118,7 +126,8 @@ impl Batch {
 
     /// Approximate size of the rows, in bytes.
     pub(super) fn approximate_bytes(&self) -> usize {
-        let reserved = self.reservations.iter().map(|(row, _)| row.memory_bytes());
+        let reserved = self.reservations.iter();
+        let reserved = reserved.map(|one| one.call.row.memory_bytes());
         let results = self.results.iter().map(|result| result.result.len());
         reserved
             .chain(self.ended_rows().map(Row::memory_bytes))
@@ -133,8 +142,10 @@ impl Batch {
 
     /// The counters that the batch reads or changes.
     fn counter_keys(&self) -> HashSet<CounterKey> {
-        let reserved = self.reservations.iter().flat_map(|(_, charges)| charges);
-        let requested = self.unit_requests.iter().flat_map(|one| &one.charges);
+        let reserved = self.reservations.iter();
+        let reserved = reserved.flat_map(|one| &one.call.charges);
+        let requested = self.unit_requests.iter();
+        let requested = requested.flat_map(|one| &one.call.charges);
         let held = self.settlements.iter().flat_map(|end| &end.held).flatten();
         reserved
             .chain(requested)
@@ -174,7 +185,8 @@ impl Batch {
             counters.clear();
         }
         let mut key_claims = KeyClaims::default();
-        if keys::add_holder_query(&self.reservations, &mut script) {
+        let reserved = self.reservations.iter().map(|one| &one.call.row);
+        if keys::add_holder_query(reserved, &mut script) {
             key_claims = KeyClaims::from_rows(&run(&mut script).await?)?;
         }
         let counter_keys = self.counter_keys();
@@ -187,10 +199,9 @@ impl Batch {
         };
         let mut decisions = self.decide(&mut quota, &mut key_claims, set_aside);
         decisions.counted_until = counted_until;
-        let process = connection.process();
         self.add_writes(
             &mut script,
-            process,
+            connection.process,
             &quota,
             &key_claims,
             &decisions,
@@ -211,15 +222,11 @@ impl Batch {
                 let requests = self.unit_requests.iter().zip(&decisions.unit_requests);
                 for (request, decision) in requests {
                     if let Ok(reservation) = decision {
-                        set_aside.hold(request.invocation, &reservation.charged);
+                        set_aside.hold(request.call.invocation, &reservation.charged);
                     }
                 }
                 counters.cache_counters(quota);
                 counters.counted_until = Some(counted_until);
-                let decisions = Decisions {
-                    reservations: decisions.reservations,
-                    unit_requests: decisions.unit_requests,
-                };
                 Ok((decisions, commits))
             }
             Err(error) => {
@@ -235,14 +242,15 @@ impl Batch {
         quota: &mut BatchCounters,
         key_claims: &mut KeyClaims,
         set_aside: &SetAside,
-    ) -> BatchDecisions {
-        let reserved = self.reservations.iter().map(|(_, charges)| &**charges);
-        let requested = self.unit_requests.iter().map(|one| &*one.charges);
+    ) -> Decisions {
+        let reserved = self.reservations.iter().map(|one| &*one.call.charges);
+        let requested = self.unit_requests.iter().map(|one| &*one.call.charges);
         quota.reclaim_for(reserved.chain(requested), set_aside);
         for (key, kept) in &self.idle_counters {
             quota.give_back(key.clone(), set_aside, *kept);
         }
-        let admit = |(row, charges): &(Row, Vec<Charge>)| {
+        let admit = |one: &Starting<ReservedCall>| {
+            let ReservedCall { row, charges } = &one.call;
             key_claims.claim(row, || quota.admit(row.started_at, charges))
         };
         let (mut reservations, reserved_counters): (Vec<_>, _) =
@@ -250,7 +258,7 @@ impl Batch {
         let mut unit_requests: Vec<_> = self
             .unit_requests
             .iter()
-            .map(|one| quota.admit_without_row(one))
+            .map(|one| quota.admit_without_row(&one.call))
             .collect();
         let admitted = reservations.iter_mut().chain(&mut unit_requests);
         set_aside.hide_free(admitted.flatten());
@@ -264,7 +272,7 @@ impl Batch {
             })
             .collect();
         quota.add_free_units(set_aside);
-        BatchDecisions {
+        Decisions {
             reservations,
             reserved_counters,
             unit_requests,
@@ -281,7 +289,7 @@ impl Batch {
         process: i64,
         quota: &BatchCounters,
         key_claims: &KeyClaims,
-        decisions: &BatchDecisions,
+        decisions: &Decisions,
         durations: &[impl Serialize],
     ) {
         key_claims.add_release(script);
@@ -293,7 +301,7 @@ impl Batch {
             .zip(&decisions.reserved_counters)
             .filter(|((_, answer), _)| answer.is_ok());
         let started: Vec<(&Row, Option<String>)> = admitted
-            .map(|(((row, _), _), counters)| (row, counters.clone()))
+            .map(|((one, _), counters)| (&one.call.row, counters.clone()))
             .collect();
         let records = self.records.iter().map(|row| &**row);
         let settles = self.settlements.iter().map(|end| &*end.row);
@@ -331,7 +339,7 @@ impl Batch {
             .map(shared_refusal_values)
             .collect();
         script.add_with_rows(UPDATE_SHARED_ROWS, &rows);
-        script.add_with_values(WRITE_TOTALS, totals.rows());
+        script.add_with_values::<7>(WRITE_TOTALS, totals.rows());
         script.add_with_rows(WRITE_LATENCIES, durations);
         let rows: Vec<_> = self.attempts.iter().map(attempt_values).collect();
         script.add_with_rows(WRITE_ATTEMPTS, &rows);
@@ -382,6 +390,8 @@ fn result_values(row: &StoredResult) -> impl Serialize + '_ {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::super::super::State;
     use super::super::super::contract::{ended_row, now, row};
     use super::*;
@@ -401,7 +411,13 @@ mod tests {
     fn filled_batch() -> Batch {
         let mut batch = Batch::default();
         let call = row("t", "a", now());
-        batch.reservations.push((call.clone(), Vec::new()));
+        batch.reservations.push(Starting::new(
+            ReservedCall {
+                row: call.clone(),
+                charges: Vec::new(),
+            },
+            oneshot::channel().0,
+        ));
         (0..2).for_each(|_| {
             batch
                 .records
@@ -438,7 +454,7 @@ mod tests {
             (9, 15, 5)
         );
         let weights: usize = batch.ended_rows().map(Row::memory_bytes).sum();
-        let begun = batch.reservations[0].0.memory_bytes();
+        let begun = batch.reservations[0].call.row.memory_bytes();
         assert_eq!(batch.approximate_bytes(), begun + weights);
         let row = &batch.records[0];
         let texts = [

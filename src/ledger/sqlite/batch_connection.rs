@@ -56,7 +56,8 @@ type Work = (Start, Script, Reply);
 pub(super) struct BatchConnection {
     work: mpsc::SyncSender<Work>,
     closed: oneshot::Receiver<()>,
-    process: i64,
+    /// The number of this process.
+    pub(super) process: i64,
 }
 
 impl BatchConnection {
@@ -98,11 +99,6 @@ impl BatchConnection {
             closed,
             process,
         })
-    }
-
-    /// The number of this process.
-    pub(super) fn process(&self) -> i64 {
-        self.process
     }
 
     /// Runs all statements. Returns the rows of all of them, in order. After an error the caller

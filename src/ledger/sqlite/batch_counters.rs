@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::super::counts::{CounterKey, counter_key};
+use super::super::operation::UnitRequest;
 use super::super::sql::SqlValue;
 use super::super::{Reservation, ReserveError};
 use super::counter::{Counter, Window};
 use super::script::Script;
-use super::set_aside::{CommittedCounter, HeldUnit, SetAside, UnitRequest};
+use super::set_aside::{CommittedCounter, HeldUnit, SetAside};
 use crate::call::{Charge, Charged, InvocationId, Per};
 
 /// A counter with a new window counts from the next row on.
@@ -272,17 +273,18 @@ impl BatchCounters {
                 counter.instance.into(),
             ])
         };
-        script.add_with_values(WRITE_COUNTERS, self.updates.iter().filter_map(values));
+        script.add_with_values::<12>(WRITE_COUNTERS, self.updates.iter().filter_map(values));
         let values = |key: &CounterKey| {
             let counter = self.counters.get(key)?;
             let [tool, caller, run, per] = key_values(key);
+            let (start, used) = (counter.window_start.into(), counter.used.into());
             Some([
                 tool,
                 caller,
                 run,
                 per,
-                counter.window_start.into(),
-                counter.used.into(),
+                start,
+                used,
                 counter.set_aside.into(),
             ])
         };
@@ -290,7 +292,7 @@ impl BatchCounters {
             .changed
             .iter()
             .filter(|key| !self.updates.contains_key(*key));
-        script.add_with_values(WRITE_SET_ASIDE, others.filter_map(values));
+        script.add_with_values::<7>(WRITE_SET_ASIDE, others.filter_map(values));
     }
 
     /// The free units that were taken out of memory.

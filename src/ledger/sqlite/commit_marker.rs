@@ -95,11 +95,16 @@ impl CommitMarker {
     }
 }
 
+/// The path of a file beside `database`.
+pub(super) fn with_suffix(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// The path of the head file of `database`.
 pub(super) fn head_path(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".head");
-    name.into()
+    with_suffix(database, ".head")
 }
 
 /// The content of the head file at the start.

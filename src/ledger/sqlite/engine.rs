@@ -13,8 +13,9 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::super::count_by_time::count_by_time;
+use super::super::operation::{Starting, UnitRequest, Write};
 use super::super::sql::{Dialect, Fetch as _, Sql, SqlRow, Store};
-use super::super::writer_queue::{Write, WriterHandle, commit};
+use super::super::writer_queue::{WriterHandle, commit};
 use super::super::{
     BucketQuery, BucketRow, Durability, Error, Ledger, LedgerObserver, Query, RecordedCall,
     Reservation, ReserveError, Row, Settings, SharedChange, WhenDown, read,
@@ -23,9 +24,9 @@ use super::change::Change;
 use super::fault::{self, Fault};
 use super::hours::{self, Claim};
 use super::processes::ProcessLock;
-use super::queue::{Operation, Writer};
+use super::queue::{Operation, Rare, Writer};
 use super::quota::{SUM_DRIFT, Settlement};
-use super::set_aside::{SetAside, UnitRequest};
+use super::set_aside::SetAside;
 use super::{backup, list, open, processes, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
@@ -143,7 +144,7 @@ impl SqliteLedger {
     /// Sends a change and waits for its commit. Returns the number of affected rows.
     async fn commit_change(&self, change: Change) -> Result<u64, Error> {
         self.writer
-            .send_and_wait(|reply| Operation::Change { change, reply })
+            .send_and_wait(|reply| Operation::Rare(Rare::Change { change, reply }))
             .await
     }
 }
@@ -182,15 +183,6 @@ impl Ledger for SqliteLedger {
         self
     }
 
-    async fn reserve(&self, row: Row, charges: Vec<Charge>) -> Result<Reservation, ReserveError> {
-        let reserve = |reply| Operation::Reserve {
-            row,
-            charges,
-            reply,
-        };
-        self.writer.send_and_wait(reserve).await
-    }
-
     async fn take_units(
         &self,
         invocation: InvocationId,
@@ -208,19 +200,19 @@ impl Ledger for SqliteLedger {
         {
             return Ok(reservation);
         }
-        let take = |reply| Operation::TakeUnits { request, reply };
+        let take = |reply| Operation::TakeUnits(Starting::new(request, reply));
         self.writer.send_and_wait(take).await
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
         let held = self.set_aside.release(row.id, &refunds);
-        let settlement = Settlement {
+        let end = Settlement {
             row,
             refunds: if held.is_some() { Vec::new() } else { refunds },
             held,
         };
         self.writer
-            .send_and_wait(|reply| Operation::Settle { settlement, reply })
+            .send_and_wait(|reply| Operation::Settle { end, reply })
             .await
     }
 
@@ -310,10 +302,12 @@ impl Ledger for SqliteLedger {
 
     async fn trim(&self, now: Timestamp, at_most: u32) -> Result<u64, Error> {
         self.writer
-            .send_and_wait(|reply| Operation::Trim {
-                now,
-                at_most,
-                reply,
+            .send_and_wait(|reply| {
+                Operation::Rare(Rare::Trim {
+                    now,
+                    at_most,
+                    reply,
+                })
             })
             .await
     }

@@ -7,7 +7,7 @@ use super::super::sql::SqlRow;
 use super::super::{ReserveError, Row};
 use super::quota::ReserveResult;
 use super::script::Script;
-use crate::call::{Charge, InvocationId};
+use crate::call::InvocationId;
 
 /// The holders of these keys.
 const READ_HOLDERS: &str = "select i.idempotency_key, i.caller, i.tool, i.id, i.key_until from json_each(?) as asked \
@@ -28,12 +28,12 @@ pub(super) struct KeyClaims {
     expired_holders: Vec<InvocationId>,
 }
 
-/// Adds the query for the holders of these reservations' keys. Returns whether there are any keys.
-pub(super) fn add_holder_query(reservations: &[(Row, Vec<Charge>)], script: &mut Script) -> bool {
-    let claimed: Vec<Key> = reservations
-        .iter()
-        .filter_map(|(row, _)| claimed_key(row))
-        .collect();
+/// Adds the query for the holders of these calls' keys. Returns whether there are any keys.
+pub(super) fn add_holder_query<'a>(
+    reserved: impl Iterator<Item = &'a Row>,
+    script: &mut Script,
+) -> bool {
+    let claimed: Vec<Key> = reserved.filter_map(claimed_key).collect();
     script.add_with_rows(READ_HOLDERS, &claimed);
     !claimed.is_empty()
 }
@@ -138,11 +138,9 @@ mod tests {
             key_until: None,
             ..row_with_key()
         };
-        assert!(!add_holder_query(
-            &[(row("t", "a", now()), vec![]), (named, vec![])],
-            &mut script
-        ));
-        assert!(add_holder_query(&[(row_with_key(), vec![])], &mut script));
+        let unkeyed = [row("t", "a", now()), named];
+        assert!(!add_holder_query(unkeyed.iter(), &mut script));
+        assert!(add_holder_query([row_with_key()].iter(), &mut script));
     }
 
     #[test]

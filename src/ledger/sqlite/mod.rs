@@ -5,7 +5,7 @@
 //! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit. `script.rs` holds its statements, and
-//!   `batch_connection.rs` runs them. `pending_replies.rs` answers the callers.
+//!   `batch_connection.rs` runs them.
 //! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
 //!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
@@ -33,7 +33,6 @@ mod hours;
 mod keys;
 mod list;
 mod open;
-mod pending_replies;
 mod processes;
 mod prune;
 mod queue;

@@ -16,7 +16,7 @@ use super::super::sql::{Fetch, Sql};
 use super::super::transfer::End;
 use super::super::{Error, Settings, migrations};
 use super::batch_connection::BatchConnection;
-use super::commit_marker::{self, CommitMarker, HeadFile, StoredMarker};
+use super::commit_marker::{self, CommitMarker, HeadFile, StoredMarker, with_suffix};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
 use super::quota::{FIND_LOST_UNITS, LOSE_UNITS, SUM_DRIFT};
@@ -249,13 +249,12 @@ async fn open_head(
 /// Refuses to start with a log whose database is missing. The log holds commits that a new database
 /// would discard.
 fn check_orphaned_log(path: &Path) -> Result<(), Error> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
+    let log = with_suffix(path, "-wal");
     let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
     if path.exists() || !has_log {
         return Ok(());
     }
-    let log = Path::new(&log).display();
+    let log = log.display();
     let reason = format!(
         "the file is missing, but its write-ahead log {log} exists: put the file back, or remove the log too"
     );
@@ -345,17 +344,14 @@ fn create_file(path: &Path) -> std::io::Result<()> {
 /// not both prepare it. (The lock needs a file of its own: closing any handle on the database
 /// itself would drop SQLite's POSIX locks.)
 fn lock_file(path: &Path) -> Result<(File, bool), Error> {
-    let mut lock_path = path.as_os_str().to_owned();
-    lock_path.push(".lock");
     let open = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(&lock_path);
-    let fail = |error: std::io::Error| Error::unusable(path.display(), error);
-    let file = open.map_err(fail)?;
+        .open(with_suffix(path, ".lock"));
+    let file = open.map_err(|error| Error::unusable(path.display(), error))?;
     let is_alone = file.try_lock().is_ok();
     Ok((file, is_alone))
 }

@@ -2,7 +2,6 @@
 //! column `reserved`, and holds the lock of a file with that number in its name. The system releases
 //! the lock with the process, so the other processes notice its end and settle its calls.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,11 +15,15 @@ use uuid::Uuid;
 
 use super::super::Error;
 use super::change::Change;
-use super::queue::{Operation, Writer};
+use super::commit_marker::with_suffix;
+use super::queue::{Operation, Rare, Writer};
 use crate::call::Clock;
 
 /// How often a process looks for others that have ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// What follows the name of the ledger in the name of a lock file, before the number.
+const LOCK_SUFFIX: &str = ".lock-";
+
 /// A process with its lock. It ends with this value, or with the process.
 pub(super) struct ProcessLock {
     number: i64,
@@ -35,10 +38,8 @@ impl ProcessLock {
             let random = Uuid::now_v7().as_u64_pair().1 >> 8;
             // Versions without numbers write 1.
             let number = i64::try_from(random).unwrap_or(0) + 2;
-            let mut path = lock_prefix(ledger);
-            path.push(format!("{number:x}"));
-            let mut options = OpenOptions::new();
-            let locked = options
+            let path = with_suffix(ledger, &format!("{LOCK_SUFFIX}{number:x}"));
+            let locked = OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
@@ -46,7 +47,7 @@ impl ProcessLock {
             locked.lock()?;
             let process = Self {
                 number,
-                path: path.into(),
+                path,
                 _locked: locked,
             };
             // Before it was locked, another process may have taken it for that of an ended one.
@@ -77,16 +78,9 @@ fn name_of(number: i64) -> Arc<str> {
     format!("process-{number:x}").into()
 }
 
-fn lock_prefix(ledger: &Path) -> OsString {
-    let mut path = ledger.as_os_str().to_owned();
-    path.push(".lock-");
-    path
-}
-
 /// The lock files of all processes, with their numbers.
 fn lock_files(ledger: &Path) -> Vec<(i64, PathBuf)> {
-    let prefix = lock_prefix(ledger);
-    let prefix = Path::new(&prefix);
+    let prefix = with_suffix(ledger, LOCK_SUFFIX);
     let name = prefix.file_name().unwrap_or_default().as_encoded_bytes();
     let folder = prefix.parent().filter(|folder| *folder != Path::new(""));
     let Ok(files) = fs::read_dir(folder.unwrap_or(Path::new("."))) else {
@@ -159,6 +153,6 @@ pub(super) async fn settle_process(
 ) -> Result<u64, Error> {
     let change = Change::SettleProcess { process, now };
     writer
-        .send_and_wait(|reply| Operation::Change { change, reply })
+        .send_and_wait(|reply| Operation::Rare(Rare::Change { change, reply }))
         .await
 }

@@ -2,31 +2,19 @@
 
 use jiff::Timestamp;
 
-use super::super::Row;
-use super::super::writer_queue::{Reply, ReserveReply, Write, WriterOperation, WriterQueue};
+use super::super::operation::{self, Reply};
+use super::super::writer_queue::WriterQueue;
 use super::change::Change;
 use super::quota::Settlement;
-use super::set_aside::UnitRequest;
-use crate::call::Charge;
 
 /// The handle of the writer's task.
-pub(super) type Writer = WriterQueue<Operation>;
+pub(super) type Writer = WriterQueue<Settlement, Rare>;
 
 /// An operation of the writer.
-pub(super) enum Operation {
-    Reserve {
-        row: Row,
-        charges: Vec<Charge>,
-        reply: ReserveReply,
-    },
-    TakeUnits {
-        request: UnitRequest,
-        reply: ReserveReply,
-    },
-    Settle {
-        settlement: Settlement,
-        reply: Reply<()>,
-    },
+pub(super) type Operation = operation::Operation<Settlement, Rare>;
+
+/// An operation in a commit of its own.
+pub(super) enum Rare {
     Change {
         change: Change,
         reply: Reply<u64>,
@@ -36,26 +24,6 @@ pub(super) enum Operation {
         at_most: u32,
         reply: Reply<u64>,
     },
-    Write(Write),
-}
-
-impl From<Write> for Operation {
-    fn from(write: Write) -> Self {
-        Self::Write(write)
-    }
-}
-
-impl WriterOperation for Operation {
-    fn is_awaited(&self) -> bool {
-        self.as_write().is_none_or(Write::is_awaited)
-    }
-
-    fn as_write(&self) -> Option<&Write> {
-        match self {
-            Self::Write(write) => Some(write),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -64,7 +32,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::super::super::contract::{ended_row, now, row};
-    use super::super::super::writer_queue::{OnCommit, WriterHandle as _};
+    use super::super::super::operation::{OnCommit, Write};
+    use super::super::super::writer_queue::WriterHandle as _;
     use super::*;
     use crate::log::captured_log::capture_log;
 

@@ -9,14 +9,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::super::counts::CounterKey;
+use super::super::counts::{CounterKey, counter_key};
 use super::super::sql::SqlRow;
 use super::super::{Reservation, ReserveError, Row};
 use super::batch_counters::BatchCounters;
 use super::counter::Counter;
 use super::script::Script;
 use super::set_aside::HeldUnit;
-use crate::call::{Charge, Charged, Per};
+use crate::call::{Charged, Per};
 
 /// The counters of these keys. The first row holds the highest number of a counter so far.
 const READ_COUNTERS: &str = "select '', '', '', '', 0, 0, coalesce(max(id), 0), 0, 0, 0 from quota union all \
@@ -108,21 +108,14 @@ pub(super) fn add_counter_query(keys: &HashSet<CounterKey>, script: &mut Script)
 /// Refunds the units of these calls, before their ends are written. Returns whether there are any.
 pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bool {
     let values = |(row, charged): (&Arc<Row>, &Charged)| {
-        let Charge {
-            tool,
-            caller,
-            run,
-            per,
+        let Charged {
+            charge,
+            window_start,
             ..
-        } = charged.charge.clone();
-        (
-            tool,
-            caller,
-            run,
-            per.as_str(),
-            charged.window_start,
-            hex::encode(row.id.as_bytes()),
-        )
+        } = charged.clone();
+        let (tool, caller, run, per) = counter_key(&charge);
+        let id = hex::encode(row.id.as_bytes());
+        (tool, caller, run, per.as_str(), window_start, id)
     };
     let units = settlements
         .iter()
@@ -130,20 +123,6 @@ pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bo
     let rows: Vec<_> = units.map(values).collect();
     script.add_with_rows(REFUND_UNITS, &rows);
     !rows.is_empty()
-}
-
-fn parse_per(word: &str) -> Per {
-    let all = [
-        Per::Minute,
-        Per::Hour,
-        Per::Day,
-        Per::Month,
-        Per::Run,
-        Per::Lifetime,
-    ];
-    all.into_iter()
-        .find(|per| per.as_str() == word)
-        .unwrap_or(Per::Lifetime)
 }
 
 /// Reads the counters from the result of [`add_counter_query`].
@@ -154,7 +133,7 @@ pub(super) fn read_counters(rows: &[SqlRow]) -> Result<BatchCounters, sqlx::Erro
             row.get(0)?,
             row.get(1)?,
             row.get(2)?,
-            parse_per(&row.get::<String>(3)?),
+            row.get::<Arc<str>>(3)?.parse().unwrap_or(Per::Lifetime),
         );
         let counter = Counter {
             id: row.get(6)?,
@@ -179,7 +158,6 @@ mod tests {
     use super::super::super::contract::{charge, ended_row, now, row};
     use super::*;
     use crate::ledger::State;
-    use crate::ledger::counts::counter_key;
 
     fn batch_counters(names: impl Iterator<Item = usize>) -> BatchCounters {
         let counter = Counter {

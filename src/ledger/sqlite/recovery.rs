@@ -1,37 +1,24 @@
 //! Handles failures of the writer: keeps the rows of ended calls and retries them.
 
 use super::super::Error;
+use super::super::operation::refuse_known;
 use super::super::sql::{Fetch as _, Sql};
 use super::super::writer_queue::MAX_BATCH;
 use super::batch::Batch;
 use super::fault::Fault;
-use super::pending_replies::PendingReplies;
 use super::writer::{MAX_BACKLOG, WriterTask};
 use crate::call::InvocationId;
 
 impl WriterTask {
     /// Takes the reservations whose calls have a row out of a batch that could not be committed.
     /// Returns whether there were some.
-    pub(super) async fn refuse_known_calls(
-        &mut self,
-        batch: &mut Batch,
-        pending: &mut PendingReplies,
-    ) -> bool {
+    pub(super) async fn refuse_known_calls(&mut self, batch: &mut Batch) -> bool {
         self.roll_back().await;
         let mut sql = Sql::new("select id from invocation where id in ");
-        sql.bind_list(batch.reservations.iter().map(|(row, _)| row.id));
+        sql.bind_list(batch.reservations.iter().map(|one| one.call.row.id));
         let known = self.connection.fetch(sql).await.unwrap_or_default();
         let known: Vec<InvocationId> = known.iter().filter_map(|row| row.get(0).ok()).collect();
-        let replies = std::mem::take(&mut pending.reservations);
-        let reservations = std::mem::take(&mut batch.reservations);
-        for (reservation, reply) in reservations.into_iter().zip(replies) {
-            if known.contains(&reservation.0.id) {
-                let _ = reply.send(Err(Error::known_call().into()));
-            } else {
-                batch.reservations.push(reservation);
-                pending.reservations.push(reply);
-            }
-        }
+        refuse_known(&mut batch.reservations, &known);
         !known.is_empty()
     }
 

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
+use super::super::read::call_values;
 use super::super::sql::SqlValue;
 use super::super::{Row, State, checksum};
 use super::fetch::arguments;
@@ -18,7 +19,7 @@ use super::fetch::arguments;
 /// the writer refuses that call. An empty set of counters refunds the row's units.
 const WRITE_ROWS: [&str; 2] = [
     "insert into invocation (id, tool, caller, run_id, tool_use_id, state, kind, effect, cache, attempts, started_at, \
-     duration_us, arguments, result, origin, meta, idempotency_key, fingerprint, key_until, sum, parent, detail, charged, reserved) \
+     duration_us, origin, idempotency_key, fingerprint, key_until, parent, detail, arguments, result, meta, sum, charged, reserved) \
      select * from (values ",
     ") where column1 is not null on conflict (id) do update set state = iif(excluded.state = 'reserved', null, excluded.state), kind = excluded.kind, \
      cache = excluded.cache, attempts = excluded.attempts, duration_us = excluded.duration_us, \
@@ -62,7 +63,7 @@ impl Script {
     pub(super) fn add_with_values<const COLUMNS: usize>(
         &mut self,
         sql: [&'static str; 2],
-        rows: impl Iterator<Item = [SqlValue; COLUMNS]>,
+        rows: impl Iterator<Item = impl IntoIterator<Item = SqlValue>>,
     ) {
         let mut rows = rows.peekable();
         while rows.peek().is_some() {
@@ -89,7 +90,7 @@ impl Script {
         rows: impl Iterator<Item = (&'a Row, Option<String>)>,
     ) {
         let values = |(row, charged)| row_values(row, charged, process);
-        self.add_with_values(WRITE_ROWS, rows.map(values));
+        self.add_with_values::<ROW_COLUMNS>(WRITE_ROWS, rows.map(values));
     }
 
     fn add(&mut self, sql: Cow<'static, str>, values: Vec<SqlValue>) {
@@ -109,33 +110,20 @@ impl Script {
 const ROW_COLUMNS: usize = 24;
 
 /// The values of a row, in the column order of [`WRITE_ROWS`].
-fn row_values(row: &Row, charged: Option<String>, process: i64) -> [SqlValue; ROW_COLUMNS] {
+fn row_values(
+    row: &Row,
+    charged: Option<String>,
+    process: i64,
+) -> impl Iterator<Item = SqlValue> + use<> {
     let is_reserved = row.state == State::Reserved;
     let sum = (!is_reserved).then(|| checksum::row_checksum(row));
-    [
-        row.id.into(),
-        row.tool.clone().into(),
-        row.caller.clone().into(),
-        row.run_id.clone().into(),
-        row.tool_use_id.clone().into(),
-        SqlValue::Word(row.state.as_str()),
-        row.kind.map(|kind| kind.as_str()).into(),
-        SqlValue::Word(row.effect.as_str()),
-        SqlValue::Word(row.cache.as_str()),
-        row.attempts.into(),
-        row.started_at.into(),
-        row.duration_us.into(),
+    let others = [
         row.arguments.clone().into(),
         row.result.clone().into(),
-        row.origin.into(),
         row.meta.clone().into(),
-        row.idempotency_key.clone().into(),
-        row.fingerprint.clone().into(),
-        row.key_until.into(),
         sum.into(),
-        row.parent.into(),
-        row.detail.clone().into(),
         charged.into(),
         SqlValue::Integer(if is_reserved { process } else { 0 }),
-    ]
+    ];
+    call_values(row).into_iter().chain(others)
 }

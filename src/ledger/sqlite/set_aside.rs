@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 
 use super::super::Reservation;
 use super::super::counts::{CounterKey, counter_key};
+use super::super::operation::UnitRequest;
 use super::counter::Window;
-use crate::call::{Charge, Charged, InvocationId, Per};
+use crate::call::{Charged, InvocationId, Per};
 
 /// Maximum number of units of one counter that are set aside beyond those in use.
 const MAX_FREE_UNITS: u64 = 256;
@@ -58,13 +59,6 @@ pub(super) struct HeldUnit {
     pub(super) window: Window,
     /// Whether the call did not start, so that its end gives the unit back.
     pub(super) is_refunded: bool,
-}
-
-/// A request for the units of a call whose row is written with its end.
-pub(super) struct UnitRequest {
-    pub(super) invocation: InvocationId,
-    pub(super) started_at: Timestamp,
-    pub(super) charges: Vec<Charge>,
 }
 
 /// The state of a counter after a commit.

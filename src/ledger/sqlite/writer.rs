@@ -21,19 +21,17 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::super::operation::{OnCommit, Reply, Starting, Waiting, Write};
 use super::super::pending_durations::PendingDurations;
 use super::super::refusals::Refusals;
-use super::super::writer_queue::{
-    COLLECT_TIME, MAX_BATCH, OnCommit, Reply, Write, WriterHealth, WriterOperation, log_lost_row,
-};
+use super::super::writer_queue::{COLLECT_TIME, MAX_BATCH, WriterHealth};
 use super::super::{Error, LedgerObserver};
 use super::batch::{Batch, Decisions};
 use super::batch_connection::{BatchConnection, Start, is_changed_file};
-use super::commit_marker::HeadFile;
+use super::commit_marker::{HeadFile, with_suffix};
 use super::fault::Fault;
 use super::file_space::FileSpace;
-use super::pending_replies::PendingReplies;
-use super::queue::{Operation, Writer};
+use super::queue::{Operation, Rare, Writer};
 use super::quota::CounterCache;
 use super::set_aside::SetAside;
 use super::wal::CHECK_INTERVAL_COMMITS;
@@ -85,37 +83,26 @@ pub(super) fn spawn_writer(
 ) -> Writer {
     let health = Arc::<WriterHealth>::default();
     let (writer, operations) = Writer::new(health.clone());
-    let (file, inode) = (file.to_owned(), inode_of(file));
-    let mut wal_path = file.clone().into_os_string();
-    wal_path.push("-wal");
-    let (wal_path, wal_inode) = (wal_path.into(), None);
-    let (backlog, durations, counters) = (
-        Batch::default(),
-        PendingDurations::default(),
-        CounterCache::default(),
-    );
-    // The log may be long from the last process, so it is checked after the first commit.
-    let commits_since_check = CHECK_INTERVAL_COMMITS;
     let task = WriterTask {
         connection,
         batches,
         head,
-        commits_since_check,
+        // The log may be long from the last process, so it is checked after the first commit.
+        commits_since_check: CHECK_INTERVAL_COMMITS,
         commit_time: Duration::ZERO,
-        health,
-        backlog,
-        durations,
-        counters,
+        health: health.clone(),
+        backlog: Batch::default(),
+        durations: PendingDurations::default(),
+        counters: CounterCache::default(),
         set_aside,
         refusals: Refusals::default(),
         space: FileSpace::new(max_bytes),
-        file,
-        inode,
-        wal_path,
-        wal_inode,
+        file: file.to_owned(),
+        inode: inode_of(file),
+        wal_path: with_suffix(file, "-wal"),
+        wal_inode: None,
         observer,
     };
-    let health = task.health.clone();
     health.spawn_writer(task.run(operations));
     writer
 }
@@ -188,7 +175,7 @@ impl WriterTask {
                 let _ = self.connection.close().await;
                 operations.close();
                 while let Ok(op) = operations.try_recv() {
-                    log_lost_row(&op);
+                    op.log_lost_row();
                 }
                 let _ = reply.send(Ok(()));
                 break;
@@ -222,7 +209,7 @@ impl WriterTask {
     fn abandon_files(self, mut operations: mpsc::Receiver<Operation>) {
         operations.close();
         while let Ok(op) = operations.try_recv() {
-            log_lost_row(&op);
+            op.log_lost_row();
         }
         for row in self.backlog.ended_rows() {
             tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not recorded");
@@ -237,69 +224,57 @@ impl WriterTask {
     /// Executes the operations in order. Rows are grouped; every other operation runs between two
     /// groups.
     async fn process_operations(&mut self, operations: &mut Vec<Operation>) -> Option<Reply<()>> {
-        let (mut batch, mut pending) = (Batch::default(), PendingReplies::default());
+        let (mut batch, mut waiting) = (Batch::default(), Waiting::default());
         let mut close = None;
         for op in operations.drain(..) {
             match op {
-                Operation::Reserve { reply, .. } if self.space.is_full() => {
-                    let _ = reply.send(Err(Error::Failed(self.space.full_reason()).into()));
+                Operation::Reserve(call) if self.space.is_full() => call.fail(&self.full_error()),
+                Operation::TakeUnits(call) if self.space.is_full() => call.fail(&self.full_error()),
+                Operation::Reserve(call) => {
+                    waiting.bytes += call.call.row.memory_bytes();
+                    batch.reservations.push(call);
                 }
-                Operation::Reserve {
-                    row,
-                    charges,
-                    reply,
-                } => {
-                    pending.bytes += row.arguments.len();
-                    pending.newest_start = Some(row.started_at);
-                    batch.reservations.push((row, charges));
-                    pending.reservations.push(reply);
-                }
-                Operation::TakeUnits { reply, .. } if self.space.is_full() => {
-                    let _ = reply.send(Err(Error::Failed(self.space.full_reason()).into()));
-                }
-                Operation::TakeUnits { request, reply } => {
-                    batch.unit_requests.push(request);
-                    pending.unit_requests.push(reply);
-                }
+                Operation::TakeUnits(call) => batch.unit_requests.push(call),
                 Operation::Write(Write::Record { row, on_commit }) => {
-                    pending.bytes +=
-                        row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    pending.newest_start = Some(row.started_at);
+                    waiting.add(&row, on_commit);
                     match self.refusals.find_shared_row(&row) {
                         Some(share) => share.add_to(&mut batch.shared_refusals),
                         None => batch.records.push(row),
                     }
-                    match on_commit {
-                        OnCommit::Reply(reply) => pending.ended.push(reply),
-                        OnCommit::Drop(held) => pending.held_until_commit.push(held),
-                    }
                 }
-                Operation::Settle { settlement, reply } => {
-                    let row = &settlement.row;
-                    pending.bytes +=
-                        row.arguments.len() + row.result.as_ref().map_or(0, |text| text.len());
-                    batch.settlements.push(settlement);
-                    pending.ended.push(reply);
+                Operation::Settle { end, reply } => {
+                    waiting.add(&end.row, OnCommit::Reply(reply));
+                    batch.settlements.push(end);
                 }
                 Operation::Write(Write::Attempt(row)) => batch.attempts.push(row),
                 Operation::Write(Write::Store(result)) => {
-                    pending.bytes += result.result.len();
+                    waiting.bytes += result.result.len();
                     batch.results.push(result);
                 }
                 // What follows it in the queue is written, too.
                 Operation::Write(Write::Close(reply)) => close = Some(reply),
-                other => {
-                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
+                Operation::Write(Write::Flush(reply)) => {
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
                         .await;
-                    self.run_single(other).await;
+                    if !self.has_stopped() {
+                        self.write_durations(false).await;
+                        let _ = reply.send(self.health.check());
+                    }
+                }
+                Operation::Rare(rare) => {
+                    self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
+                        .await;
+                    if !self.has_stopped() {
+                        self.run_rare(rare).await;
+                    }
                 }
             }
-            if pending.bytes > MAX_BATCH_BYTES {
-                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut pending))
+            if waiting.bytes > MAX_BATCH_BYTES {
+                self.commit_batch(std::mem::take(&mut batch), std::mem::take(&mut waiting))
                     .await;
             }
         }
-        self.commit_batch(batch, pending).await;
+        self.commit_batch(batch, waiting).await;
         if close.is_some() {
             self.write_durations(true).await;
         }
@@ -307,7 +282,7 @@ impl WriterTask {
     }
 
     /// Commits a batch, after the backlog, and sends the replies.
-    async fn commit_batch(&mut self, mut batch: Batch, mut pending: PendingReplies) {
+    async fn commit_batch(&mut self, mut batch: Batch, waiting: Waiting) {
         if batch.is_empty() {
             return;
         }
@@ -323,8 +298,7 @@ impl WriterTask {
             _ => match self.write_batch(&batch).await {
                 Ok(answers) => Ok(answers),
                 Err(error)
-                    if Fault::is_row_error(&error)
-                        && self.refuse_known_calls(&mut batch, &mut pending).await =>
+                    if Fault::is_row_error(&error) && self.refuse_known_calls(&mut batch).await =>
                 {
                     match self.write_batch(&batch).await {
                         Ok(answers) => Ok(answers),
@@ -340,16 +314,36 @@ impl WriterTask {
         match committed {
             Ok(answers) => {
                 self.mark_recovered();
-                let (bytes, newest_start) = (pending.bytes, pending.newest_start);
-                pending.send_decisions(answers, &batch.unit_requests, &self.set_aside);
+                let (bytes, newest_start) = (waiting.bytes, batch.newest_start());
+                self.send_decisions(batch, answers);
+                waiting.answer(|_| Ok(()));
                 self.checkpoint_long_log(bytes).await;
                 self.keep_free_space(bytes, newest_start).await;
             }
             Err(error) => {
-                pending.send_error(&error);
+                waiting.answer(|_| Err(error.clone()));
+                batch.fail_starting(&error);
                 self.add_to_backlog(batch);
             }
         }
+    }
+
+    /// Sends what the commit decided.
+    fn send_decisions(&self, batch: Batch, decisions: Decisions) {
+        for (one, decision) in batch.reservations.into_iter().zip(decisions.reservations) {
+            let _ = one.reply.send(decision);
+        }
+        let requests = batch.unit_requests.into_iter();
+        for (Starting { call, reply, .. }, decision) in requests.zip(decisions.unit_requests) {
+            // A caller that is gone does not use its units.
+            if reply.send(decision).is_err() {
+                self.set_aside.cancel(call.invocation);
+            }
+        }
+    }
+
+    fn full_error(&self) -> Error {
+        Error::Failed(self.space.full_reason())
     }
 
     /// Whether file and log are still those that were opened. SQLite would continue to write into a
@@ -444,22 +438,16 @@ impl WriterTask {
             }
             batch.ended_rows().for_each(|row| self.durations.add(row));
         }
-        let duration = started.elapsed();
-        self.commit_time = duration;
-        let (reserved, settled, recorded) = (
-            batch.reservations.len(),
-            batch.settlements.len(),
-            batch.records.len(),
-        );
+        self.commit_time = started.elapsed();
         tracing::trace!(
-            reserved,
-            settled,
-            recorded,
-            us = duration.as_micros(),
+            reserved = batch.reservations.len(),
+            settled = batch.settlements.len(),
+            recorded = batch.records.len(),
+            us = self.commit_time.as_micros(),
             "commit"
         );
         if committed.is_ok() {
-            self.observer.on_commit(batch.len(), duration);
+            self.observer.on_commit(batch.len(), self.commit_time);
         }
         committed.map(|(answers, _)| answers)
     }
@@ -491,21 +479,14 @@ impl WriterTask {
     }
 
     /// Runs a rare operation in a commit of its own.
-    async fn run_single(&mut self, op: Operation) {
-        if self.has_stopped() {
-            return;
-        }
-        match op {
-            Operation::Write(Write::Flush(reply)) => {
-                self.write_durations(false).await;
-                let _ = reply.send(self.health.check());
-            }
-            Operation::Change { change, reply }
+    async fn run_rare(&mut self, rare: Rare) {
+        match rare {
+            Rare::Change { change, reply }
                 if change.hours_bytes().is_some() && self.space.is_full() =>
             {
-                let _ = reply.send(Err(Error::Failed(self.space.full_reason())));
+                let _ = reply.send(Err(self.full_error()));
             }
-            Operation::Change { change, reply } => {
+            Rare::Change { change, reply } => {
                 let hours_bytes = change.hours_bytes();
                 // Some changes modify counters of limits. They are rare, so the cached counters are
                 // simply dropped.
@@ -521,7 +502,7 @@ impl WriterTask {
                     self.keep_free_space(bytes, None).await;
                 }
             }
-            Operation::Trim {
+            Rare::Trim {
                 now,
                 at_most,
                 reply,
@@ -529,10 +510,6 @@ impl WriterTask {
                 let result = self.trim(now, at_most).await;
                 let _ = reply.send(result);
             }
-            Operation::Reserve { .. }
-            | Operation::TakeUnits { .. }
-            | Operation::Settle { .. }
-            | Operation::Write(_) => {}
         }
     }
 
