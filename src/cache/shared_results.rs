@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::redis::RedisResults;
 use crate::call::InvocationId;
-use crate::ledger::{Error, Ledger, StoredResult};
+use crate::ledger::{Ledger, StoredResult};
 
 /// Stored results that other processes, or a later start, may read.
 pub(super) struct SharedResults {
-    ledger: Arc<dyn Ledger>,
+    pub(super) ledger: Arc<dyn Ledger>,
     redis: Option<RedisResults>,
 }
 
@@ -84,14 +84,6 @@ impl SharedResults {
             }
         };
         tokio::join!(in_redis, in_ledger);
-    }
-
-    /// Deletes the results of one tool, or of all tools, in the ledger. Returns how many there were.
-    ///
-    /// # Errors
-    /// When the ledger cannot write.
-    pub(super) async fn purge_ledger(&self, tool: Option<&str>) -> Result<u64, Error> {
-        self.ledger.purge_results(tool).await
     }
 
     /// Deletes the ledger's results, because another service has purged Redis. Replicas of one ledger

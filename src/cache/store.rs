@@ -163,7 +163,7 @@ impl ResultCache {
         };
         let _alone = self.0.purge_lock.write().await;
         self.forget(tool);
-        let purged = self.0.shared.purge_ledger(tool).await;
+        let purged = self.0.shared.ledger.purge_results(tool).await;
         // A result that was read from the ledger meanwhile is not kept.
         self.0.purges.fetch_add(1, Ordering::AcqRel);
         let purged = purged?;

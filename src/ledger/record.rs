@@ -54,16 +54,18 @@ impl State {
         self.into()
     }
 
+    /// The states of calls that have ended.
+    pub(super) const ENDS: [Self; 6] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Refused,
+        Self::Unknown,
+    ];
+
     /// The states that may follow. `docs/dev/states.md` has the same table.
     pub const fn next(self) -> &'static [Self] {
-        const ENDS: [State; 6] = [
-            State::Succeeded,
-            State::Failed,
-            State::TimedOut,
-            State::Cancelled,
-            State::Refused,
-            State::Unknown,
-        ];
         match self {
             Self::Waiting => &[
                 Self::Running,
@@ -80,7 +82,7 @@ impl State {
                 Self::Refused,
                 Self::Unknown,
             ],
-            Self::Reserved => &ENDS,
+            Self::Reserved => &Self::ENDS,
             Self::Succeeded
             | Self::Failed
             | Self::TimedOut

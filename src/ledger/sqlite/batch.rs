@@ -230,7 +230,7 @@ impl Batch {
                 Ok((decisions, commits))
             }
             Err(error) => {
-                set_aside.withhold(quota.into_taken_free());
+                set_aside.withhold(quota.taken_free);
                 Err(error)
             }
         }

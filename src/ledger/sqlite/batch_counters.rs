@@ -43,14 +43,14 @@ struct CounterUpdate {
 
 /// The counters of one batch.
 pub(super) struct BatchCounters {
-    counters: HashMap<CounterKey, Counter>,
+    pub(super) counters: HashMap<CounterKey, Counter>,
     /// Highest number of a counter so far.
     highest_id: i64,
     updates: HashMap<CounterKey, CounterUpdate>,
     /// Counters whose units were taken over by rows, given back, or set aside.
     changed: HashSet<CounterKey>,
     /// Free units that were taken out of memory, with their windows.
-    taken_free: Vec<(CounterKey, Window, u64)>,
+    pub(super) taken_free: Vec<(CounterKey, Window, u64)>,
     /// Free units to set aside.
     added: HashMap<CounterKey, u64>,
     /// Number of units of each counter that calls without a row got.
@@ -295,11 +295,6 @@ impl BatchCounters {
         script.add_with_values::<7>(WRITE_SET_ASIDE, others.filter_map(values));
     }
 
-    /// The free units that were taken out of memory.
-    pub(super) fn into_taken_free(self) -> Vec<(CounterKey, Window, u64)> {
-        self.taken_free
-    }
-
     /// The counters that the batch has written.
     pub(super) fn committed(&self) -> Vec<CommittedCounter> {
         let keys: HashSet<&CounterKey> = self.updates.keys().chain(&self.changed).collect();
@@ -316,11 +311,6 @@ impl BatchCounters {
             })
         };
         keys.into_iter().filter_map(counter).collect()
-    }
-
-    /// The counters as the commit leaves them.
-    pub(super) fn into_counters(self) -> HashMap<CounterKey, Counter> {
-        self.counters
     }
 }
 

@@ -15,16 +15,6 @@ use super::super::sql::{Dialect, Sql, Store};
 use super::super::{Error, LISTED_ARGUMENTS, Query, Row, State};
 use crate::call::InvocationId;
 
-/// The states of calls that have ended.
-const ENDED_STATES: [State; 6] = [
-    State::Succeeded,
-    State::Failed,
-    State::TimedOut,
-    State::Cancelled,
-    State::Refused,
-    State::Unknown,
-];
-
 pub(super) async fn list_calls(store: &dyn Store, filter: &Query) -> Result<Vec<Row>, Error> {
     let mut sql = select_listed(Dialect::Sqlite, LISTED_ARGUMENTS as u32);
     sql.push(" and id in (with recursive page (id, caller, tool, state) as (");
@@ -44,7 +34,7 @@ fn push_page(sql: &mut Sql, filter: &Query) -> bool {
         && filter.kind.is_none()
         && filter.text.is_none();
     let has_running = filter.may_have(State::Reserved);
-    let has_ended = ENDED_STATES.iter().any(|state| filter.may_have(*state));
+    let has_ended = State::ENDS.iter().any(|state| filter.may_have(*state));
     if filter.parent.is_some() {
         push_range(sql, "indexed by invocation_parent where true", filter);
     } else if filter.idempotency_key.is_some() {
@@ -84,7 +74,7 @@ fn push_range(sql: &mut Sql, range: &str, filter: &Query) {
 
 /// Adds ended calls, merged from their ranges.
 fn push_merged_ranges(sql: &mut Sql, filter: &Query) {
-    let states = ENDED_STATES.into_iter();
+    let states = State::ENDS.into_iter();
     let states: Vec<&str> = states
         .filter(|state| filter.may_have(*state))
         .map(State::as_str)

@@ -93,7 +93,7 @@ impl CounterCache {
         if self.counters.len() > MAX_CACHED_COUNTERS {
             self.counters.clear();
         }
-        self.counters.extend(batch.into_counters());
+        self.counters.extend(batch.counters);
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         counters.cache_counters(decided);
         let known = counters
             .cached_counters(&keys(&[Per::Day]))
-            .map(|open| open.into_counters().len());
+            .map(|open| open.counters.len());
         assert_eq!(known, Some(1));
         assert!(
             counters
