@@ -57,27 +57,24 @@ pub(super) fn candidate_windows(
     // A form with an insertion has at least one gram that crosses the insertion. So a token needs a
     // window only if a gram across it is one of a form. Adjacent windows are merged.
     let mut windows: Vec<Range<usize>> = Vec::new();
-    let mut following = match view {
-        View::QuotedPrintableDecoded if !has_quoted_printable(text, is_cut) => None,
-        View::LinesJoined | View::QuotedPrintableDecoded => next_token(text, 0, view, is_cut),
-    };
+    if view == View::QuotedPrintableDecoded && !has_quoted_printable(text, is_cut) {
+        return windows;
+    }
+    let mut tokens = tokens(text, view, is_cut).peekable();
     // The last bytes of the condensed text. The last byte is in the lowest bits.
     let (mut last, mut from) = (0_u32, 0);
-    while let Some(token) = following {
-        let Range { start, end } = token.range.clone();
+    while let Some(Token { range, byte }) = tokens.next() {
+        let Range { start, end } = range;
         let tail = &text[from.max(start.saturating_sub(GRAM_LENGTH))..start];
         last = tail
             .iter()
             .fold(last, |last, byte| last << 8 | u32::from(*byte));
         let mut may_hold = false;
-        if let Some(byte) = token.byte {
+        if let Some(byte) = byte {
             last = last << 8 | u32::from(byte);
             may_hold |= grams.may_contain(last);
         }
-        following = next_token(text, end, view, is_cut);
-        let stop = following
-            .as_ref()
-            .map_or(text.len(), |token| token.range.start);
+        let stop = tokens.peek().map_or(text.len(), |next| next.range.start);
         // Looks up all grams across this token, up to the next token. Later grams cross that token
         // too.
         let mut across = last;
@@ -112,22 +109,16 @@ fn has_quoted_printable(text: &[u8], is_cut: bool) -> bool {
 /// The condensed text in this view, if it differs from the text. `is_cut`: the text continues after
 /// the end. An escape that is cut off there is left out.
 pub(super) fn condense(text: &[u8], view: View, is_cut: bool) -> Option<Vec<u8>> {
-    let mut token = next_token(text, 0, view, is_cut)?;
-    let mut condensed = Vec::with_capacity(text.len());
-    condensed.extend_from_slice(&text[..token.range.start]);
-    loop {
-        condensed.extend(token.byte);
-        let from = token.range.end;
-        let following = next_token(text, from, view, is_cut);
-        let end = following
-            .as_ref()
-            .map_or(text.len(), |token| token.range.start);
-        condensed.extend_from_slice(&text[from..end]);
-        match following {
-            Some(following) => token = following,
-            None => return Some(condensed),
-        }
+    let mut tokens = tokens(text, view, is_cut).peekable();
+    tokens.peek()?;
+    let (mut condensed, mut from) = (Vec::with_capacity(text.len()), 0);
+    for Token { range, byte } in tokens {
+        condensed.extend_from_slice(&text[from..range.start]);
+        condensed.extend(byte);
+        from = range.end;
     }
+    condensed.extend_from_slice(&text[from..]);
+    Some(condensed)
 }
 
 /// Converts ranges of the condensed text to ranges of the original text.
@@ -142,41 +133,35 @@ pub(super) fn map_to_original(text: &[u8], view: View, is_cut: bool, ranges: &mu
     positions.sort_unstable();
     let mut positions = positions.into_iter().peekable();
     let (mut from, mut position) = (0, 0);
-    loop {
-        let token = next_token(text, from, view, is_cut);
-        let end = token.as_ref().map_or(text.len(), |token| token.range.start);
-        let span = position..position + (end - from);
-        while let Some((at, range, is_start)) = positions.next_if(|(at, ..)| *at < span.end) {
-            let offset = from + (at - span.start);
+    let end = Token {
+        range: text.len()..text.len(),
+        byte: None,
+    };
+    for Token { range: token, byte } in tokens(text, view, is_cut).chain([end]) {
+        // The bytes before the token, then the one that it stands for.
+        let plain = position..position + (token.start - from);
+        let after = plain.end + usize::from(byte.is_some());
+        while let Some((at, index, is_start)) = positions.next_if(|(at, ..)| *at < after) {
+            let offset = from + (at - plain.start);
+            let original = match plain.contains(&at) {
+                true => offset..offset + 1,
+                false => token.clone(),
+            };
             if is_start {
-                ranges[range].start = offset;
+                ranges[index].start = original.start;
             } else {
-                ranges[range].end = offset + 1;
+                ranges[index].end = original.end;
             }
         }
-        let Some(Token { range: token, byte }) = token else {
-            break;
-        };
-        position = span.end;
-        if byte.is_some() {
-            while let Some((_, range, is_start)) = positions.next_if(|(at, ..)| *at == position) {
-                if is_start {
-                    ranges[range].start = token.start;
-                } else {
-                    ranges[range].end = token.end;
-                }
-            }
-            position += 1;
-        }
-        from = token.end;
+        (from, position) = (token.end, after);
     }
-    for (_, range, is_start) in positions {
-        if is_start {
-            ranges[range].start = text.len();
-        } else {
-            ranges[range].end = text.len();
-        }
-    }
+}
+
+/// All tokens of a text.
+fn tokens(text: &[u8], view: View, is_cut: bool) -> impl Iterator<Item = Token> {
+    std::iter::successors(next_token(text, 0, view, is_cut), move |token| {
+        next_token(text, token.range.end, view, is_cut)
+    })
 }
 
 /// The first token at or after this position.

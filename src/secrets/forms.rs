@@ -71,18 +71,9 @@ impl Forms {
         self.insert_plain(&hex::encode_upper(secret));
         self.insert_utf_16(secret);
         self.insert_percent_encoding(secret);
-        self.insert_plain(
-            &secret
-                .bytes()
-                .map(|byte| format!("%{byte:02X}"))
-                .collect::<String>(),
-        );
-        self.insert_plain(
-            &secret
-                .bytes()
-                .map(|byte| format!("%{byte:02x}"))
-                .collect::<String>(),
-        );
+        let percent: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        self.insert_plain(&percent.to_lowercase());
+        self.insert_plain(&percent);
         self.insert_json_escapes(secret);
         self.insert_html_escapes(secret);
     }
@@ -187,33 +178,21 @@ impl Forms {
     /// within another one.
     fn insert_json_escapes(&mut self, secret: &str) {
         let plain = escape_json(secret);
-        let ascii = |upper: bool, only: fn(char) -> bool| -> String {
-            plain
-                .chars()
-                .map(|c| {
-                    if only(c) {
-                        unicode_escape(c, upper)
-                    } else {
-                        c.into()
-                    }
-                })
-                .collect()
-        };
-        for upper in [false, true] {
-            self.insert_plain(&ascii(upper, |c| !c.is_ascii()));
-            self.insert_plain(&ascii(upper, |c| {
-                !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'')
-            }));
+        let is_other: fn(char) -> bool = |c| !c.is_ascii();
+        let escapes: [(&str, fn(char) -> bool); 4] = [
+            (&plain, is_other),
+            (&plain, |c| !c.is_ascii() || "<>&'".contains(c)),
             // .NET escapes these characters by default.
-            self.insert_plain(&ascii(upper, |c| {
-                !c.is_ascii() || matches!(c, '<' | '>' | '&' | '\'' | '+' | '`')
-            }));
-            self.insert_plain(
-                &secret
-                    .chars()
-                    .map(|c| unicode_escape(c, upper))
-                    .collect::<String>(),
-            );
+            (&plain, |c| !c.is_ascii() || "<>&'+`".contains(c)),
+            (secret, |_| true),
+        ];
+        for (text, is_escaped) in escapes {
+            for escape in [
+                |unit| format!("\\u{unit:04x}"),
+                |unit| format!("\\u{unit:04X}"),
+            ] {
+                self.insert_plain(&unicode_escapes(text, is_escaped, escape));
+            }
         }
         self.insert_plain(&plain.replace('/', "\\/"));
         self.insert_plain(&escape_json(&plain));
@@ -263,18 +242,16 @@ fn escape_json(text: &str) -> String {
     json[1..json.len() - 1].to_owned()
 }
 
-fn unicode_escape(character: char, upper: bool) -> String {
-    let mut units = [0; 2];
-    let units = character.encode_utf16(&mut units).iter();
-    units
-        .map(|unit| {
-            if upper {
-                format!("\\u{unit:04X}")
-            } else {
-                format!("\\u{unit:04x}")
-            }
-        })
-        .collect()
+/// The text with these characters as escapes of their UTF-16.
+fn unicode_escapes(text: &str, is_escaped: fn(char) -> bool, escape: fn(u16) -> String) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| escape(*unit))),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// The same text with its percent escapes in lower case.
