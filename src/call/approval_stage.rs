@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{CallError, question_message, waiting_message};
+use super::error::CallError;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::question::Question;
@@ -32,11 +32,17 @@ pub struct Approved {
 
 /// The result that answers a call while its tool waits for the answer to a question.
 pub fn question_result(question: &Question, invocation: InvocationId) -> ToolResult {
-    let tool = question.tool.as_str();
-    ToolResult::text(question_message(tool, &question.message, invocation))
+    let Question { tool, message, .. } = question;
+    ToolResult::text(format!(
+        "The tool `{tool}` asks: {message}\nIt waits for the answer: \
+         POST /invocations/{invocation}/answer. Then read GET /invocations/{invocation}."
+    ))
 }
 
 /// The result that answers a call while it waits for a person.
 pub fn waiting_result(tool: &str, invocation: InvocationId) -> ToolResult {
-    ToolResult::text(waiting_message(tool, invocation))
+    ToolResult::text(format!(
+        "The tool `{tool}` has not run yet: a person must approve this call first (invocation {invocation}). Do not call \
+         the tool again for the same purpose. Continue with other work, or tell the user that the call waits for approval."
+    ))
 }

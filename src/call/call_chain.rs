@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::definition::ToolName;
 use super::invocation_id::InvocationId;
 
 /// The chain of nested calls that led to a call. The default is the chain of a client's own call.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CallChain {
     /// The call whose tool made this call.
     pub parent: Option<InvocationId>,
     /// The attempt of that call which made this call.
     pub parent_attempt: u32,
     /// The tools of the calls that led here, the outermost first.
+    #[serde(rename = "chain")]
     pub tools: Arc<[ToolName]>,
     /// The nearest agent among these tools.
     pub agent: Option<ToolName>,

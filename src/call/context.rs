@@ -18,7 +18,7 @@ use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
 use super::policy::Effect;
-use super::progress::{Progress, ProgressObserver, ProgressSink, Reporter};
+use super::progress::{Event, Progress, ProgressObserver, ProgressSink};
 use super::question::{AskError, Question, QuestionAnswer, QuestionSink};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
@@ -89,7 +89,6 @@ pub struct ToolContext {
     pub cancelled: CancellationToken,
     report: Arc<CallReport>,
     settings: Arc<ToolSettings>,
-    reporter: Option<Reporter>,
     redactor: Option<Arc<dyn Redact>>,
     pub(super) call_chain: CallChain,
     pub(super) request_id: Option<Arc<str>>,
@@ -116,7 +115,6 @@ impl ToolContext {
             signals: invocation.signals.clone(),
             report: invocation.report.clone(),
             settings,
-            reporter: None,
             redactor: None,
             call_chain: invocation.call_chain.clone(),
             request_id: invocation.correlation.request_id.clone(),
@@ -128,12 +126,6 @@ impl ToolContext {
             progress: invocation.delivery.progress.clone(),
             questions: invocation.delivery.questions.clone(),
         }
-    }
-
-    /// Adds a sink for progress messages.
-    #[must_use]
-    pub fn with_reporter(self, reporter: Option<Reporter>) -> Self {
-        Self { reporter, ..self }
     }
 
     /// Adds the redactor for texts that the tool cuts.
@@ -344,18 +336,21 @@ impl ToolContext {
     /// Reports progress, with the number of events that the tool itself has left out since the last
     /// one.
     pub(crate) fn progress_with_missed(&self, missed: u64, data: impl Into<Value>) {
-        let reporter = self.reporter.as_ref().filter(|one| one.has_listener());
+        let sink = self.progress.as_ref().filter(|sink| sink.has_listener());
         let observer = self.listening_observer();
-        let progress = match (reporter, observer, &self.redactor) {
-            (Some(reporter), ..) => reporter.report(data.into(), missed),
-            (None, Some(_), Some(redactor)) => {
-                let mut data = data.into();
-                redactor.redact_progress(&mut data);
-                let call = (self.invocation_id, self.tool.clone());
-                Progress::new(call, self.tool_use_id.clone(), data, missed)
-            }
-            (None, ..) => return,
-        };
+        if sink.is_none() && observer.is_none() {
+            return;
+        }
+        let mut data = data.into();
+        // The order matters: cutting first could leave half a secret, which is no longer found.
+        if let Some(redactor) = &self.redactor {
+            redactor.redact_progress(&mut data);
+        }
+        let call = (self.invocation_id, self.tool.clone());
+        let progress = Progress::new(call, self.tool_use_id.clone(), data, missed);
+        if let Some(sink) = sink {
+            sink.send(Event::Progress(progress.clone()));
+        }
         if let Some(observer) = observer {
             observer.observe_progress(&self.caller.name, progress);
         }
@@ -398,8 +393,8 @@ impl ToolContext {
     /// Whether a client listens to [`ToolContext::progress`]. Check it before computing costly
     /// progress data.
     pub fn has_listener(&self) -> bool {
-        self.reporter.as_ref().is_some_and(Reporter::has_listener)
-            || self.listening_observer().is_some()
+        let sink = self.progress.as_ref();
+        sink.is_some_and(ProgressSink::has_listener) || self.listening_observer().is_some()
     }
 
     fn listening_observer(&self) -> Option<&dyn ProgressObserver> {

@@ -79,6 +79,13 @@ impl Serialize for ToolName {
     }
 }
 
+impl<'de> Deserialize<'de> for ToolName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
 /// How a tool runs.
 #[derive(
     Debug,

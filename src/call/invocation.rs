@@ -21,7 +21,7 @@ use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::Meta;
 use super::paging::{Page, PageArguments};
-use super::progress::{ProgressSink, RedactFn, Reporter};
+use super::progress::ProgressSink;
 use super::question::QuestionSink;
 use super::report::CallReport;
 use super::result::Answer;
@@ -95,12 +95,14 @@ pub struct CallInput {
 }
 
 /// The run to which a call belongs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Run {
     /// The run that the caller has named.
+    #[serde(rename = "run_id")]
     pub id: Option<Arc<str>>,
     /// Whether the transport named the run, because the caller did not. Such a run groups and
     /// counts calls, but a call may repeat the one before it.
+    #[serde(rename = "run_is_implied")]
     pub is_implied: bool,
 }
 
@@ -278,15 +280,6 @@ impl Invocation {
     pub fn is_approved(&self) -> bool {
         let stage = self.approval.as_deref();
         matches!(stage, Some(ApprovalStage::Approved(_)))
-    }
-
-    /// The tool's side of the sink for progress; `None` if no client listens. `redact` makes the
-    /// function that removes secrets.
-    pub fn progress_reporter(&self, redact: impl FnOnce() -> RedactFn) -> Option<Reporter> {
-        let sink = self.delivery.progress.clone()?;
-        let tool_use_id = self.correlation.tool_use_id.clone();
-        let call = (self.id, self.tool.clone());
-        Some(Reporter::new(sink, call, tool_use_id, redact()))
     }
 }
 

@@ -17,6 +17,13 @@ pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     hash.finalize().into()
 }
 
+/// The items of a list, or the values of an object.
+pub fn children(value: &Value) -> impl Iterator<Item = &Value> {
+    let items = value.as_array().into_iter().flatten();
+    let members = value.as_object().into_iter();
+    items.chain(members.flat_map(|members| members.values()))
+}
+
 /// A value as plain text: a string as it is, `null` as an empty text, anything else as JSON.
 pub fn plain_text(value: &Value) -> String {
     match value {

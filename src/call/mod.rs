@@ -76,7 +76,7 @@ pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, OutputCheckMode, Policy,
     RetryPolicy,
 };
-pub use progress::{Event, Listener, Progress, ProgressObserver, ProgressSink, RedactFn, Reporter};
+pub use progress::{Event, Listener, Progress, ProgressObserver, ProgressSink};
 pub use question::{
     AskError, OpenQuestion, Question, QuestionAnswer, QuestionListener, QuestionSink,
 };

@@ -86,7 +86,8 @@ impl ProgressSink {
         }
     }
 
-    fn send(&self, event: Event) {
+    /// Sends an event.
+    pub(super) fn send(&self, event: Event) {
         // An error means that the listener is gone, so there is nothing to do.
         let _ = self.0.send(event);
     }
@@ -132,61 +133,6 @@ pub trait ProgressObserver: Send + Sync {
     fn observe_progress(&self, caller: &Arc<str>, progress: Progress);
 }
 
-/// Removes secrets from progress data.
-pub type RedactFn = Box<dyn Fn(&mut Value) + Send + Sync>;
-
-/// The sink of one call, as its tool sees it.
-#[derive(Clone)]
-pub struct Reporter(Arc<Inner>);
-
-struct Inner {
-    sink: ProgressSink,
-    invocation_id: InvocationId,
-    tool_use_id: Option<Arc<str>>,
-    tool: ToolName,
-    redact: RedactFn,
-}
-
-impl Reporter {
-    /// Reports the progress of a call to its sink, after `redact` has removed secrets.
-    pub(super) fn new(
-        sink: ProgressSink,
-        (invocation_id, tool): (InvocationId, ToolName),
-        tool_use_id: Option<Arc<str>>,
-        redact: RedactFn,
-    ) -> Self {
-        Self(Arc::new(Inner {
-            sink,
-            invocation_id,
-            tool_use_id,
-            tool,
-            redact,
-        }))
-    }
-
-    pub(super) fn has_listener(&self) -> bool {
-        self.0.sink.has_listener()
-    }
-
-    /// Sends an event, and returns it. `missed` is the number of events that the tool itself has
-    /// left out before.
-    pub(super) fn report(&self, mut data: Value, missed: u64) -> Progress {
-        let Inner {
-            sink,
-            invocation_id,
-            tool_use_id,
-            tool,
-            redact: clean,
-        } = &*self.0;
-        // The order matters: cutting first could leave half a secret, which is no longer found.
-        clean(&mut data);
-        let call = (*invocation_id, tool.clone());
-        let progress = Progress::new(call, tool_use_id.clone(), data, missed);
-        sink.send(Event::Progress(progress.clone()));
-        progress
-    }
-}
-
 impl Progress {
     /// An event with this data, which holds no secrets any more. Long texts are cut, and data that
     /// is still too large is left out.
@@ -230,10 +176,9 @@ mod tests {
 
     use super::*;
 
-    fn reporter() -> (Reporter, Listener) {
-        let (sink, listener) = ProgressSink::channel();
+    fn report(sink: &ProgressSink, data: Value, missed: u64) {
         let call = (InvocationId::new(), ToolName::parse("t").unwrap());
-        (Reporter::new(sink, call, None, Box::new(|_| {})), listener)
+        sink.send(Event::Progress(Progress::new(call, None, data, missed)));
     }
 
     fn next(listener: &mut Listener) -> Value {
@@ -245,9 +190,9 @@ mod tests {
 
     #[test]
     fn slow_listener_learns_the_missed_count() {
-        let (reporter, mut listener) = reporter();
+        let (sink, mut listener) = ProgressSink::channel();
         for n in 0..CHANNEL_CAPACITY + 10 {
-            reporter.report(json!(n), 0);
+            report(&sink, json!(n), 0);
         }
         let first = next(&mut listener);
         assert_eq!((&first["data"], &first["missed"]), (&json!(10), &json!(10)));
@@ -257,7 +202,7 @@ mod tests {
             next(&mut listener);
         }
         assert!(listener.try_next().is_none());
-        reporter.report(json!("later"), 3);
+        report(&sink, json!("later"), 3);
         assert_eq!(
             next(&mut listener)["missed"],
             3,
@@ -267,10 +212,10 @@ mod tests {
 
     #[test]
     fn missed_count_waits_for_progress_events() {
-        let (reporter, mut listener) = reporter();
-        (0..CHANNEL_CAPACITY).for_each(|n| drop(reporter.report(json!(n), 0)));
-        (0..CHANNEL_CAPACITY).for_each(|n| reporter.0.sink.send_event("call_result", &n));
-        reporter.report(json!("last"), 0);
+        let (sink, mut listener) = ProgressSink::channel();
+        (0..CHANNEL_CAPACITY).for_each(|n| report(&sink, json!(n), 0));
+        (0..CHANNEL_CAPACITY).for_each(|n| sink.send_event("call_result", &n));
+        report(&sink, json!("last"), 0);
         assert_eq!(next(&mut listener), json!({"call_result": 1}));
         (2..CHANNEL_CAPACITY)
             .for_each(|n| assert_eq!(next(&mut listener), json!({"call_result": n})));
@@ -279,8 +224,12 @@ mod tests {
 
     #[test]
     fn large_progress_data_is_cut_or_dropped() {
-        let (reporter, mut listener) = reporter();
-        reporter.report(json!({"text": ["é".repeat(MAX_TEXT_BYTES)], "n": 1}), 0);
+        let (sink, mut listener) = ProgressSink::channel();
+        report(
+            &sink,
+            json!({"text": ["é".repeat(MAX_TEXT_BYTES)], "n": 1}),
+            0,
+        );
         let cut = next(&mut listener);
         let text = cut["data"]["text"][0].as_str().unwrap();
         assert!(
@@ -288,7 +237,7 @@ mod tests {
             "{text}"
         );
         assert_eq!((&cut["data"]["n"], cut.get("missed")), (&json!(1), None));
-        reporter.report(json!(vec![1; MAX_DATA_BYTES]), 0);
+        report(&sink, json!(vec![1; MAX_DATA_BYTES]), 0);
         let left_out = next(&mut listener);
         assert_eq!(
             (&left_out["data"], &left_out["missed"]),
@@ -298,11 +247,11 @@ mod tests {
 
     #[tokio::test]
     async fn dropped_listener_gets_no_events() {
-        let (reporter, listener) = reporter();
-        assert!(reporter.has_listener());
+        let (sink, listener) = ProgressSink::channel();
+        assert!(sink.has_listener());
         drop(listener);
-        assert!(!reporter.has_listener());
-        reporter.report(json!(1), 0);
+        assert!(!sink.has_listener());
+        report(&sink, json!(1), 0);
         let (sink, mut listener) = ProgressSink::channel();
         drop(sink);
         assert!(listener.next().await.is_none());

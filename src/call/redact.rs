@@ -67,13 +67,7 @@ pub trait Redact: Send + Sync {
 /// replaced.
 pub(crate) fn decode_lossy(mut bytes: &[u8], cut_ends: CutEnds) -> Cow<'_, str> {
     if cut_ends.start {
-        // A character has at most three continuation bytes.
-        let rest = bytes
-            .iter()
-            .take(3)
-            .take_while(|byte| **byte & 0xC0 == 0x80)
-            .count();
-        bytes = &bytes[rest..];
+        bytes = &bytes[continuation_len(bytes)..];
     }
     if cut_ends.end {
         bytes = &bytes[..complete_utf8_len(bytes)];
@@ -105,12 +99,7 @@ impl SurroundedPart<'_> {
         } = self;
         let start = match before.is_empty() && !cut_ends.start {
             true => 0,
-            // A character has at most three continuation bytes.
-            false => part
-                .iter()
-                .take(3)
-                .take_while(|byte| **byte & 0xC0 == 0x80)
-                .count(),
+            false => continuation_len(part),
         };
         let end = match after.is_empty() && !cut_ends.end {
             true => part.len(),
@@ -122,26 +111,20 @@ impl SurroundedPart<'_> {
         };
         let before = [before, &part[..start]].concat();
         let after = [&part[end..], after].concat();
-        let (before, after) = (
-            decode_lossy(
-                &before,
-                CutEnds {
-                    end: false,
-                    ..cut_ends
-                },
-            ),
-            decode_lossy(
-                &after,
-                CutEnds {
-                    start: false,
-                    ..cut_ends
-                },
-            ),
-        );
+        let (mut before_ends, mut after_ends) = (cut_ends, cut_ends);
+        (before_ends.end, after_ends.start) = (false, false);
+        let before = decode_lossy(&before, before_ends);
+        let after = decode_lossy(&after, after_ends);
         redactor
             .excerpt_between(&before, &text, &after, cut_ends)
             .into_owned()
     }
+}
+
+/// The number of bytes at the start that continue a character: at most three.
+fn continuation_len(bytes: &[u8]) -> usize {
+    let is_continuation = |byte: &&u8| **byte & 0xC0 == 0x80;
+    bytes.iter().take(3).take_while(is_continuation).count()
 }
 
 /// The number of bytes that form whole characters: all, unless the last character is incomplete.

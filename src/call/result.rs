@@ -118,17 +118,8 @@ impl ToolResult {
 
     /// The text blocks, joined by line breaks.
     pub fn as_text(&self) -> String {
-        let texts: Vec<&str> = self
-            .content
-            .iter()
-            .filter_map(|block| match block {
-                Content::Text { text } => Some(text.as_str()),
-                Content::Image { .. }
-                | Content::Audio { .. }
-                | Content::Resource { .. }
-                | Content::ResourceLink(_) => None,
-            })
-            .collect();
+        let texts = self.content.iter().filter_map(Content::as_text);
+        let texts: Vec<&str> = texts.collect();
         texts.join("\n")
     }
 }
@@ -206,9 +197,7 @@ impl Answer {
         } = &*self.result;
         // If there are text blocks, they show the data as well. Otherwise the data would be missing
         // for the model.
-        let has_text = content
-            .iter()
-            .any(|block| matches!(block, Content::Text { .. }));
+        let has_text = content.iter().any(|block| block.as_text().is_some());
         let data = structured_content
             .as_ref()
             .filter(|_| !has_text)

@@ -24,8 +24,8 @@ pub struct StoredCall {
     /// The caller's context.
     pub context: JsonObject,
     cache: CacheMode,
-    run_id: Option<Arc<str>>,
-    run_is_implied: bool,
+    #[serde(flatten)]
+    run: Run,
     tool_use_id: Option<Arc<str>>,
     request_id: Option<Arc<str>>,
     traceparent: Option<String>,
@@ -33,13 +33,8 @@ pub struct StoredCall {
     idempotency_key: Option<Arc<str>>,
     /// The time that the call has, in milliseconds.
     budget_ms: Option<u64>,
-    parent: Option<String>,
-    parent_attempt: u32,
-    chain: Vec<String>,
-    agent: Option<String>,
-    remaining_depth: Option<u32>,
-    deny: Arc<[String]>,
-    denied: bool,
+    #[serde(flatten)]
+    call_chain: CallChain,
 }
 
 impl StoredCall {
@@ -59,8 +54,7 @@ impl StoredCall {
             arguments: arguments.clone(),
             context: JsonObject::clone(&input.context),
             cache: invocation.cache,
-            run_id: run.id.clone(),
-            run_is_implied: run.is_implied,
+            run: run.clone(),
             tool_use_id: correlation.tool_use_id.clone(),
             request_id: correlation.request_id.clone(),
             traceparent: trace.map(|trace| trace.traceparent().to_owned()),
@@ -70,13 +64,7 @@ impl StoredCall {
                 .as_ref()
                 .map(IdempotencyKey::to_arc),
             budget_ms: budget.and_then(|millis| u64::try_from(millis).ok()),
-            parent: call_chain.parent.map(|id| id.to_string()),
-            parent_attempt: call_chain.parent_attempt,
-            chain: call_chain.tools.iter().map(ToString::to_string).collect(),
-            agent: call_chain.agent.as_ref().map(ToString::to_string),
-            remaining_depth: call_chain.remaining_depth,
-            deny: call_chain.deny.clone(),
-            denied: call_chain.denied,
+            call_chain: call_chain.clone(),
         }
     }
 
@@ -92,10 +80,7 @@ impl StoredCall {
         call.id = id;
         call.input.context = Arc::new(self.context.clone());
         call.cache = self.cache;
-        call.run = Run {
-            id: self.run_id.clone(),
-            is_implied: self.run_is_implied,
-        };
+        call.run = self.run.clone();
         call.correlation.tool_use_id = self.tool_use_id.clone();
         call.correlation.request_id = self.request_id.clone();
         call.correlation.trace = TraceContext::from_headers(
@@ -108,16 +93,7 @@ impl StoredCall {
         if let Some(millis) = self.budget_ms {
             call.timing.limit_to(Duration::from_millis(millis));
         }
-        let name = |name: &String| ToolName::parse(name).ok();
-        call.call_chain = CallChain {
-            parent: self.parent.as_ref().and_then(|id| id.parse().ok()),
-            parent_attempt: self.parent_attempt,
-            tools: self.chain.iter().filter_map(name).collect(),
-            agent: self.agent.as_ref().and_then(name),
-            remaining_depth: self.remaining_depth,
-            deny: self.deny.clone(),
-            denied: self.denied,
-        };
+        call.call_chain = self.call_chain.clone();
         Box::new(call)
     }
 }
@@ -145,6 +121,12 @@ mod tests {
         call.correlation.trace = TraceContext::from_headers([trace.as_bytes()], []).map(Arc::new);
         call.timing.limit_to(Duration::from_secs(9));
         let json = serde_json::to_string(&StoredCall::new(&call, &arguments)).unwrap();
+        // Rows of earlier versions have this form.
+        assert!(
+            json.contains(r#""run_id":"r1","run_is_implied":false"#),
+            "{json}"
+        );
+        assert!(json.contains(r#""chain":["agent"],"agent":null"#), "{json}");
         let stored: StoredCall = serde_json::from_str(&json).unwrap();
         let again = stored.to_invocation(call.id, tool, caller, now);
         assert_eq!((again.id, &*again.input.arguments), (call.id, &arguments));

@@ -15,7 +15,7 @@ use tower::Service;
 use super::output_check::OutputCheck;
 use super::{CallFuture, Outcome, media};
 use crate::call::{
-    CallError, Invocation, RedactFn, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
+    CallError, Invocation, ToolContext, ToolError, ToolName, ToolResult, ToolSettings,
 };
 use crate::kinds::Runner;
 use crate::secrets::Redactor;
@@ -69,9 +69,7 @@ impl Service<Box<Invocation>> for Run {
                 .timing
                 .deadline
                 .map_or(end, |deadline| deadline.min(end));
-            let reporter = invocation.progress_reporter(|| inner.progress_redactor());
             let context = ToolContext::new(&invocation, end, inner.settings.clone())
-                .with_reporter(reporter)
                 .with_redactor(inner.redactor.clone());
             let report = invocation.report.clone();
             let mut output = inner.runner.call(invocation.input.arguments, context).await;
@@ -103,12 +101,6 @@ impl Service<Box<Invocation>> for Run {
 }
 
 impl Inner {
-    /// Removes secrets from the progress messages of the tool.
-    fn progress_redactor(&self) -> RedactFn {
-        let redactor = self.redactor.clone();
-        Box::new(move |data| redactor.redact_json(data))
-    }
-
     fn redact_outcome(
         &self,
         output: Result<ToolResult, ToolError>,

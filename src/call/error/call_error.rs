@@ -11,9 +11,8 @@ use toolcrib_dialect::UnreadableArguments;
 
 use super::kind::ErrorKind;
 use super::messages::{
-    UNRECORDED_MESSAGE, credential_missing_message, denied_message, format_duration,
-    invalid_context_message, limit_reached_detail, limit_reached_message, note_suffix,
-    overloaded_message, too_many_waiting_message, violations_message,
+    format_duration, limit_reached_detail, limit_reached_message, note_suffix, overloaded_message,
+    too_many_waiting_message, violations_message,
 };
 use super::upstream_cause::UpstreamCause;
 use super::violation::Violation;
@@ -408,7 +407,10 @@ impl CallError {
     pub fn for_model(&self) -> String {
         match self {
             Self::Forbidden { tool, .. } | Self::Denied { tool } => format!("You are not allowed to use `{tool}`. Try another tool."),
-            Self::CredentialMissing { tool, credential, .. } => credential_missing_message(tool, credential),
+            Self::CredentialMissing { tool, credential, .. } => format!(
+                "The tool `{tool}` did not run: it needs the credential `{credential}`, which the operator has not set up \
+                 for this caller. Continue without it."
+            ),
             Self::ToolDisabled { tool } => format!("The tool `{tool}` is disabled. Try another tool."),
             Self::DefinitionChanged { tool } => format!(
                 "The tool `{tool}` has changed and did not run: an operator must approve it first. Continue without it."
@@ -439,7 +441,10 @@ impl CallError {
                  continue, change the arguments or try something else."
             ),
             Self::DeniedByRule { say, .. } => say.clone(),
-            Self::ApprovalDenied { tool, note, .. } => denied_message(tool, note.as_deref()),
+            Self::ApprovalDenied { tool, note, .. } => format!(
+                "The tool `{tool}` did not run: a person has denied this call{}. Do not call the tool again with these arguments.",
+                note_suffix(note.as_deref())
+            ),
             Self::ApprovalExpired { tool, reason } => format!(
                 "The tool `{tool}` did not run: {reason}. Continue without it, or ask the user."
             ),
@@ -448,7 +453,9 @@ impl CallError {
                 let messages: Vec<&str> = violations.iter().take(10).map(|v| v.message.as_str()).collect();
                 format!("The arguments are invalid. {} Correct them and call the tool again.", messages.join(" "))
             }
-            Self::InvalidContext(what) => invalid_context_message(what),
+            Self::InvalidContext(what) => {
+                format!("The tool did not run: the program that calls it must send a valid context. {what}")
+            }
             Self::UsageLimitReached { usage, .. } => limit_reached_message(usage),
             Self::Overloaded { per_caller: None, .. } => {
                 "The tool is busy and did not run. Try again in a moment.".into()
@@ -460,7 +467,11 @@ impl CallError {
             Self::TooManyWaiting { .. } => {
                 format!("The tool did not run: {self}. Continue without it, and try again when a person has decided.")
             }
-            Self::LedgerUnavailable { started: true, .. } => UNRECORDED_MESSAGE.into(),
+            Self::LedgerUnavailable { started: true, .. } => {
+                "There is no answer to show: the tool ran, but the service could not record its end. Do not call the tool \
+                 again; look for the result later."
+                    .into()
+            }
             Self::LedgerUnavailable { .. } => {
                 "The tool did not run: the service cannot record calls now. Try again in a moment.".into()
             }

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use super::violation::{Violation, first_violation_message};
-use crate::call::invocation_id::InvocationId;
 use crate::call::limit::LimitOwner;
 use crate::call::meta::LimitUsage;
 use crate::call::units::Count;
-
-pub(super) const UNRECORDED_MESSAGE: &str = "There is no answer to show: the tool ran, but the service could not record \
-     its end. Do not call the tool again; look for the result later.";
 
 pub(super) fn overloaded_message(per_caller: Option<usize>) -> String {
     match per_caller {
@@ -36,13 +32,6 @@ pub(super) fn violations_message(violations: &[Violation]) -> String {
             first_violation_message(many)
         ),
     }
-}
-
-pub(super) fn credential_missing_message(tool: &str, credential: &str) -> String {
-    format!(
-        "The tool `{tool}` did not run: it needs the credential `{credential}`, which the operator has not set up for this \
-         caller. Continue without it."
-    )
 }
 
 pub(super) fn limit_reached_detail(usage: &LimitUsage, caller: &str) -> String {
@@ -75,40 +64,9 @@ pub(super) fn limit_reached_message(usage: &LimitUsage) -> String {
     }
 }
 
-/// The text for the caller of a tool that asks.
-pub(in crate::call) fn question_message(
-    tool: &str,
-    message: &str,
-    invocation: InvocationId,
-) -> String {
-    format!(
-        "The tool `{tool}` asks: {message}\nIt waits for the answer: \
-         POST /invocations/{invocation}/answer. Then read GET /invocations/{invocation}."
-    )
-}
-
-/// The message for a model while its call waits for a person.
-pub(in crate::call) fn waiting_message(tool: &str, id: InvocationId) -> String {
-    format!(
-        "The tool `{tool}` has not run yet: a person must approve this call first (invocation {id}). Do not call the tool again for the same \
-         purpose. Continue with other work, or tell the user that the call waits for approval."
-    )
-}
-
-pub(super) fn denied_message(tool: &str, note: Option<&str>) -> String {
-    format!(
-        "The tool `{tool}` did not run: a person has denied this call{}. Do not call the tool again with these arguments.",
-        note_suffix(note)
-    )
-}
-
 /// The note of a person, as the end of a sentence.
 pub(super) fn note_suffix(note: Option<&str>) -> String {
     note.map_or_else(String::new, |note| format!(": {note}"))
-}
-
-pub(super) fn invalid_context_message(what: &str) -> String {
-    format!("The tool did not run: the program that calls it must send a valid context. {what}")
 }
 
 pub(super) fn format_duration(duration: Duration) -> String {

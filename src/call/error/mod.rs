@@ -18,7 +18,6 @@ mod violation;
 
 pub use call_error::{CallError, Failure};
 pub use kind::{ErrorKind, FailureSource, KindFacts};
-pub(super) use messages::{question_message, waiting_message};
 pub use record::caller_attempt_message;
 pub use summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
 pub use tool_error::ToolError;

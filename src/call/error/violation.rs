@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// One position where arguments violate the schema.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Violation {
     /// JSON Pointer (RFC 6901) into the arguments; for a missing or unexpected property, to that
     /// property.

@@ -12,11 +12,9 @@
 //! Images, sound and files are never cut, and come with the first page.
 
 use std::borrow::Cow;
-use std::io;
 use std::ops::Range;
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use toolcrib_dialect::Content;
 
 use super::page::{Detail, Overflow, Page, RestHint, Unit};
@@ -123,13 +121,7 @@ fn max_items(page: Page) -> usize {
 }
 
 fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
-    result.content.iter().filter_map(|block| match block {
-        Content::Text { text } => Some(text.as_str()),
-        Content::Image { .. }
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink(_) => None,
-    })
+    result.content.iter().filter_map(Content::as_text)
 }
 
 /// A result that is a list.
@@ -178,12 +170,11 @@ impl ListLocation {
         &self,
         block: &Content,
         structured: &'r Value,
+        written: &str,
         items: &[Value],
     ) -> Option<Cow<'r, Value>> {
-        let Content::Text { text } = block else {
-            return None;
-        };
-        if is_text_of(text, structured) {
+        let text = block.as_text()?;
+        if text == written {
             return Some(Cow::Borrowed(structured));
         }
         let value: Value = text
@@ -200,10 +191,11 @@ impl ListLocation {
 /// The list of a result. `None` if there is none, or if the text beside it is the long part.
 fn find_list(result: &ToolResult) -> Option<List<'_>> {
     let value = result.structured_content.as_ref()?;
+    let written = value.to_string();
     let location = match value {
         Value::Array(_) => ListLocation::Root,
         Value::Object(object) => {
-            let total_chars = count_characters(value);
+            let total_chars = written.chars().count();
             let most =
                 |member: &&Value| member.is_array() && count_characters(member) * 2 > total_chars;
             ListLocation::Member(object.iter().find(|(_, member)| most(member))?.0.clone())
@@ -214,20 +206,14 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
     let block_values: Vec<_> = result
         .content
         .iter()
-        .map(|block| location.parse_block(block, value, items))
+        .map(|block| location.parse_block(block, value, &written, items))
         .collect();
     let other_chars = result
         .content
         .iter()
         .zip(&block_values)
         .filter(|(_, block_value)| block_value.is_none())
-        .map(|(block, _)| match block {
-            Content::Text { text } => text.chars().count(),
-            Content::Image { .. }
-            | Content::Audio { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink(_) => 0,
-        });
+        .filter_map(|(block, _)| Some(block.as_text()?.chars().count()));
     (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List {
         location,
         items,
@@ -399,41 +385,9 @@ fn offset_after(page: Page, end: usize, total: usize) -> Option<usize> {
     (page.detail == Detail::Full && end < total).then_some(end)
 }
 
-/// Whether `text` is the JSON of `value` on one line, without building that JSON.
-fn is_text_of(text: &str, value: &Value) -> bool {
-    /// The part of a text that is not yet compared.
-    struct Rest<'t>(&'t [u8]);
-    impl io::Write for Rest<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let rest = self.0.strip_prefix(bytes);
-            self.0 = rest.ok_or(io::ErrorKind::InvalidData)?;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut rest = Rest(text.as_bytes());
-    serde_json::to_writer(&mut rest, value).is_ok() && rest.0.is_empty()
-}
-
-/// The number of characters in the JSON of a value, without building the text.
-fn count_characters(value: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // In UTF-8 a character is one byte and its continuation bytes.
-            self.0 += bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // Counting cannot fail, and a value from JSON can always be serialized.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
+/// The number of characters in the JSON of a value.
+fn count_characters(value: &Value) -> usize {
+    value.to_string().chars().count()
 }
 
 #[cfg(test)]
@@ -600,23 +554,6 @@ mod tests {
             2,
             "the picture came with the first"
         );
-    }
-
-    #[test]
-    fn text_of_a_value_is_recognized() {
-        let value = json!({"rows": [1, 2.5, "é\n"], "more": null});
-        let text = value.to_string();
-        assert!(is_text_of(&text, &value));
-        let pretty = serde_json::to_string_pretty(&value).unwrap();
-        for other in [
-            "",
-            &text[1..],
-            &text[..text.len() - 1],
-            &format!("{text} "),
-            &pretty,
-        ] {
-            assert!(!is_text_of(other, &value), "{other}");
-        }
     }
 
     #[test]

@@ -26,33 +26,25 @@ impl ToolResult {
                 .as_ref()
                 .and_then(|value| value.as_array())
                 .map_or(0, Vec::len),
-            Unit::Characters => self.content.iter().map(count_text_characters).sum(),
+            Unit::Characters => {
+                let texts = self.content.iter().filter_map(Content::as_text);
+                texts.map(|text| text.chars().count()).sum()
+            }
         };
         let for_model = self.hint.clone().map_or(RestHint::Narrow, RestHint::Text);
         let hint = match &self.hint {
             Some(tool_hint) => format!("{} {tool_hint}", incomplete.explain()),
             None => incomplete.explain(),
         };
-        let (total, unit, next_offset) = (None, incomplete.unit, None);
         Some(Overflow {
             shown,
-            total,
-            unit,
+            total: None,
+            unit: incomplete.unit,
             hint,
-            next_offset,
+            next_offset: None,
             for_model,
             returned: shown,
         })
-    }
-}
-
-fn count_text_characters(block: &Content) -> usize {
-    match block {
-        Content::Text { text } => text.chars().count(),
-        Content::Image { .. }
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink(_) => 0,
     }
 }
 

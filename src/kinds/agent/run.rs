@@ -366,11 +366,8 @@ mod tests {
         let (_, mut call) = crate::kinds::http::tests::test_context();
         call.delivery.progress = Some(sink);
         let redactor = Arc::new(Redactor::new(["correct horse battery staple"]));
-        let cleaner = redactor.clone();
-        let reporter = call.progress_reporter(|| Box::new(move |data| cleaner.redact_json(data)));
-        let context = ToolContext::new(&call, Instant::now(), Arc::default())
-            .with_reporter(reporter)
-            .with_redactor(redactor);
+        let context =
+            ToolContext::new(&call, Instant::now(), Arc::default()).with_redactor(redactor);
         let mut reported = |text: &str, is_whole: bool| {
             let mut progress = TextProgress {
                 context: &context,

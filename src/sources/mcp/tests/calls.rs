@@ -33,8 +33,7 @@ async fn progress_is_ordered_and_needs_a_listener() {
     assert_eq!(fixture.text("progress", json!({})).await, "False");
     let (sink, mut listener) = ProgressSink::channel();
     invocation.delivery.progress = Some(sink);
-    let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
-    let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
+    let context = context(&invocation, Effect::Read, TIMEOUT);
     let result = fixture
         .runner("progress")
         .call(object(json!({})), context)

@@ -138,8 +138,7 @@ async fn url_server_progress_is_ordered() {
         let mut invocation = invocation();
         let (sink, mut listener) = ProgressSink::channel();
         invocation.delivery.progress = Some(sink);
-        let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
-        let context = context(&invocation, Effect::Read, TIMEOUT).with_reporter(reporter);
+        let context = context(&invocation, Effect::Read, TIMEOUT);
         fixture
             .runner("progress")
             .call(object(json!({})), context)

@@ -103,8 +103,7 @@ def big() -> dict:
     let (sink, mut listener) = ProgressSink::channel();
     let mut invocation = invocation();
     invocation.delivery.progress = Some(sink);
-    let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
-    let context = context(&invocation, Effect::Read).with_reporter(reporter);
+    let context = context(&invocation, Effect::Read);
     let result = fixture
         .runner("steps")
         .call(object(json!({})), context)

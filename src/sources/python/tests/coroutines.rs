@@ -140,8 +140,7 @@ async fn flood_of_progress_can_be_cancelled() {
     let (sink, listener) = ProgressSink::channel();
     let mut invocation = invocation();
     invocation.delivery.progress = Some(sink);
-    let reporter = invocation.progress_reporter(|| Box::new(|_| {}));
-    let context = context(&invocation, Effect::Read).with_reporter(reporter);
+    let context = context(&invocation, Effect::Read);
     let runner = fixture.runner("flood");
     let call = tokio::spawn(async move { runner.call(object(json!({})), context).await });
     fixture.wait_for_file("floods").await;
