@@ -18,10 +18,9 @@ pub fn check_answer(question: &Question, answer: &QuestionAnswer) -> Result<(), 
     };
     let violation = |message: String| {
         vec![Violation {
-            pointer: String::new(),
             keyword: "schema".into(),
             message,
-            schema_pointer: String::new(),
+            ..Violation::default()
         }]
     };
     let schema = Schema::compile(Arc::new(question.schema.clone()), SchemaOwner::Own);

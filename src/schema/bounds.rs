@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::SchemaFault;
 use super::graph::{Edge, Graph, GraphError};
 use super::patterns::{MAX_PATTERN, PatternUse, pattern_use};
+use crate::call::json::children;
 
 /// Maximum size of a schema as JSON, in bytes. The schema of a Kubernetes `Deployment` with all
 /// descriptions has about 600 KB.
@@ -23,7 +24,7 @@ const MAX_NESTING: usize = 128;
 /// Maximum number of subschemas after each reference is replaced by its target.
 pub(super) const MAX_SUBSCHEMAS: u64 = 50_000;
 /// Maximum number of subschemas in a chain for the same value. Each of them takes some stack.
-const MAX_CHAIN: u32 = 100;
+const MAX_CHAIN: usize = 100;
 /// Maximum number of states of all patterns together: about 10 MB when compiled.
 const MAX_STATES: u64 = 200_000;
 
@@ -72,175 +73,121 @@ pub(super) fn measure_schema(schema: &Value) -> Result<Weights, SchemaFault> {
 fn json_size(value: &Value) -> usize {
     let (mut open, mut sum) = (vec![value], 0_usize);
     while let Some(value) = open.pop() {
+        open.extend(children(value));
         sum += match value {
             Value::String(text) => text.len() + 3,
-            Value::Array(items) => {
-                open.extend(items);
-                2
-            }
-            Value::Object(members) => {
-                open.extend(members.values());
-                members.keys().map(|name| name.len() + 4).sum::<usize>() + 2
-            }
+            Value::Array(_) => 2,
+            Value::Object(members) => members.keys().map(|name| name.len() + 4).sum::<usize>() + 2,
             Value::Null | Value::Bool(_) | Value::Number(_) => 5,
         };
     }
     sum
 }
 
-/// A subschema on the stack of a traversal.
-struct Frame {
-    node: usize,
-    edges: Vec<Edge>,
-    next: usize,
-}
-
-impl Frame {
-    fn new(graph: &Graph<'_>, node: usize) -> Self {
-        Self {
-            node,
-            edges: graph.edges(node),
-            next: 0,
+/// Groups the subschemas that can be reached: those that lead to each other by edges that `follows`
+/// selects form one group. A group leads only to groups before it, and to itself.
+fn find_groups(graph: &Graph<'_>, starts: &[usize], follows: fn(&Edge) -> bool) -> Vec<Vec<usize>> {
+    // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep
+    // schema. A group is complete at the member whose lowest reachable number is its own. The
+    // members of complete groups have the highest number, so that nothing else joins them.
+    let mut numbers: HashMap<usize, usize> = HashMap::new();
+    let (mut groups, mut open, mut stack) = (Vec::new(), Vec::new(), Vec::new());
+    let edges_of = |node: usize| graph.edges(node).into_iter().filter(follows);
+    for &start in starts {
+        let mut found = Some(start).filter(|start| !numbers.contains_key(start));
+        loop {
+            if let Some(node) = found.take() {
+                let number = numbers.len();
+                numbers.insert(node, number);
+                open.push(node);
+                stack.push((node, number, number, edges_of(node)));
+            }
+            let Some((node, own, low, edges)) = stack.last_mut() else {
+                break;
+            };
+            if let Some(edge) = edges.next() {
+                match numbers.get(&edge.to) {
+                    None => found = Some(edge.to),
+                    Some(number) => *low = (*low).min(*number),
+                }
+                continue;
+            }
+            let (node, own, low) = (*node, *own, *low);
+            stack.pop();
+            if let Some((_, _, above, _)) = stack.last_mut() {
+                *above = low.min(*above);
+            }
+            if low == own {
+                let from = open.iter().rposition(|other| *other == node);
+                let members = open.split_off(from.unwrap_or_default());
+                numbers.extend(members.iter().map(|member| (*member, usize::MAX)));
+                groups.push(members);
+            }
         }
     }
-
-    fn next_edge(&mut self) -> Option<Edge> {
-        let edge = self.edges.get(self.next).copied();
-        self.next += 1;
-        edge
-    }
-}
-
-/// The state of a subschema in Tarjan's search for strongly connected components.
-#[derive(Clone, Copy)]
-enum SearchState {
-    /// Not assigned to a component yet: its own number, and the lowest number that it reaches.
-    Open { own: usize, low: usize },
-    /// The number of subschemas that its component stands for.
-    Done(u64),
+    groups
 }
 
 /// Counts the subschemas that each subschema reachable from the root stands for. Returns the
-/// reachable subschemas. Subschemas that refer to each other form one component. In its count, each
-/// member and each reference between members counts once.
+/// reachable subschemas. In the count of a group, each member and each reference between members
+/// counts once.
 fn count_subschemas(graph: &Graph<'_>) -> Result<Vec<usize>, SchemaFault> {
-    // This is Tarjan's algorithm with an explicit stack, because recursion could overflow on a deep
-    // schema. A component is complete at the member whose lowest reachable number is its own. The
-    // components that it refers to are complete before, so their counts are known.
-    let mut found: HashMap<usize, SearchState> = HashMap::new();
-    let (mut all, mut open) = (Vec::new(), Vec::new());
-    let mut stack = vec![Frame::new(graph, graph.root())];
-    found.insert(graph.root(), SearchState::Open { own: 0, low: 0 });
-    open.push(graph.root());
-    all.push(graph.root());
-    while let Some(top) = stack.last_mut() {
-        let node = top.node;
-        if let Some(edge) = top.next_edge() {
-            match found.get(&edge.to) {
-                None => {
-                    let own = all.len();
-                    found.insert(edge.to, SearchState::Open { own, low: own });
-                    open.push(edge.to);
-                    all.push(edge.to);
-                    stack.push(Frame::new(graph, edge.to));
-                }
-                Some(&SearchState::Open { own, .. }) => lower_reach(&mut found, node, own),
-                Some(SearchState::Done(_)) => {}
-            }
-            continue;
-        }
-        stack.pop();
-        let Some(&SearchState::Open { own, low }) = found.get(&node) else {
-            continue;
-        };
-        if let Some(above) = stack.last() {
-            lower_reach(&mut found, above.node, low);
-        }
-        if low != own {
-            continue;
-        }
-        let from = open
-            .iter()
-            .rposition(|other| *other == node)
-            .unwrap_or_default();
-        let members = open.split_off(from);
-        let outside = |edge: &Edge| match found.get(&edge.to) {
-            Some(SearchState::Done(count)) => *count,
-            _ => 1,
-        };
-        let of = |member: &usize| {
-            graph
-                .edges(*member)
-                .iter()
-                .map(outside)
-                .fold(1, u64::saturating_add)
-        };
-        let count = members.iter().map(of).fold(0, u64::saturating_add);
-        check_subschema_count(graph, node, count)?;
-        for member in members {
-            found.insert(member, SearchState::Done(count));
-        }
+    let groups = find_groups(graph, &[graph.root()], |_| true);
+    let mut counts: HashMap<usize, u64> = HashMap::new();
+    for members in &groups {
+        let edges = members.iter().flat_map(|member| graph.edges(*member));
+        let count = edges
+            .map(|edge| counts.get(&edge.to).copied().unwrap_or(1))
+            .fold(members.len() as u64, u64::saturating_add);
+        check_subschema_count(graph, members, count)?;
+        counts.extend(members.iter().map(|member| (*member, count)));
     }
-    Ok(all)
-}
-
-fn lower_reach(found: &mut HashMap<usize, SearchState>, node: usize, to: usize) {
-    if let Some(SearchState::Open { low, .. }) = found.get_mut(&node) {
-        *low = to.min(*low);
-    }
+    Ok(groups.concat())
 }
 
 /// For each subschema, counts the subschemas that apply to one and the same value, and the length
 /// of their longest chain.
 fn count_applied_subschemas(graph: &Graph<'_>, all: &[usize]) -> Result<(), SchemaFault> {
-    // `None` marks a subschema that is still on the stack.
-    let mut counted: HashMap<usize, Option<(u64, u32)>> = HashMap::new();
+    let mut counted: HashMap<usize, (u64, usize)> = HashMap::new();
     let mut has_loop = false;
-    for &start in all {
-        if counted.contains_key(&start) {
-            continue;
+    for members in find_groups(graph, all, |edge| edge.same_value) {
+        let (mut count, mut chain) = (members.len() as u64, members.len());
+        let edges = members.iter().flat_map(|member| graph.edges(*member));
+        for edge in edges.filter(|edge| edge.same_value) {
+            let below = counted.get(&edge.to);
+            has_loop |= below.is_none();
+            let (more, longest) = below.copied().unwrap_or((1, 0));
+            (count, chain) = (
+                count.saturating_add(more),
+                chain.max(members.len() + longest),
+            );
         }
-        counted.insert(start, None);
-        let mut stack = vec![(Frame::new(graph, start), 1_u64, 1_u32)];
-        while let Some((frame, count, chain)) = stack.last_mut() {
-            if let Some(edge) = frame.next_edge() {
-                match counted.get(&edge.to) {
-                    _ if !edge.same_value => {}
-                    Some(Some((more, below))) => {
-                        (*count, *chain) = (count.saturating_add(*more), (*chain).max(below + 1));
-                    }
-                    Some(None) => (has_loop, *count) = (true, count.saturating_add(1)),
-                    None => {
-                        counted.insert(edge.to, None);
-                        stack.push((Frame::new(graph, edge.to), 1, 1));
-                    }
-                }
-                continue;
-            }
-            let (node, count, chain) = (frame.node, *count, *chain);
-            stack.pop();
-            counted.insert(node, Some((count, chain)));
-            check_subschema_count(graph, node, count)?;
-            if chain > MAX_CHAIN {
-                let message = format!(
-                    "a chain of more than {MAX_CHAIN} subschemas applies to the same value here; at most \
-                     {MAX_CHAIN} are allowed: use fewer references"
-                );
-                return Err(SchemaFault::too_large(graph.pointer(node), message));
-            }
-            if let Some((_, above, longest)) = stack.last_mut() {
-                (*above, *longest) = (above.saturating_add(count), (*longest).max(chain + 1));
-            }
+        check_subschema_count(graph, &members, count)?;
+        if chain > MAX_CHAIN {
+            let message = format!(
+                "a chain of more than {MAX_CHAIN} subschemas applies to the same value here; at most {MAX_CHAIN} are \
+                 allowed: use fewer references"
+            );
+            return Err(too_large(graph, &members, message));
         }
+        counted.extend(members.iter().map(|member| (*member, (count, chain))));
     }
-    if has_loop {
-        check_loops(graph, all)
-    } else {
-        Ok(())
+    match has_loop {
+        true => check_loops(graph, all),
+        false => Ok(()),
     }
 }
 
-fn check_subschema_count(graph: &Graph<'_>, node: usize, count: u64) -> Result<(), SchemaFault> {
+fn too_large(graph: &Graph<'_>, members: &[usize], message: String) -> SchemaFault {
+    let first = members.first().copied().unwrap_or_default();
+    SchemaFault::too_large(graph.pointer(first), message)
+}
+
+fn check_subschema_count(
+    graph: &Graph<'_>,
+    members: &[usize],
+    count: u64,
+) -> Result<(), SchemaFault> {
     if count <= MAX_SUBSCHEMAS {
         return Ok(());
     }
@@ -248,7 +195,7 @@ fn check_subschema_count(graph: &Graph<'_>, node: usize, count: u64) -> Result<(
         "this expands to more than {MAX_SUBSCHEMAS} subschemas, because each `$ref` counts as everything that it \
          refers to; at most {MAX_SUBSCHEMAS} are allowed: refer to large parts less often, or simplify them"
     );
-    Err(SchemaFault::too_large(graph.pointer(node), message))
+    Err(too_large(graph, members, message))
 }
 
 /// Bounds the cycles that apply to one and the same value. The validator stops at a subschema that
@@ -267,7 +214,7 @@ fn check_loops(graph: &Graph<'_>, entries: &[usize]) -> Result<(), SchemaFault> 
                 continue;
             }
             remaining = remaining.saturating_sub(1);
-            if remaining == 0 || path.len() > MAX_CHAIN as usize {
+            if remaining == 0 || path.len() > MAX_CHAIN {
                 let message = "its references form too many cycles; put a reference that closes a cycle under \
                                `properties` or `items`";
                 return Err(SchemaFault::too_large(graph.pointer(entry), message.into()));

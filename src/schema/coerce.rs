@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::Value;
 
+use super::Schema;
 use super::meter::{Meter, StopReason};
-use super::{FitError, Schema};
 use crate::call::{Coercion, json};
 
 /// Maximum number of rounds. A conversion may reveal further strings (a list in a string that
@@ -74,13 +74,13 @@ pub(super) fn coerce_strings(
     schema: &Schema,
     value: &mut Value,
     meter: &Meter<'_>,
-) -> Result<Coerced, FitError> {
+) -> Result<Coerced, StopReason> {
     let mut coerced = Coerced::default();
     match coerce_in_rounds(schema, value, meter, &mut coerced) {
         Ok(()) => Ok(coerced),
-        Err(unfit) => {
+        Err(stop) => {
             coerced.undo(value);
-            Err(unfit)
+            Err(stop)
         }
     }
 }
@@ -90,7 +90,7 @@ fn coerce_in_rounds(
     value: &mut Value,
     meter: &Meter<'_>,
     coerced: &mut Coerced,
-) -> Result<(), FitError> {
+) -> Result<(), StopReason> {
     // Each round converts all positions that do not fit, and validates again. A position that still
     // does not fit gets its string back and is never converted again. The next round finds strings
     // inside the converted content.
@@ -140,7 +140,7 @@ fn find_misfits(
     schema: &Schema,
     value: &Value,
     meter: &Meter<'_>,
-) -> Result<Option<HashSet<String>>, FitError> {
+) -> Result<Option<HashSet<String>>, StopReason> {
     let errors = schema
         .iter_errors(value, meter, ERROR_BYTES)
         .take(MAX_MISFITS + 1);
@@ -149,7 +149,7 @@ fn find_misfits(
     match meter.stop_reason() {
         None => Ok(Some(pointers).filter(|pointers| pointers.len() <= MAX_MISFITS)),
         Some(StopReason::Errors) => Ok(None),
-        Some(stop) => Err(FitError::Stopped(stop)),
+        Some(stop) => Err(stop),
     }
 }
 
@@ -190,8 +190,6 @@ fn may_be_json(text: &str) -> bool {
 fn contains_json_text(value: &Value) -> bool {
     match value {
         Value::String(text) => may_be_json(text),
-        Value::Array(items) => items.iter().any(contains_json_text),
-        Value::Object(members) => members.values().any(contains_json_text),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        other => json::children(other).any(contains_json_text),
     }
 }

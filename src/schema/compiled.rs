@@ -114,7 +114,7 @@ impl Schema {
             .build(&checked)
             .map_err(|error| match error.kind() {
                 ValidationErrorKind::Referencing(_) => {
-                    find_outside_reference(&schema, "").unwrap_or_else(|| describe_fault(&error))
+                    find_outside_reference(&schema).unwrap_or_else(|| describe_fault(&error))
                 }
                 _ => describe_fault(&error),
             })?;
@@ -229,35 +229,26 @@ impl Schema {
         strict: bool,
         meter: &Meter<'_>,
     ) -> Result<Vec<Coercion>, FitError> {
-        if self.is_valid(value, meter)? {
+        if self.is_valid(value, meter).map_err(FitError::Stopped)? {
             return Ok(Vec::new());
         }
         // Conversions are kept only if the whole value then fits. Otherwise the caller gets
         // violations that refer to the converted value, and the value itself is restored.
-        let coerced = if strict {
-            Coerced::default()
-        } else {
-            coerce::coerce_strings(self, value, meter)?
+        let coerced = match strict {
+            true => Coerced::default(),
+            false => coerce::coerce_strings(self, value, meter).map_err(FitError::Stopped)?,
         };
-        let outcome = match coerced.is_empty() {
+        let is_valid = match coerced.is_empty() {
             true => Ok(false),
             false => self.is_valid(value, meter),
         };
-        let outcome = outcome.and_then(|is_valid| match is_valid {
-            true => Ok(()),
-            false => Err(FitError::Violations(self.explain_violations(
-                value,
-                meter,
-                MAX_VIOLATIONS,
-            )?)),
-        });
-        match outcome {
-            Ok(()) => Ok(coerced.coercions(value)),
-            Err(unfit) => {
-                coerced.undo(value);
-                Err(unfit)
-            }
-        }
+        let violations = match is_valid {
+            Ok(true) => return Ok(coerced.coercions(value)),
+            Ok(false) => self.explain_violations(value, meter, MAX_VIOLATIONS),
+            Err(stop) => Err(stop),
+        };
+        coerced.undo(value);
+        Err(violations.map_or_else(FitError::Stopped, FitError::Violations))
     }
 
     /// Describes the first violation of a value, if there is one.
@@ -269,16 +260,11 @@ impl Schema {
         value: &Value,
         meter: &Meter<'_>,
     ) -> Result<Option<Violation>, StopReason> {
-        match self.is_valid(value, meter) {
-            Ok(true) => Ok(None),
-            Ok(false) => match self.explain_violations(value, meter, 1) {
-                Ok(violations) => Ok(violations.into_iter().next()),
-                Err(FitError::Violations(violations)) => Ok(violations.into_iter().next()),
-                Err(FitError::Stopped(stop)) => Err(stop),
-            },
-            Err(FitError::Violations(violations)) => Ok(violations.into_iter().next()),
-            Err(FitError::Stopped(stop)) => Err(stop),
+        if self.is_valid(value, meter)? {
+            return Ok(None);
         }
+        let violations = self.explain_violations(value, meter, 1)?;
+        Ok(violations.into_iter().next())
     }
 
     /// Parameters whose default does not fit and so is never filled in, and the reason.
@@ -332,11 +318,9 @@ impl Schema {
         found.unwrap_or_else(|_| vec![explain::too_costly("the value")])
     }
 
-    fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, FitError> {
+    fn is_valid(&self, value: &Value, meter: &Meter<'_>) -> Result<bool, StopReason> {
         let is_valid = self.validator.is_valid(self.begin_pass(value, meter, 0));
-        meter
-            .stop_reason()
-            .map_or(Ok(is_valid), |stop| Err(FitError::Stopped(stop)))
+        meter.stop_reason().map_or(Ok(is_valid), Err)
     }
 
     /// Prepares a value for one validation, which may keep errors of `error_bytes` bytes.
@@ -370,7 +354,7 @@ impl Schema {
         value: &Value,
         meter: &Meter<'_>,
         most: usize,
-    ) -> Result<Vec<Violation>, FitError> {
+    ) -> Result<Vec<Violation>, StopReason> {
         let error_bytes = if most == 1 {
             FIRST_ERROR_BYTES
         } else {
@@ -414,7 +398,7 @@ impl Schema {
         match (collector.into_violations(), meter.stop_reason()) {
             (violations, _) if !violations.is_empty() => Ok(violations),
             (_, Some(StopReason::Errors) | None) => Ok(vec![explain::unexplained()]),
-            (_, Some(stop)) => Err(FitError::Stopped(stop)),
+            (_, Some(stop)) => Err(stop),
         }
     }
 }

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 use super::keywords::{KeywordKind, REFERENCES, keyword_kind, subschemas};
-use super::nested_ids::resolve_nested_ids;
+use super::nested_ids::resolve_references;
 use crate::call::json::{escape_pointer_token, parse_pointer};
 
 /// Keywords of the schema as a whole. No part contains them.
@@ -75,8 +75,7 @@ pub fn split_components(
     prefix: &str,
     mut claim: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    let schema = resolve_nested_ids(schema)?;
-    collect_parts(&schema, Audience::Document, root, |word| {
+    collect_parts(schema, Audience::Document, root, |word| {
         claim(&format!("{prefix}_{}", to_identifier(word)))
     })
 }
@@ -103,8 +102,7 @@ pub fn to_standalone(schema: &Value) -> Option<Value> {
             }
         }
     };
-    let schema = resolve_nested_ids(schema)?;
-    let mut parts = collect_parts(&schema, Audience::Provider, "", claim)?.into_iter();
+    let mut parts = collect_parts(schema, Audience::Provider, "", claim)?.into_iter();
     let (_, mut root) = parts.next()?;
     let definitions: Map<String, Value> = parts.collect();
     if !definitions.is_empty() {
@@ -121,19 +119,12 @@ fn collect_parts(
     root: &str,
     mut name: impl FnMut(&str) -> String,
 ) -> Option<Vec<(String, Value)>> {
-    let base = schema
-        .get("$id")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let schema = &resolve_references(schema)?;
     let mut found = KnownReferences {
         schema,
         audience,
-        base,
-        anchors: HashMap::new(),
         names: BTreeMap::new(),
     };
-    found.collect_anchors(schema, &mut String::new());
-
     // If the root only refers to a part (as pydantic writes a recursive model), that part is the
     // root.
     let start = found.final_pointer("#")?;
@@ -177,6 +168,13 @@ fn sole_reference(schema: &Value) -> Option<&str> {
         .filter(|_| object.keys().all(silent))
 }
 
+/// The JSON Pointer of a reference's target.
+fn target_pointer(reference: &str) -> Option<String> {
+    let fragment = percent_decode_str(reference.strip_prefix('#')?);
+    let pointer = fragment.decode_utf8().ok()?.into_owned();
+    (pointer.is_empty() || pointer.starts_with('/')).then_some(pointer)
+}
+
 fn may_be_array(schema: &Map<String, Value>) -> bool {
     let is_array = |word: &Value| word == "array";
     schema.get("type").is_some_and(|word| {
@@ -210,62 +208,17 @@ fn collect_references<'a>(
 struct KnownReferences<'a> {
     schema: &'a Value,
     audience: Audience,
-    /// The `$id` of the root.
-    base: &'a str,
-    /// Maps plain names (`$anchor`) to JSON Pointers.
-    anchors: HashMap<&'a str, String>,
     /// Maps JSON Pointers to names in the document.
     names: BTreeMap<String, String>,
 }
 
-impl<'a> KnownReferences<'a> {
-    /// Collects plain names.
-    fn collect_anchors(&mut self, schema: &'a Value, pointer: &mut String) {
-        for word in ["$anchor", "$dynamicAnchor"] {
-            if let Some(name) = schema.get(word).and_then(Value::as_str) {
-                self.anchors.insert(name, pointer.clone());
-            }
-        }
-        if let Some(id) = schema.get("$id").and_then(Value::as_str) {
-            // In draft 7 and earlier, this is an anchor.
-            if let Some(name) = id.strip_prefix('#') {
-                self.anchors.insert(name, pointer.clone());
-            }
-        }
-        for (token, subschema) in subschemas(schema) {
-            let length = pointer.len();
-            pointer.push_str(&token);
-            self.collect_anchors(subschema, pointer);
-            pointer.truncate(length);
-        }
-    }
-
-    /// The JSON Pointer of a reference's target.
-    fn target_pointer(&self, reference: &str) -> Option<String> {
-        let local = match reference.strip_prefix(self.base.trim_end_matches('#')) {
-            Some(rest) if !reference.starts_with('#') => rest,
-            _ => reference,
-        };
-        let fragment = match local.strip_prefix('#') {
-            Some(fragment) => percent_decode_str(fragment)
-                .decode_utf8()
-                .ok()?
-                .into_owned(),
-            None if local.is_empty() => String::new(),
-            None => return None,
-        };
-        if fragment.is_empty() || fragment.starts_with('/') {
-            return Some(fragment);
-        }
-        self.anchors.get(fragment.as_str()).cloned()
-    }
-
+impl KnownReferences<'_> {
     /// The JSON Pointer of a reference's final target: schemas that only refer further are skipped.
     fn final_pointer(&self, reference: &str) -> Option<String> {
-        let mut pointer = self.target_pointer(reference)?;
+        let mut pointer = target_pointer(reference)?;
         let mut passed = Vec::new();
         while let Some(further) = sole_reference(self.schema.pointer(&pointer)?) {
-            let next = self.target_pointer(further)?;
+            let next = target_pointer(further)?;
             passed.push(std::mem::replace(&mut pointer, next));
             if passed.contains(&pointer) {
                 return None;
@@ -341,7 +294,7 @@ impl<'a> KnownReferences<'a> {
 
     fn rewrite_keyword(&self, keyword: &str, value: &Value, pointer: &str) -> Option<Value> {
         let pointer = format!("{pointer}/{}", escape_pointer_token(keyword));
-        match (keyword_kind(keyword, value), value) {
+        match (keyword_kind(keyword, value.is_array()), value) {
             // Every reader accepts booleans for these keywords, because they are common here.
             (KeywordKind::Schema, Value::Bool(_)) if keyword.ends_with("Properties") => {
                 Some(value.clone())

@@ -111,10 +111,7 @@ fn describe_type(value: &Value) -> String {
         .iter()
         .find(|(name, _)| *name == lower)
         .map(|(_, advice)| (*advice).to_owned());
-    let near = || {
-        suggest::closest_name(&lower, TYPES, suggest::MIN_HINT_RATIO)
-            .map(|near| format!("did you mean {near}?"))
-    };
+    let near = || suggest::near_name(&lower, TYPES).map(|near| format!("did you mean {near}?"));
     let advice = other
         .or_else(near)
         .unwrap_or_else(|| format!("there are {}", TYPES.join(", ")));

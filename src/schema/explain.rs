@@ -2,10 +2,11 @@
 //! actual value.
 
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::metered::is_examined;
 use super::quote::abbreviate;
+use crate::call::json::children;
 use crate::call::units::Count;
 use crate::call::{Violation, json};
 use crate::text::suggest;
@@ -78,17 +79,14 @@ impl<'a> ViolationCollector<'a> {
             }
             Kind::AdditionalProperties { unexpected }
             | Kind::UnevaluatedProperties { unexpected } => {
-                let known = known_properties(error, schema);
+                let known = known_properties(error, schema).into_iter().flatten();
+                let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
                 for name in unexpected {
                     if self.is_full() {
                         break;
                     }
                     let pointer = format!("{at}/{}", json::escape_pointer_token(name));
-                    let hint = match suggest::closest_name(
-                        name,
-                        known.iter().copied(),
-                        suggest::MIN_HINT_RATIO,
-                    ) {
+                    let hint = match suggest::near_name(name, known.iter().copied()) {
                         Some(near) => format!("; did you mean `{near}`?"),
                         None if known.is_empty() => "; it takes none.".into(),
                         None => format!(
@@ -115,23 +113,20 @@ impl<'a> ViolationCollector<'a> {
 
 /// A violation of a value for which no error could be kept.
 pub(super) fn unexplained() -> Violation {
+    let message = format!("{} does not fit the schema.", describe_position(""));
     Violation {
-        pointer: String::new(),
-        keyword: String::new(),
-        message: format!("{} does not fit the schema.", describe_position("")),
-        schema_pointer: String::new(),
+        message,
+        ..Violation::default()
     }
 }
 
 /// A violation for a value that takes too long to check. `what` describes the value.
 pub fn too_costly(what: &str) -> Violation {
+    let message =
+        format!("{what} takes too much work to check against the schema; send less at once.");
     Violation {
-        pointer: String::new(),
-        keyword: String::new(),
-        message: format!(
-            "{what} takes too much work to check against the schema; send less at once."
-        ),
-        schema_pointer: String::new(),
+        message,
+        ..Violation::default()
     }
 }
 
@@ -166,6 +161,7 @@ fn describe_position(pointer: &str) -> String {
 fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
     let found = error.instance();
     let is = describe_value(found, quotes);
+    let (parts, items) = (|| children(found).count(), |limit| Count(limit, "item"));
     match error.kind() {
         Kind::Type { kind } => format!("must be {}, not {is}", describe_types(kind)),
         Kind::Enum { options } => {
@@ -185,28 +181,22 @@ fn describe_demand(error: &ValidationError<'_>, quotes: bool) -> String {
         }
         Kind::MinLength { limit } => format!("must have at least {}", Count(*limit, "character")),
         Kind::MaxLength { limit } => format!("must have at most {}", Count(*limit, "character")),
-        Kind::MinItems { limit } => format!(
-            "must have at least {}, not {}",
-            Count(*limit, "item"),
-            part_count(found)
-        ),
-        Kind::MaxItems { limit } => format!(
-            "must have at most {}, not {}",
-            Count(*limit, "item"),
-            part_count(found)
-        ),
+        Kind::MinItems { limit } => {
+            format!("must have at least {}, not {}", items(*limit), parts())
+        }
+        Kind::MaxItems { limit } => format!("must have at most {}, not {}", items(*limit), parts()),
         Kind::MinProperties { limit } => {
             format!(
                 "must have at least {}, not {}",
                 count_properties(*limit),
-                part_count(found)
+                parts()
             )
         }
         Kind::MaxProperties { limit } => {
             format!(
                 "must have at most {}, not {}",
                 count_properties(*limit),
-                part_count(found)
+                parts()
             )
         }
         Kind::UniqueItems => "must not hold the same item twice".into(),
@@ -275,41 +265,21 @@ fn describe_options(options: &Value) -> String {
     list_first(list.iter().map(Value::to_string))
 }
 
-fn part_count(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => items.len(),
-        Value::Object(object) => object.len(),
-        _ => 0,
-    }
-}
-
-/// The schema object that contains the violated keyword.
-fn parent_schema<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Option<&'a Value> {
+/// The properties of the schema that contains the violated keyword.
+fn known_properties<'a>(
+    error: &ValidationError<'_>,
+    schema: &'a Value,
+) -> Option<&'a Map<String, Value>> {
     let path = error.schema_path().to_string();
-    let (parent, _) = path.rsplit_once('/')?;
-    schema.pointer(parent)
-}
-
-fn known_properties<'a>(error: &ValidationError<'_>, schema: &'a Value) -> Vec<&'a str> {
-    let properties = parent_schema(error, schema)
-        .and_then(|holder| holder.get("properties"))
-        .and_then(Value::as_object);
-    properties
-        .map(|properties| properties.keys().map(String::as_str).collect())
-        .unwrap_or_default()
+    let (holder, _) = path.rsplit_once('/')?;
+    schema.pointer(holder)?.get("properties")?.as_object()
 }
 
 /// The type and description of a missing property.
 fn describe_property(error: &ValidationError<'_>, schema: &Value, name: &str) -> String {
-    let property = parent_schema(error, schema)
-        .and_then(|holder| holder.get("properties"))
-        .and_then(|p| p.get(name));
-    let kind = property
-        .and_then(|property| property.get("type"))
-        .and_then(Value::as_str);
-    let description = property
-        .and_then(|property| property.get("description"))
-        .and_then(Value::as_str);
+    let property = known_properties(error, schema).and_then(|all| all.get(name));
+    let text = |keyword: &str| property.and_then(|property| property.get(keyword)?.as_str());
+    let (kind, description) = (text("type"), text("description"));
     match (kind, description) {
         (Some(kind), Some(text)) => {
             format!(" ({kind}: {})", abbreviate(text.trim_end_matches('.')))

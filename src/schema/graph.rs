@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use crate::call::json::escape_pointer_token;
+use super::keywords::{KeywordKind, REFERENCES, keyword_kind};
+use crate::call::json::{children, escape_pointer_token};
 
 /// A link from one subschema to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,51 +171,37 @@ impl<'a> Graph<'a> {
             return edges;
         };
         for (keyword, value) in schema {
-            let same_value = match keyword.as_str() {
-                "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                    if let Some(reference) = value.as_str() {
-                        edges.extend(self.reference_targets(at, reference).into_iter().map(|to| {
-                            Edge {
-                                to,
-                                same_value: true,
-                            }
-                        }));
-                    }
-                    continue;
-                }
-                "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else"
-                | "dependentSchemas" | "dependencies" => true,
-                "properties"
-                | "patternProperties"
-                | "additionalProperties"
-                | "unevaluatedProperties"
-                | "propertyNames"
-                | "items"
-                | "prefixItems"
-                | "additionalItems"
-                | "unevaluatedItems"
-                | "contains"
-                | "contentSchema" => false,
-                _ => continue,
-            };
-            let by_name = matches!(
-                keyword.as_str(),
-                "dependentSchemas" | "dependencies" | "properties" | "patternProperties"
+            let keyword = keyword.as_str();
+            let same_value = matches!(
+                keyword,
+                "allOf"
+                    | "anyOf"
+                    | "oneOf"
+                    | "not"
+                    | "if"
+                    | "then"
+                    | "else"
+                    | "dependentSchemas"
+                    | "dependencies"
             );
-            match value {
-                Value::Array(items) => edges.extend(
-                    items
-                        .iter()
-                        .filter_map(|item| self.edge_to(item, same_value)),
-                ),
-                Value::Object(members) if by_name => {
-                    edges.extend(
-                        members
-                            .values()
-                            .filter_map(|member| self.edge_to(member, same_value)),
-                    );
+            match keyword_kind(keyword, value.is_array()) {
+                _ if REFERENCES.contains(&keyword) => {
+                    let targets = value
+                        .as_str()
+                        .map(|target| self.reference_targets(at, target));
+                    let edge = |to| Edge {
+                        to,
+                        same_value: true,
+                    };
+                    edges.extend(targets.into_iter().flatten().map(edge));
                 }
-                _ => edges.extend(self.edge_to(value, same_value)),
+                // What is only defined belongs to those that refer to it.
+                _ if ["$defs", "definitions"].contains(&keyword) => {}
+                KeywordKind::Schema => edges.extend(self.edge_to(value, same_value)),
+                KeywordKind::List | KeywordKind::ByName => {
+                    edges.extend(children(value).filter_map(|part| self.edge_to(part, same_value)));
+                }
+                KeywordKind::Data => {}
             }
         }
         edges

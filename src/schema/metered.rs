@@ -1,13 +1,15 @@
 //! JSON values for the validator. Each access to a value spends a step of a [`Meter`].
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::collections::{BTreeMap, HashSet};
 
 use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 
 use super::meter::Meter;
+use super::whole_numbers::to_integer;
 
 /// The instance of errors that are built after the end of the validation. It is not part of any
 /// value.
@@ -299,16 +301,9 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
         if !self.of.spend(steps.saturating_mul(4)) {
             return true;
         }
-        let (state, mut seen) = (
-            RandomState::new(),
-            std::collections::HashMap::<u64, Vec<&Value>>::new(),
-        );
-        self.items.iter().all(|item| {
-            let same_hash = seen.entry(hash_value(&state, item)).or_default();
-            let is_new = same_hash.iter().all(|other| !cmp::equal(item, other));
-            same_hash.push(item);
-            is_new
-        })
+        let text = |item| serde_json::to_vec(&Comparable(item)).unwrap_or_default();
+        let mut seen = HashSet::new();
+        self.items.iter().all(|item| seen.insert(text(item)))
     }
 }
 
@@ -354,61 +349,28 @@ pub fn value_weight(value: &Value, most: u64) -> u64 {
     sum
 }
 
-/// A hash that is equal for values that are equal in JSON Schema, where 1 is 1.0. The keys of
-/// `state` are secret, so a caller cannot construct collisions.
-fn hash_value(state: &RandomState, value: &Value) -> u64 {
-    let mut hasher = state.build_hasher();
-    hash_into(state, value, &mut hasher);
-    hasher.finish()
-}
+/// A value whose text is the same for all values that are equal in JSON Schema, where 1 is 1.0, and
+/// where the order of members does not matter.
+struct Comparable<'a>(&'a Value);
 
-fn hash_into(state: &RandomState, value: &Value, hasher: &mut impl Hasher) {
-    match value {
-        Value::Null => hasher.write_u8(0),
-        Value::Bool(flag) => (1_u8, flag).hash(hasher),
-        Value::Number(number) => {
-            (
-                2_u8,
-                as_integer(number),
-                number.as_f64().map(|float| (float + 0.0).to_bits()),
-            )
-                .hash(hasher);
-        }
-        Value::String(text) => (3_u8, text).hash(hasher),
-        Value::Array(items) => {
-            (4_u8, items.len()).hash(hasher);
-            items.iter().for_each(|item| hash_into(state, item, hasher));
-        }
-        Value::Object(members) => {
-            // The order of members does not matter: a map may keep the order in which its members
-            // were written.
-            let each = members.iter().map(|(name, member)| {
-                let mut hasher = state.build_hasher();
-                name.hash(&mut hasher);
-                hash_into(state, member, &mut hasher);
-                hasher.finish()
-            });
-            (5_u8, members.len(), each.fold(0_u64, u64::wrapping_add)).hash(hasher);
+impl Serialize for Comparable<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Number(number) if number.is_f64() => {
+                match number.as_f64().and_then(to_integer) {
+                    Some(integer) => integer.serialize(serializer),
+                    None => number.serialize(serializer),
+                }
+            }
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Comparable)),
+            Value::Object(members) => {
+                let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+                let each = sorted.into_iter();
+                serializer.collect_map(each.map(|(name, member)| (name, Comparable(member))))
+            }
+            scalar => scalar.serialize(serializer),
         }
     }
-}
-
-/// The value as an integer, if it is a whole number of 64 bits.
-fn as_integer(number: &Number) -> Option<i128> {
-    let whole = || {
-        number
-            .as_f64()
-            .filter(|float| float.fract() == 0.0 && float.abs() < 2_f64.powi(64))
-    };
-    let exact = number
-        .as_i64()
-        .map(i128::from)
-        .or_else(|| number.as_u64().map(i128::from));
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "it is whole and below 2^64"
-    )]
-    exact.or_else(|| whole().map(|float| float as i128))
 }
 
 #[cfg(test)]

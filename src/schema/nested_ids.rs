@@ -1,13 +1,12 @@
-//! Rewrites a schema whose parts have an `$id` of their own, so that all references lead from the
-//! root of the schema. Readers of such a schema need not know `$id`.
+//! Rewrites a schema so that all references lead from its root by JSON Pointers. Readers of such a
+//! schema need to know neither `$id` nor `$anchor`.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
 use url::Url;
 
-use super::keywords::{KeywordKind, REFERENCES, keyword_kind, subschemas};
+use super::keywords::{REFERENCES, parts_mut, subschemas};
 
 /// The base of a schema without an absolute `$id`.
 const NO_BASE: &str = "schema://root/";
@@ -15,23 +14,15 @@ const NO_BASE: &str = "schema://root/";
 /// The JSON Pointers of the parts that an `$id` names, and of the plain names within them.
 type Resources = HashMap<String, String>;
 
-/// The schema without any `$id` below its root. `None` if a reference leads outside.
-pub(super) fn resolve_nested_ids(schema: &Value) -> Option<Cow<'_, Value>> {
+/// The schema with references from its root, and without any `$id` below the root. A reference that
+/// leads outside stays as it is.
+pub(super) fn resolve_references(schema: &Value) -> Option<Value> {
     let base = Url::parse(NO_BASE).ok()?;
-    let (mut resources, mut has_nested) = (Resources::new(), false);
-    collect(
-        schema,
-        &base,
-        &mut String::new(),
-        &mut resources,
-        &mut has_nested,
-    );
-    if !has_nested {
-        return Some(Cow::Borrowed(schema));
-    }
+    let mut resources = Resources::new();
+    collect(schema, &base, &mut String::new(), &mut resources);
     let mut rewritten = schema.clone();
-    rewrite(&mut rewritten, &base, true, &resources)?;
-    Some(Cow::Owned(rewritten))
+    rewrite(&mut rewritten, &base, true, &resources);
+    Some(rewritten)
 }
 
 /// The base of the references in a schema. In draft 7 and earlier, `#name` is a plain name.
@@ -43,61 +34,45 @@ fn base_of(schema: &Value, outer: &Url) -> Option<Url> {
     }
 }
 
-fn collect(
-    schema: &Value,
-    outer: &Url,
-    pointer: &mut String,
-    resources: &mut Resources,
-    has_nested: &mut bool,
-) {
+fn collect(schema: &Value, outer: &Url, pointer: &mut String, resources: &mut Resources) {
     let own = base_of(schema, outer);
+    let base = own.as_ref().unwrap_or(outer);
     if own.is_some() || pointer.is_empty() {
-        *has_nested |= !pointer.is_empty();
-        let base = own.as_ref().unwrap_or(outer);
         resources.insert(base.to_string(), pointer.clone());
     }
-    let base = own.as_ref().unwrap_or(outer);
-    for word in ["$anchor", "$dynamicAnchor"] {
-        if let Some(name) = schema.get(word).and_then(Value::as_str) {
-            resources.insert(format!("{base}#{name}"), pointer.clone());
-        }
+    let text = |word: &str| schema.get(word).and_then(Value::as_str);
+    let names = ["$anchor", "$dynamicAnchor"].into_iter().filter_map(text);
+    for name in names.chain(text("$id").and_then(|id| id.strip_prefix('#'))) {
+        resources.insert(format!("{base}#{name}"), pointer.clone());
     }
     for (token, subschema) in subschemas(schema) {
         let length = pointer.len();
         pointer.push_str(&token);
-        collect(subschema, base, pointer, resources, has_nested);
+        collect(subschema, base, pointer, resources);
         pointer.truncate(length);
     }
 }
 
-/// `None` if a reference leads outside.
-fn rewrite(schema: &mut Value, outer: &Url, is_root: bool, resources: &Resources) -> Option<()> {
+fn rewrite(schema: &mut Value, outer: &Url, is_root: bool, resources: &Resources) {
     let own = base_of(schema, outer);
     let base = own.as_ref().unwrap_or(outer);
     let Value::Object(fields) = schema else {
-        return Some(());
+        return;
     };
     if own.is_some() && !is_root {
         fields.shift_remove("$id");
     }
     for (keyword, value) in fields.iter_mut() {
-        if REFERENCES.contains(&keyword.as_str()) {
-            let reference = value.as_str()?;
-            *value = root_reference(reference, base, resources)?.into();
-            continue;
+        if REFERENCES.contains(&keyword.as_str())
+            && let Some(reference) = value.as_str()
+            && let Some(from_root) = root_reference(reference, base, resources)
+        {
+            *value = from_root.into();
         }
-        match (keyword_kind(keyword, value), value) {
-            (KeywordKind::Schema, part) => rewrite(part, base, false, resources)?,
-            (KeywordKind::List, Value::Array(parts)) => parts
-                .iter_mut()
-                .try_for_each(|part| rewrite(part, base, false, resources))?,
-            (KeywordKind::ByName, Value::Object(parts)) => parts
-                .values_mut()
-                .try_for_each(|part| rewrite(part, base, false, resources))?,
-            _ => {}
+        for part in parts_mut(keyword, value) {
+            rewrite(part, base, false, resources);
         }
     }
-    Some(())
 }
 
 /// A reference as one from the root of the schema.
@@ -105,17 +80,13 @@ fn root_reference(reference: &str, base: &Url, resources: &Resources) -> Option<
     let mut url = base.join(reference).ok()?;
     let fragment = url.fragment().unwrap_or_default().to_owned();
     url.set_fragment(None);
-    if fragment.is_empty() || fragment.starts_with('/') {
-        let pointer = resources.get(url.as_str())?;
-        return Some(format!("#{}{fragment}", encode_fragment(pointer)));
-    }
-    let pointer = resources.get(&format!("{url}#{fragment}"))?;
-    Some(format!("#{}", encode_fragment(pointer)))
-}
-
-/// A JSON Pointer as a fragment (RFC 6901, 6): only `%` would change its meaning.
-fn encode_fragment(pointer: &str) -> String {
-    pointer.replace('%', "%25")
+    let (name, below) = match fragment.is_empty() || fragment.starts_with('/') {
+        true => (url.to_string(), &*fragment),
+        false => (format!("{url}#{fragment}"), ""),
+    };
+    // In a fragment (RFC 6901, 6), only `%` would change the meaning of a JSON Pointer.
+    let pointer = resources.get(&name)?.replace('%', "%25");
+    Some(format!("#{pointer}{below}"))
 }
 
 #[cfg(test)]
@@ -123,10 +94,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn resolved(schema: &Value) -> Option<Value> {
-        resolve_nested_ids(schema).map(Cow::into_owned)
-    }
 
     #[test]
     fn references_within_a_named_part_lead_from_the_root() {
@@ -140,26 +107,21 @@ mod tests {
             "c": {"$ref": "#/$defs/a/properties/city"}, "d": {"$ref": "#/$defs/a"}},
             "$defs": {"a": {"properties": {"city": {"$anchor": "town"}, "of": {"$ref": "#/$defs/a"}, "to": {"$ref": "#/$defs/a/properties/city"}}}}
         });
-        assert_eq!(resolved(&schema), Some(expected));
+        assert_eq!(resolve_references(&schema), Some(expected));
     }
 
     #[test]
-    fn schema_without_nested_ids_stays() {
-        for schema in [
-            json!({"$id": "https://shop.example/order", "properties": {"$id": {"type": "string"}}}),
-            json!({"$defs": {"a": {"$id": "#name"}}, "$ref": "#name"}),
-            json!({"$ref": "other"}),
-        ] {
-            assert!(
-                matches!(resolve_nested_ids(&schema), Some(Cow::Borrowed(_))),
-                "{schema}"
-            );
-        }
+    fn plain_names_become_pointers() {
+        let schema = json!({"$id": "https://shop.example/order", "properties": {"$id": {"$ref": "#town"}},
+            "$defs": {"a": {"$id": "#name"}, "b": {"$anchor": "town"}}, "$ref": "#name"});
+        let expected = json!({"$id": "https://shop.example/order", "properties": {"$id": {"$ref": "#/$defs/b"}},
+            "$defs": {"a": {"$id": "#name"}, "b": {"$anchor": "town"}}, "$ref": "#/$defs/a"});
+        assert_eq!(resolve_references(&schema), Some(expected));
     }
 
     #[test]
-    fn reference_that_leads_outside_is_none() {
-        let schema = json!({"properties": {"a": {"$id": "a", "$ref": "elsewhere"}}});
-        assert_eq!(resolved(&schema), None);
+    fn reference_that_leads_outside_stays() {
+        let schema = json!({"properties": {"a": {"$ref": "elsewhere"}}});
+        assert_eq!(resolve_references(&schema), Some(schema));
     }
 }

@@ -1,9 +1,10 @@
 //! The parameters with which a model requests a part of a long result. They are shown beside the
 //! tool's own parameters and read here. A tool that does not declare them never gets them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::SchemaFault;
+use super::keywords::{local_target, same_value_parts};
 use crate::call::json::escape_pointer_token;
 use crate::call::{Coercion, Detail, JsonObject, Page, PageArguments, Paging, Violation};
 
@@ -41,9 +42,8 @@ impl PageFields {
         if paging == Paging::Caller {
             return Ok(None);
         }
-        let own = |name: &str, expected_type: &str| match find_property(
-            schema, schema, name, MAX_DEPTH,
-        ) {
+        let find = |name: &str| find_property(schema, schema, name, MAX_DEPTH);
+        let own = |name: &str, expected_type: &str| match find(name) {
             None => Ok(false),
             Some(property) if may_have_type(schema, property, expected_type, MAX_DEPTH) => Ok(true),
             Some(_) => Err(SchemaFault::new(
@@ -55,10 +55,7 @@ impl PageFields {
             )),
         };
         let own_detail = paging != Paging::PagedReader && own(DETAIL, "string")?;
-        if own_detail
-            && !find_property(schema, schema, DETAIL, MAX_DEPTH)
-                .is_some_and(|one| accepts_detail_levels(schema, one))
-        {
+        if own_detail && !find(DETAIL).is_some_and(|one| accepts_detail_levels(schema, one)) {
             return Err(SchemaFault::new(
                 format!("/properties/{DETAIL}"),
                 format!(
@@ -108,7 +105,7 @@ impl PageFields {
         let mut add = |name: &str, property: Value| {
             properties.entry(name).or_insert(property);
         };
-        if !self.own_detail && self.paging != Paging::PagedReader {
+        if self.has_detail() {
             add(
                 DETAIL,
                 json!({
@@ -117,7 +114,7 @@ impl PageFields {
                 }),
             );
         }
-        if !self.own_offset {
+        if self.has_offset() {
             add(
                 OFFSET,
                 json!({
@@ -127,7 +124,7 @@ impl PageFields {
                 }),
             );
         }
-        if !self.own_limit {
+        if self.has_limit() {
             let default = if self.paging == Paging::PagedReader {
                 "50"
             } else {
@@ -148,54 +145,51 @@ impl PageFields {
     /// did not request a part.
     pub fn extract(&self, arguments: &mut JsonObject, strict: bool) -> Option<PageArguments> {
         let mut request = PageArguments::default();
-        let mut found = self.paging == Paging::PagedReader;
-        if self.paging == Paging::PagedReader {
-            request.page.detail = Detail::Full;
-        } else {
-            let detail = match self.own_detail {
-                true => arguments.get(DETAIL).cloned(),
-                false => arguments.shift_remove(DETAIL).inspect(|value| {
-                    request.raw.insert(DETAIL.into(), value.clone());
-                }),
-            };
-            found |= detail.is_some();
-            match detail {
-                Some(Value::String(word)) if word == FULL => request.page.detail = Detail::Full,
-                // Any other text means the beginning. The end of that part explains how to read on.
-                Some(Value::String(_) | Value::Null) | None => {}
-                // The tool's own schema checks this value.
-                Some(_) if self.own_detail => {}
-                Some(_) => request.violations.push(page_violation(
-                    DETAIL,
-                    "type",
-                    "must be \"exploring\" or \"full\"",
-                )),
+        let is_reader = self.paging == Paging::PagedReader;
+        let detail = match self.has_detail() {
+            true => take(arguments, DETAIL, &mut request),
+            false => arguments.get(DETAIL).filter(|_| !is_reader).cloned(),
+        };
+        let has_detail = detail.is_some();
+        match detail {
+            _ if is_reader => request.page.detail = Detail::Full,
+            Some(Value::String(word)) if word == FULL => request.page.detail = Detail::Full,
+            // Any other text means the beginning. The end of that part explains how to read on.
+            Some(Value::String(_) | Value::Null) | None => {}
+            // The tool's own schema checks this value.
+            Some(_) if self.own_detail => {}
+            Some(_) => request.violations.push(page_violation(
+                DETAIL,
+                "type",
+                "must be \"exploring\" or \"full\"",
+            )),
+        }
+        if self.has_offset()
+            && let Some(value) = take(arguments, OFFSET, &mut request)
+            && let Some(offset) = read_integer(OFFSET, &value, 0, u64::MAX, strict, &mut request)
+        {
+            request.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            // A model that gives an offset wants the content at that offset. It has seen the
+            // beginning already.
+            if offset > 0 {
+                request.page.detail = Detail::Full;
             }
         }
-        if !self.own_offset
-            && let Some(value) = arguments.shift_remove(OFFSET)
+        if self.has_limit()
+            && let Some(value) = take(arguments, LIMIT, &mut request)
         {
-            found = true;
-            if let Some(offset) = read_integer(OFFSET, &value, 0, u64::MAX, strict, &mut request) {
-                request.page.offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                // A model that gives an offset wants the content at that offset. It has seen the
-                // beginning already.
-                if offset > 0 {
-                    request.page.detail = Detail::Full;
-                }
-            }
-            request.raw.insert(OFFSET.into(), value);
-        }
-        if !self.own_limit
-            && let Some(value) = arguments.shift_remove(LIMIT)
-        {
-            found = true;
             let limit = read_integer(LIMIT, &value, 1, MAX_LIMIT, strict, &mut request);
             request.page.limit = limit.and_then(|limit| usize::try_from(limit).ok());
-            request.raw.insert(LIMIT.into(), value);
         }
-        found.then_some(request)
+        (is_reader || has_detail || !request.raw.is_empty()).then_some(request)
     }
+}
+
+/// Takes a parameter out of the arguments. It is kept for the record.
+fn take(arguments: &mut JsonObject, name: &str, request: &mut PageArguments) -> Option<Value> {
+    let value = arguments.shift_remove(name)?;
+    request.raw.insert(name.into(), value.clone());
+    Some(value)
 }
 
 /// Reads an integer between bounds, also from a text. `null` counts as absent.
@@ -220,28 +214,23 @@ fn read_integer(
         u64::MAX => format!("must be a whole number of at least {least}"),
         most => format!("must be a whole number from {least} to {most}"),
     };
-    match read {
-        None => request
-            .violations
-            .push(page_violation(name, "type", &bounds)),
-        Some(number) if number < least => request
-            .violations
-            .push(page_violation(name, "minimum", &bounds)),
-        Some(number) if number > most => request
-            .violations
-            .push(page_violation(name, "maximum", &bounds)),
+    let keyword = match read {
+        None => "type",
+        Some(number) if number < least => "minimum",
+        Some(number) if number > most => "maximum",
         Some(number) => {
             if text.is_some() {
-                let (from, to) = ("string".to_owned(), "integer".to_owned());
                 request.coercions.push(Coercion {
                     pointer: format!("/{name}"),
-                    from,
-                    to,
+                    from: "string".to_owned(),
+                    to: "integer".to_owned(),
                 });
             }
             return Some(number);
         }
-    }
+    };
+    let violation = page_violation(name, keyword, &bounds);
+    request.violations.push(violation);
     None
 }
 
@@ -262,44 +251,18 @@ fn find_property<'s>(
     depth: usize,
 ) -> Option<&'s Value> {
     let depth = depth.checked_sub(1)?;
-    let at = at.as_object()?;
-    if let Some(property) = at
-        .get("properties")
-        .and_then(|properties| properties.get(name))
-    {
-        return Some(property);
+    if let Some(own) = at.get("properties").and_then(|all| all.get(name)) {
+        return Some(own);
     }
-    // A parameter that is only listed in `required` accepts any value.
-    let required = at.get("required").and_then(Value::as_array);
-    let below = applied_schemas(root, at).find_map(|part| find_property(root, part, name, depth));
+    let parts = local_target(root, at).into_iter();
+    let mut parts = parts.chain(same_value_parts(at));
+    let below = parts.find_map(|part| find_property(root, part, name, depth));
     below.or_else(|| {
-        required
-            .is_some_and(|names| names.iter().any(|one| one == name))
-            .then_some(&Value::Bool(true))
+        // A parameter that is only listed in `required` accepts any value.
+        let names = at.get("required")?.as_array()?;
+        let is_listed = names.iter().any(|one| one == name);
+        is_listed.then_some(&Value::Bool(true))
     })
-}
-
-/// The schemas that apply to the same value.
-fn applied_schemas<'s>(
-    root: &'s Value,
-    at: &'s Map<String, Value>,
-) -> impl Iterator<Item = &'s Value> {
-    let target = at
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|target| target.strip_prefix('#'));
-    let lists = ["allOf", "anyOf", "oneOf"]
-        .into_iter()
-        .filter_map(|list| at.get(list)?.as_array())
-        .flatten();
-    let others = ["if", "then", "else"]
-        .into_iter()
-        .filter_map(|word| at.get(word));
-    target
-        .and_then(|pointer| root.pointer(pointer))
-        .into_iter()
-        .chain(lists)
-        .chain(others)
 }
 
 /// Whether a value of this type may fit a schema, judged by `type` alone.
@@ -307,32 +270,19 @@ fn may_have_type(root: &Value, at: &Value, expected_type: &str, depth: usize) ->
     let Some(depth) = depth.checked_sub(1) else {
         return true;
     };
-    let Some(object) = at.as_object() else {
-        return at != &Value::Bool(false);
-    };
     let fits =
         |kind: &Value| kind == expected_type || (expected_type == "integer" && kind == "number");
-    let own = match object.get("type") {
-        None => true,
+    let own = match at.get("type") {
+        None => at != &Value::Bool(false),
         Some(Value::Array(kinds)) => kinds.iter().any(fits),
         Some(kind) => fits(kind),
     };
+    let may = |part: &Value| may_have_type(root, part, expected_type, depth);
     let any = |word: &str| {
-        let branches = object.get(word).and_then(Value::as_array);
-        branches.is_none_or(|branches| {
-            branches
-                .iter()
-                .any(|branch| may_have_type(root, branch, expected_type, depth))
-        })
+        let branches = at.get(word).and_then(Value::as_array);
+        branches.is_none_or(|branches| branches.iter().any(may))
     };
-    let target = object
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|target| target.strip_prefix('#'));
-    let target = target.and_then(|pointer| root.pointer(pointer));
-    own && any("anyOf")
-        && any("oneOf")
-        && target.is_none_or(|target| may_have_type(root, target, expected_type, depth))
+    own && any("anyOf") && any("oneOf") && local_target(root, at).is_none_or(may)
 }
 
 /// Whether a schema accepts exactly the two values of `detail_level`, judged by its lists of
@@ -347,42 +297,27 @@ fn accepts_detail_levels(root: &Value, at: &Value) -> bool {
 /// The texts that a schema lists. `None` if it accepts others too.
 fn listed_texts<'s>(root: &'s Value, at: &'s Value, depth: usize) -> Option<Vec<&'s str>> {
     let depth = depth.checked_sub(1)?;
-    let object = at.as_object()?;
-    let texts = |values: &'s [Value]| values.iter().filter_map(Value::as_str).collect();
-    if let Some(values) = object.get("enum").and_then(Value::as_array) {
-        return Some(texts(values));
+    let listed = at.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    if let Some(values) = listed.or_else(|| at.get("const").map(std::slice::from_ref)) {
+        return Some(values.iter().filter_map(Value::as_str).collect());
     }
-    if let Some(value) = object.get("const") {
-        return Some(texts(std::slice::from_ref(value)));
-    }
-    if object.get("type").is_some_and(|kind| kind == "null") {
+    if at.get("type").is_some_and(|kind| kind == "null") {
         return Some(Vec::new());
     }
-    let target = object
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|target| target.strip_prefix('#'));
-    if let Some(words) = target
-        .and_then(|pointer| root.pointer(pointer))
-        .and_then(|at| listed_texts(root, at, depth))
-    {
-        return Some(words);
-    }
-    if let Some(words) = object
-        .get("allOf")
-        .and_then(Value::as_array)
-        .and_then(|all| all.iter().find_map(|one| listed_texts(root, one, depth)))
-    {
-        return Some(words);
-    }
-    let branches = ["anyOf", "oneOf"]
-        .into_iter()
-        .find_map(|word| object.get(word)?.as_array())?;
-    let words: Option<Vec<Vec<&str>>> = branches
-        .iter()
-        .map(|branch| listed_texts(root, branch, depth))
-        .collect();
-    Some(words?.concat())
+    let all = at.get("allOf").and_then(Value::as_array);
+    let parts = local_target(root, at).into_iter();
+    let mut parts = parts.chain(all.into_iter().flatten());
+    parts
+        .find_map(|part| listed_texts(root, part, depth))
+        .or_else(|| {
+            let branches = ["anyOf", "oneOf"].into_iter();
+            let mut branches = branches.filter_map(|word| at.get(word)?.as_array());
+            let words = branches
+                .next()?
+                .iter()
+                .map(|one| listed_texts(root, one, depth));
+            Some(words.collect::<Option<Vec<_>>>()?.concat())
+        })
 }
 
 #[cfg(test)]

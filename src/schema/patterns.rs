@@ -16,7 +16,7 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// The estimate for one pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PatternCost {
+pub(crate) struct PatternCost {
     /// States of its automaton.
     pub(super) states: u64,
     /// The maximum number of states that are active for one character. A counted repetition has one
@@ -26,7 +26,7 @@ pub(super) struct PatternCost {
 
 /// How a pattern is matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PatternUse {
+pub(crate) enum PatternUse {
     /// In linear time.
     Linear(PatternCost),
     /// By backtracking within bounds, because it looks around or refers to a group.
@@ -41,7 +41,7 @@ pub(super) enum PatternUse {
 }
 
 /// How a pattern in the syntax of JSON Schema (ECMA-262) is matched.
-pub(super) fn pattern_use(pattern: &str) -> PatternUse {
+pub(crate) fn pattern_use(pattern: &str) -> PatternUse {
     if pattern.len() > MAX_PATTERN {
         return PatternUse::Unsupported;
     }
@@ -56,24 +56,6 @@ pub(super) fn pattern_use(pattern: &str) -> PatternUse {
     match jsonschema_regex::is_valid_ecma_regex(pattern) {
         true => PatternUse::Unsupported,
         false => PatternUse::Invalid,
-    }
-}
-
-/// What an author should know about a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatternCaveat {
-    /// It is matched by backtracking, which may end without a verdict.
-    Backtracks,
-    /// It is valid, but not matched at all.
-    Unjudged,
-}
-
-/// What an author should know about a pattern. `None` if it is matched in linear time, or invalid.
-pub fn pattern_caveat(pattern: &str) -> Option<PatternCaveat> {
-    match pattern_use(pattern) {
-        PatternUse::Backtracking { .. } => Some(PatternCaveat::Backtracks),
-        PatternUse::Unsupported => Some(PatternCaveat::Unjudged),
-        PatternUse::Linear(_) | PatternUse::Invalid => None,
     }
 }
 

@@ -4,9 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keywords::{KeywordKind, keyword_kind};
+use super::keywords::parts_mut;
 use super::owner::SchemaOwner;
 use super::patterns::{PatternUse, pattern_use};
+use crate::call::json::children;
 use crate::sources::openapi::reader::append_sentence;
 
 /// Changes a schema into the form that values are checked against.
@@ -45,13 +46,7 @@ pub fn describe_unjudged_patterns(schema: &Value, owner: SchemaOwner) -> Option<
 }
 
 fn has_key(value: &Value, key: &str) -> bool {
-    match value {
-        Value::Object(fields) => {
-            fields.contains_key(key) || fields.values().any(|value| has_key(value, key))
-        }
-        Value::Array(items) => items.iter().any(|item| has_key(item, key)),
-        _ => false,
-    }
+    value.get(key).is_some() || children(value).any(|inner| has_key(inner, key))
 }
 
 /// Whether a schema has a pattern that is no constraint, because no engine here can judge it. An
@@ -154,17 +149,8 @@ fn visit(schema: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
         return;
     };
     for (keyword, value) in fields.iter_mut() {
-        match (keyword_kind(keyword, value), value) {
-            (KeywordKind::Schema, value) => visit(value, change),
-            (KeywordKind::List, Value::Array(schemas)) => {
-                schemas.iter_mut().for_each(|schema| visit(schema, change));
-            }
-            (KeywordKind::ByName, Value::Object(schemas)) => {
-                schemas
-                    .values_mut()
-                    .for_each(|schema| visit(schema, change));
-            }
-            _ => {}
+        for part in parts_mut(keyword, value) {
+            visit(part, change);
         }
     }
     change(fields);

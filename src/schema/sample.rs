@@ -6,6 +6,7 @@ use std::cell::Cell;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value, json};
 
+use super::keywords::local_target;
 use super::patterns::parse_pattern;
 
 /// Maximum depth of a sample. A recursive schema ends here.
@@ -58,7 +59,7 @@ impl Sampler<'_> {
             return Value::Null;
         }
         self.values_left.set(left - 1);
-        if let Some(target) = self.follow_reference(schema) {
+        if let Some(target) = local_target(self.root, schema) {
             return self.sample(target, depth - 1);
         }
         match type_of(keywords) {
@@ -90,11 +91,6 @@ impl Sampler<'_> {
         }
     }
 
-    fn follow_reference(&self, schema: &Value) -> Option<&Value> {
-        self.root
-            .pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
-    }
-
     /// The required properties, also those that `allOf` and the first branch of an alternative
     /// require.
     fn sample_object(&self, schema: &Value, depth: usize) -> Value {
@@ -118,7 +114,7 @@ impl Sampler<'_> {
             .into_iter()
             .filter_map(|keyword| schema[keyword].as_array()?.first());
         for part in all.chain(one).take(self.values_left.get()) {
-            let mut part = self.follow_reference(part).unwrap_or(part).clone();
+            let mut part = local_target(self.root, part).unwrap_or(part).clone();
             // A branch often requires properties that the schema around it describes.
             if let (Some(part), Some(outer)) =
                 (part.as_object_mut(), schema["properties"].as_object())

@@ -8,17 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Keywords with one schema for the same value.
-const SAME_PLACE: [&str; 3] = ["if", "then", "else"];
-/// Keywords with a list of schemas for the same value.
-const COMBINATIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Keywords with a schema for the parts that no other keyword names.
-const OF_REST: [&str; 4] = [
-    "additionalProperties",
-    "unevaluatedProperties",
-    "additionalItems",
-    "unevaluatedItems",
-];
+use super::keywords::{item_schemas, local_target, member_schemas, same_value_parts};
 
 /// Converts the whole numbers in a value that fits the schema.
 pub(super) fn write_integers(root: &Value, value: &mut Value) {
@@ -71,7 +61,7 @@ fn has_whole_double(value: &Value) -> bool {
 }
 
 /// The integer of 64 bits that equals the double.
-fn to_integer(double: f64) -> Option<Value> {
+pub(super) fn to_integer(double: f64) -> Option<Value> {
     // Both bounds are powers of two, so the comparison is exact.
     let (least, beyond) = (-(2_f64.powi(63)), 2_f64.powi(64));
     (double.fract() == 0.0 && (least..beyond).contains(&double)).then(|| match double < 0.0 {
@@ -100,42 +90,10 @@ fn with_parts<'s>(root: &'s Value, mut open: Vec<&'s Value>) -> Vec<&'s Value> {
             continue;
         }
         schemas.push(schema);
-        let target = schema.get("$ref").and_then(Value::as_str);
-        open.extend(target.and_then(|target| root.pointer(target.strip_prefix('#')?)));
-        open.extend(SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)));
-        let branches = COMBINATIONS
-            .iter()
-            .filter_map(|keyword| schema.get(keyword)?.as_array());
-        open.extend(branches.flatten());
-        let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
-        open.extend(dependent.into_iter().flat_map(|map| map.values()));
+        open.extend(local_target(root, schema));
+        open.extend(same_value_parts(schema));
     }
     schemas
-}
-
-fn member_schemas<'s>(schema: &'s Value, name: &str) -> Vec<&'s Value> {
-    if let Some(own) = schema.get("properties").and_then(|map| map.get(name)) {
-        return vec![own];
-    }
-    let patterns = schema.get("patternProperties").and_then(Value::as_object);
-    let patterns = patterns.into_iter().flat_map(|map| map.values());
-    patterns.chain(rest_schemas(schema)).collect()
-}
-
-fn item_schemas(schema: &Value, at: usize) -> Vec<&Value> {
-    // Until draft 2019-09 the schemas of the first items were the list `items`.
-    for prefix in ["prefixItems", "items"] {
-        let own = schema.get(prefix).and_then(|list| list.as_array()?.get(at));
-        if let Some(own) = own {
-            return vec![own];
-        }
-    }
-    let items = schema.get("items").filter(|items| items.is_object());
-    items.into_iter().chain(rest_schemas(schema)).collect()
-}
-
-fn rest_schemas(schema: &Value) -> impl Iterator<Item = &Value> {
-    OF_REST.iter().filter_map(|keyword| schema.get(keyword))
 }
 
 #[cfg(test)]

@@ -7,24 +7,14 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::keywords::{item_schemas, local_target, member_schemas, same_value_parts};
+use crate::call::json::children;
 use crate::secrets::REDACTED;
 
 /// Bounds on the number of schemas visited for one call, and on their depth. A recursive schema has
 /// no end, and each level uses stack. Values beyond these bounds are left out too.
 const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 256;
-/// Keywords with one schema for the same value.
-const SAME_PLACE: [&str; 4] = ["if", "then", "else", "not"];
-/// Keywords with a list of schemas for the same value.
-const COMBINATIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Keywords with a schema for the parts of an object or a list.
-const OF_PARTS: [&str; 5] = [
-    "additionalProperties",
-    "unevaluatedProperties",
-    "items",
-    "unevaluatedItems",
-    "contains",
-];
 
 /// Whether any part of a schema is marked `writeOnly`.
 pub fn has_write_only(schema: &Value) -> bool {
@@ -56,19 +46,12 @@ impl WriteOnly {
                     .or_default()
                     .push(at);
             };
-            if let Some(target) = reference_target(schema, part) {
+            if let Some(target) = local_target(schema, part) {
                 lead(target);
             }
-            match part {
-                Value::Object(members) => members.values().for_each(|inner| {
-                    lead(inner);
-                    open.push(inner);
-                }),
-                Value::Array(items) => items.iter().for_each(|inner| {
-                    lead(inner);
-                    open.push(inner);
-                }),
-                _ => {}
+            for inner in children(part) {
+                lead(inner);
+                open.push(inner);
             }
         }
         let mut leads = HashSet::new();
@@ -101,78 +84,38 @@ impl WriteOnly {
         {
             return;
         }
-        if *steps == 0 || depth > MAX_DEPTH {
+        let left = *steps;
+        *steps = left.saturating_sub(1);
+        if left == 0 || depth > MAX_DEPTH || is_marked(schema) || value.is_string() {
             *value = REDACTED.into();
             return;
         }
-        *steps -= 1;
-        if is_marked(schema) || value.is_string() {
-            *value = REDACTED.into();
-            return;
-        }
-        if let Some(target) = reference_target(root, schema) {
-            self.redact_value(root, target, value, steps, depth + 1);
-        }
-        for same in SAME_PLACE.iter().filter_map(|keyword| schema.get(keyword)) {
-            self.redact_value(root, same, value, steps, depth + 1);
-        }
-        for branch in COMBINATIONS
-            .iter()
-            .filter_map(|keyword| schema.get(keyword)?.as_array())
-            .flatten()
-        {
-            self.redact_value(root, branch, value, steps, depth + 1);
-        }
-        for dependent in schema
-            .get("dependentSchemas")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flat_map(|map| map.values())
-        {
-            self.redact_value(root, dependent, value, steps, depth + 1);
-        }
+        let mut redact = |part: &Value, value: &mut Value| {
+            self.redact_value(root, part, value, steps, depth + 1);
+        };
+        let of_same = local_target(root, schema).into_iter();
+        let of_same = of_same.chain(same_value_parts(schema));
+        of_same
+            .chain(schema.get("not"))
+            .for_each(|part| redact(part, value));
         match value {
             Value::Object(object) => {
                 for (name, inner) in object {
-                    if let Some(property) = schema
-                        .get("properties")
-                        .and_then(|properties| properties.get(name))
-                    {
-                        self.redact_value(root, property, inner, steps, depth + 1);
-                    }
-                    let patterns = schema.get("patternProperties").and_then(Value::as_object);
-                    let any = patterns.into_iter().flat_map(|map| map.values());
-                    for part in any.chain(OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)))
-                    {
-                        if schema
-                            .get("properties")
-                            .and_then(|properties| properties.get(name))
-                            .is_none()
-                        {
-                            self.redact_value(root, part, inner, steps, depth + 1);
-                        }
-                    }
+                    let parts = member_schemas(schema, name);
+                    parts.into_iter().for_each(|part| redact(part, inner));
                 }
             }
             Value::Array(items) => {
-                let prefix = schema.get("prefixItems").and_then(Value::as_array);
                 for (at, item) in items.iter_mut().enumerate() {
-                    if let Some(own) = prefix.and_then(|prefix| prefix.get(at)) {
-                        self.redact_value(root, own, item, steps, depth + 1);
-                    }
-                    for part in OF_PARTS.iter().filter_map(|keyword| schema.get(keyword)) {
-                        self.redact_value(root, part, item, steps, depth + 1);
-                    }
+                    let parts = item_schemas(schema, at).into_iter();
+                    parts
+                        .chain(schema.get("contains"))
+                        .for_each(|part| redact(part, item));
                 }
             }
             _ => {}
         }
     }
-}
-
-/// The target of a schema's reference.
-fn reference_target<'a>(root: &'a Value, schema: &Value) -> Option<&'a Value> {
-    root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 
 fn is_marked(schema: &Value) -> bool {

@@ -40,6 +40,11 @@ pub fn closest_name<'a>(
         .map(|(_, candidate)| candidate)
 }
 
+/// The most similar candidate, for a hint in a message.
+pub fn near_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    closest_name(name, candidates, MIN_HINT_RATIO)
+}
+
 /// A name in lower case, with the number of each letter.
 struct Letters {
     letters: Vec<char>,

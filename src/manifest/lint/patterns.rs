@@ -8,7 +8,7 @@ use super::schema_parts::Part;
 use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
-use crate::schema::{PatternCaveat, pattern_caveat};
+use crate::schema::{PatternUse, pattern_use};
 
 /// Checks the patterns of one schema.
 pub(super) fn check_patterns(tool: &ParsedTool, parts: &[Part<'_>], lints: &mut Lints) {
@@ -16,19 +16,17 @@ pub(super) fn check_patterns(tool: &ParsedTool, parts: &[Part<'_>], lints: &mut 
         let Some(node) = part.get("pattern") else {
             continue;
         };
-        let Some(caveat) = node.as_str().and_then(pattern_caveat) else {
-            continue;
-        };
-        let path = part.key_path(&["pattern"]);
-        let what = match caveat {
-            PatternCaveat::Backtracks => {
+        let what = match node.as_str().map(pattern_use) {
+            Some(PatternUse::Backtracking { .. }) => {
                 "looks around or refers to a group, so it is matched by backtracking within a limit; beyond the limit the \
                  call is refused"
             }
-            PatternCaveat::Unjudged => {
+            Some(PatternUse::Unsupported) => {
                 "cannot be matched here, so it stands in the description and restricts nothing"
             }
+            _ => continue,
         };
+        let path = part.key_path(&["pattern"]);
         let name = part.role.property();
         if name.is_some_and(|name| guards_private_path(&tool.entry, name)) {
             let message = format!(
