@@ -89,13 +89,9 @@ impl SourceEntry for ApiEntry {
         "allow_private",
         "allow_hosts",
     ];
+    const NAME_RULE: &str =
+        "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
     const SOME_KEYS: &str = "document, include, headers, tools …";
-
-    fn name_fault(name: &str) -> Option<&'static str> {
-        let message =
-            "an API's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
-        name.is_empty().then_some(message)
-    }
 
     fn from_text(text: &str) -> Value {
         json!({"document": text})
@@ -208,7 +204,7 @@ impl SourceEntry for ApiEntry {
             .keys()
             .filter(|key| !names.contains(&key.as_str()))
         {
-            let near = suggest::closest_name(key, names.iter().copied(), suggest::MIN_HINT_RATIO);
+            let near = suggest::near_name(key, names.iter().copied());
             let hint = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "a key is an operationId or the tool's name without the prefix".into(),

@@ -37,23 +37,16 @@ pub(super) fn resolve(
              {{{name}: …}}`"
         ));
     }
-    let known: BTreeSet<&str> = callers
-        .iter()
-        .flat_map(|caller| caller.credentials.names())
-        .collect();
+    let known = callers.iter().flat_map(|caller| caller.credentials.names());
+    let known: BTreeSet<&str> = known.collect();
     if known.contains(name) {
         return Ok(literal::caller_reference(name));
     }
-    Err(
-        match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
-            Some(near) => format!("no caller has a credential `{name}`, did you mean `{near}`?"),
-            None => {
-                format!(
-                    "no caller has a credential `{name}`: write `credentials: {{{name}: …}}` in entries of `callers:`"
-                )
-            }
-        },
-    )
+    let advice = match suggest::near_name(name, known) {
+        Some(near) => format!(", did you mean `{near}`?"),
+        None => format!(": write `credentials: {{{name}: …}}` in entries of `callers:`"),
+    };
+    Err(format!("no caller has a credential `{name}`{advice}"))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl Findings {
     pub(super) fn has_error(&self, since: usize, is_meant: impl Fn(&Finding) -> bool) -> bool {
         self.0.borrow()[since..]
             .iter()
-            .any(|finding| finding.severity == Severity::Error && is_meant(finding))
+            .any(|finding| finding.is_error() && is_meant(finding))
     }
 
     /// All findings.
@@ -106,10 +106,8 @@ impl<'a> Entry<'a> {
     ) {
         let mut findings = self.findings.0.borrow_mut();
         // The first error is always stored.
-        let is_error = |finding: &Finding| finding.severity == Severity::Error;
-        if findings.len() >= MAX_FINDINGS
-            && (severity != Severity::Error || findings.iter().any(is_error))
-        {
+        let is_error = severity == Severity::Error;
+        if findings.len() >= MAX_FINDINGS && (!is_error || findings.iter().any(Finding::is_error)) {
             return;
         }
         let finding = Finding {
@@ -119,7 +117,7 @@ impl<'a> Entry<'a> {
             severity,
             rule,
         };
-        if severity != Severity::Error || !findings.contains(&finding) {
+        if !is_error || !findings.contains(&finding) {
             findings.push(finding);
         }
     }

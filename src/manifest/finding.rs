@@ -32,6 +32,12 @@ impl Location {
         self.line == 0
     }
 
+    /// The beginning of a file.
+    pub(super) fn start_of(file: &Path) -> Self {
+        let (file, line, column) = (file.into(), 1, 1);
+        Self { file, line, column }
+    }
+
     /// A position in a JSON document.
     pub(super) fn from_pointer(pointer: &str) -> Self {
         Self {
@@ -106,6 +112,11 @@ impl Finding {
         }
     }
 
+    /// Whether the manifest cannot be used.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
     /// The same finding under another rule.
     #[must_use]
     pub fn with_rule(self, rule: Rule) -> Self {
@@ -129,10 +140,9 @@ impl fmt::Display for Finding {
         f.write_str(&self.message)?;
         // An error must be corrected, so it needs no rule name. A warning or hint may be intended,
         // and users refer to it by name.
-        if self.severity == Severity::Error {
-            Ok(())
-        } else {
-            write!(f, " [{}]", self.rule.as_str())
+        match self.is_error() {
+            true => Ok(()),
+            false => write!(f, " [{}]", self.rule.as_str()),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::apis::ApiEntry;
 use super::approvals_section::read_approvals;
-use super::cache_section::read_redis;
 use super::callers;
 use super::calls_section::check_calls;
 use super::decode::{Entry, Findings, field_names};
@@ -18,16 +17,19 @@ use super::misplaced_keys::correct_indentation;
 use super::modules::ModuleEntry;
 use super::name_conflicts;
 use super::node::Node;
-use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
+use super::parsed::{
+    MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool, TOOL_SECTIONS,
+};
 use super::policy;
 use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
+use super::schema::Sections;
 use super::sections::{Approvals, Cache, Compat, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
 use super::server_section::read_server;
 use super::servers::ServerEntry;
 use super::source_tools::read_source;
-use super::taken_names::TakenNames;
+use super::taken_names::{TakenNames, take_name};
 use super::telemetry_section::read_telemetry;
 use super::tool::read_tool;
 use super::tool_lists;
@@ -39,27 +41,9 @@ use crate::kinds::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 use crate::ledger;
 use crate::secrets::Redactor;
 
-const MANIFEST_SECTIONS: [&str; 14] = [
-    "server",
-    "ledger",
-    "cache",
-    "approvals",
-    "telemetry",
-    "compat",
-    "calls",
-    "callers",
-    "include",
-    "defaults",
-    "tools",
-    "python_modules",
-    "mcp_servers",
-    "openapi",
-];
 /// The shortest value that is removed from messages. One or two letters would be found in every
 /// word.
 const SHORTEST_SECRET: usize = 3;
-const INCLUDABLE_SECTIONS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
-
 /// The program that reads a manifest.
 #[derive(Default)]
 pub(crate) struct Host<'a> {
@@ -112,11 +96,7 @@ pub(crate) fn load_for_host(
     // Errors come first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
-        Some(mut manifest)
-            if findings
-                .iter()
-                .all(|finding| finding.severity != Severity::Error) =>
-        {
+        Some(mut manifest) if !findings.iter().any(Finding::is_error) => {
             manifest.warnings = findings;
             Ok(manifest)
         }
@@ -185,9 +165,8 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         tool_lists::check_lists(manifest, &parsed, &natives, host.is_standalone)
     });
     let list_findings = list_findings.filter(|_| is_complete).unwrap_or_default();
-    let (list_errors, list_findings): (Vec<_>, Vec<_>) = list_findings
-        .into_iter()
-        .partition(|finding| finding.severity == Severity::Error);
+    let (list_errors, list_findings): (Vec<_>, Vec<_>) =
+        list_findings.into_iter().partition(Finding::is_error);
     findings.extend(list_errors);
     // A message may quote a value that replaced a reference, so such values are removed.
     let secrets = secrets.into_list();
@@ -227,7 +206,7 @@ impl Loader<'_> {
         let base = parent_folder(path);
         self.parsed.root = Some(root.clone());
         let whole = self.findings.entry(&root, "");
-        whole.report_unknown_keys(&MANIFEST_SECTIONS);
+        whole.report_unknown_keys(field_names::<Sections>());
         let listen = self.read_settings(whole, &base);
         self.read_tools(&root, &base);
         self.read_sources(&root, &base);
@@ -310,7 +289,11 @@ impl Loader<'_> {
             if let Some(size) = section.max_bytes {
                 self.manifest.cache_bytes = size.0;
             }
-            self.manifest.redis = read_redis(root, section.redis.as_deref());
+            let address = section.redis.as_deref().map(RedisAddress::parse);
+            self.manifest.redis = address.and_then(|address| {
+                let error = |message| root.error(&["cache", "redis"], message);
+                address.map_err(error).ok()
+            });
             let redis = self.manifest.redis.as_ref();
             self.secrets.extend(redis.and_then(RedisAddress::password));
         }
@@ -387,7 +370,7 @@ impl Loader<'_> {
         let entries = section.and_then(|section| section.require_names("tools"));
         for (key, entry) in entries.unwrap_or_default() {
             let path = format!("tools.{}", key.text);
-            if let Err(taken) = self.names.take_tool(key, &path) {
+            if let Err(taken) = take_name(&mut self.names.tools, key, &path) {
                 findings.push(taken);
                 continue;
             }
@@ -420,7 +403,7 @@ impl Loader<'_> {
             let entries = node.and_then(|node| node.require_names(what));
             for (key, entry) in entries.unwrap_or_default() {
                 let path = format!("{section}.{}", key.text);
-                if let Err(taken) = self.names.take_source(key, &path) {
+                if let Err(taken) = take_name(&mut self.names.sources, key, &path) {
                     findings.push(taken);
                     continue;
                 }
@@ -440,7 +423,7 @@ impl Loader<'_> {
                     continue;
                 };
                 for tool in &tools {
-                    findings.extend(self.names.take_tool(&tool.key, &tool.path).err());
+                    findings.extend(take_name(&mut self.names.tools, &tool.key, &tool.path).err());
                     findings.extend(self.names.take_aliases(tool));
                 }
                 self.parsed.tools.extend(tools);
@@ -471,8 +454,9 @@ impl Loader<'_> {
                 let Some(included) = parse_file(&file, self.input, self.findings) else {
                     continue;
                 };
-                let is_known = |key: &str| INCLUDABLE_SECTIONS.contains(&key);
-                let is_elsewhere = |key: &str| !is_known(key) && MANIFEST_SECTIONS.contains(&key);
+                let sections = field_names::<Sections>();
+                let is_elsewhere =
+                    |key: &str| !TOOL_SECTIONS.contains(&key) && sections.contains(&key);
                 for (key, _) in included.entries().unwrap_or_default() {
                     if is_elsewhere(&key.text) {
                         let message = "an included file holds tools only; this belongs in the manifest itself";
@@ -484,7 +468,7 @@ impl Loader<'_> {
                 let known = included.filtered(|key| !is_elsewhere(key));
                 self.findings
                     .entry(&known, "")
-                    .report_unknown_keys(&INCLUDABLE_SECTIONS);
+                    .report_unknown_keys(&TOOL_SECTIONS);
                 self.read_tools(&included, &parent_folder(&file));
                 self.read_sources(&included, &parent_folder(&file));
             }

@@ -26,12 +26,8 @@ pub(super) fn read_pins(
     findings: &Findings,
 ) -> Option<Pins> {
     let file = pins::pins_path(path);
-    let unreadable = |line: usize, column: usize, message: String| {
-        let location = Location {
-            file: file.as_path().into(),
-            line: line.max(1),
-            column: column.max(1),
-        };
+    let start = Location::start_of(&file);
+    let unreadable = |location: Location, message: String| {
         findings.push(Finding::error(location, "", message).with_rule(Rule::Unreadable));
     };
     if let Some(other) = manifest_with_same_pins(path, input) {
@@ -47,14 +43,19 @@ pub(super) fn read_pins(
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
-            unreadable(1, 1, format!("cannot be read: {error}"));
+            unreadable(start, format!("cannot be read: {error}"));
             return None;
         }
     };
     if let Err(error) = parse_strict(text.as_bytes()) {
         let message =
             format!("not JSON: {error}; `toolcrib pin` writes this file: delete it and pin again");
-        unreadable(error.line(), error.column(), message);
+        let at = Location {
+            line: error.line().max(1),
+            column: error.column().max(1),
+            ..start
+        };
+        unreadable(at, message);
         return None;
     }
     let (node, faults) = Node::parse(&file, &text);

@@ -15,8 +15,7 @@
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
 //!   parts that they share, and `server_checks.rs` the checks of a server's keys.
 //! - `lock.rs` reads pins (`pins.rs`), and `definition_change.rs` tells what differs from one.
-//! - `listen.rs` reads addresses to listen on, `ledger_address.rs` only the address of the ledger,
-//!   `cache_section.rs` that of Redis.
+//! - `listen.rs` reads addresses to listen on, `ledger_address.rs` only the address of the ledger.
 //! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs`
 //!   servers that are this service.
 //! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes
@@ -31,7 +30,6 @@
 
 mod apis;
 mod approvals_section;
-mod cache_section;
 mod caller_references;
 mod callers;
 mod calls_section;

@@ -83,13 +83,9 @@ impl SourceEntry for ModuleEntry {
         "init",
         "environment",
     ];
+    const NAME_RULE: &str =
+        "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
     const SOME_KEYS: &str = "module, workers, functions, tools …";
-
-    fn name_fault(name: &str) -> Option<&'static str> {
-        let message =
-            "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
-        name.is_empty().then_some(message)
-    }
 
     fn from_text(text: &str) -> Value {
         json!({"module": text})

@@ -73,8 +73,8 @@ impl Node {
     }
 
     /// A definition in JSON. Its positions are JSON Pointers.
-    pub(super) fn from_json(value: &Value, pointer: &str) -> Self {
-        Self::from_located_json(value, pointer, &|pointer| Location::from_pointer(pointer))
+    pub(super) fn from_json(value: &Value) -> Self {
+        Self::from_located_json(value, "", &|pointer| Location::from_pointer(pointer))
     }
 
     /// A definition in JSON without positions: all its parts have this one. Its size is then
@@ -168,14 +168,11 @@ impl Node {
         match self.entry(first) {
             Some((key, _)) if rest.is_empty() => &key.location,
             Some((_, node)) => node.locate(rest),
-            None => match first
-                .parse::<usize>()
-                .ok()
-                .and_then(|at| self.items().get(at))
-            {
-                Some(item) => item.locate(rest),
-                None => &self.location,
-            },
+            None => {
+                let at = first.parse::<usize>().ok();
+                let item = at.and_then(|at| self.items().get(at));
+                item.map_or(&self.location, |item| item.locate(rest))
+            }
         }
     }
 

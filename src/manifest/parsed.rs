@@ -12,6 +12,9 @@ pub(super) const MCP_SERVERS: &str = "mcp_servers";
 /// The section of OpenAPI documents.
 pub(super) const OPENAPI: &str = "openapi";
 
+/// The sections that declare tools, each in the manifest or in an included file.
+pub(super) const TOOL_SECTIONS: [&str; 4] = ["tools", "python_modules", MCP_SERVERS, OPENAPI];
+
 /// The content of the files, as far as it could be read.
 #[derive(Default)]
 pub(super) struct ParsedManifest {

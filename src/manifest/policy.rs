@@ -9,7 +9,7 @@ use wildmatch::WildMatch;
 use super::decode::Entry;
 use super::inputs::Inputs;
 use super::references::{PUBLIC_MESSAGE, SECRET_MARKS};
-use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry};
+use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry, Retry};
 use crate::call::{
     ApprovalPolicy, CachePolicy, CacheScope, CacheWhen, CallCondition, Concurrency, DenyRule,
     Effect, Kind, Policy, RetryPolicy,
@@ -133,21 +133,10 @@ impl PolicyEntry {
     }
 }
 
-/// Completes the policy. The entry takes precedence over the tool's own policy, and that over the
-/// manifest's defaults.
+/// Completes the policy, and checks the entry. The entry takes precedence over the tool's own
+/// policy, and that over the manifest's defaults. `is_effect_final` is false if another entry or the
+/// source may decide the effect. Then it is unknown here which keys have no effect.
 pub(super) fn apply_policy(
-    kind: Kind,
-    policy: &mut Policy,
-    settings: &PolicyEntry,
-    inputs: &Inputs<'_>,
-    entry: Entry<'_>,
-) {
-    apply_source_policy(kind, policy, settings, inputs, true, entry);
-}
-
-/// The same for tools of a source. `is_effect_final` is false if another entry or the source may
-/// decide the effect. Then it is unknown here which keys have no effect.
-pub(super) fn apply_source_policy(
     kind: Kind,
     policy: &mut Policy,
     settings: &PolicyEntry,
@@ -228,41 +217,37 @@ fn complete_policy(
     compile_when: impl FnOnce(&str) -> Option<CacheWhen>,
 ) {
     let plain = Policy::default();
-    policy.effect = entry
-        .effect
-        .or(defaults.effect.filter(|_| policy.effect == plain.effect))
-        .unwrap_or(policy.effect);
-    let default = defaults.timeout.filter(|_| policy.timeout == plain.timeout);
-    policy.timeout = entry
+    let mut defaults = defaults.clone();
+    // What the tool itself decides is no matter of the defaults.
+    defaults.effect.take_if(|_| policy.effect != plain.effect);
+    defaults
         .timeout
-        .or(default)
-        .map_or(policy.timeout, |time| time.0);
-    let default = defaults.deadline.filter(|_| policy.deadline.is_none());
-    policy.deadline = entry
-        .deadline
-        .or(default)
-        .map(|time| time.0)
-        .or(policy.deadline);
-    let default = defaults.retry.filter(|_| policy.retry == plain.retry);
-    policy.retry = entry
-        .retry
-        .or(default)
-        .map_or(policy.retry, |r| RetryPolicy {
-            attempts: r.attempts,
-        });
-    let default = defaults.limits.clone().filter(|_| policy.limits.is_empty());
-    policy.limits = entry
-        .limits
-        .clone()
-        .or(default)
-        .unwrap_or_else(|| std::mem::take(&mut policy.limits));
-    for entry in [
-        defaults
-            .concurrency
-            .filter(|_| policy.concurrency == plain.concurrency),
-        entry.concurrency,
-    ] {
-        let Some(entry) = entry else { continue };
+        .take_if(|_| policy.timeout != plain.timeout);
+    defaults.deadline.take_if(|_| policy.deadline.is_some());
+    defaults.retry.take_if(|_| policy.retry != plain.retry);
+    defaults.limits.take_if(|_| !policy.limits.is_empty());
+    defaults.repeatable.take_if(|_| policy.repeatable);
+    let is_own = policy.concurrency != plain.concurrency;
+    defaults.concurrency.take_if(|_| is_own);
+    defaults.on_disconnect = policy.on_disconnect.or(defaults.on_disconnect);
+    defaults.output_check = policy.output_check.or(defaults.output_check);
+    defaults.capture = policy.capture.or(defaults.capture);
+    let effect = entry.effect.or(defaults.effect).unwrap_or(policy.effect);
+    // A native tool decides itself whether its results can be cached: those of a clock cannot.
+    let may_default = effect == Effect::Read && kind != Kind::Native;
+    defaults.cache.take_if(|_| !may_default);
+    let settings = entry.clone().or(Some(&defaults));
+
+    policy.effect = effect;
+    policy.timeout = settings.timeout.map_or(policy.timeout, |time| time.0);
+    policy.deadline = settings.deadline.map(|time| time.0).or(policy.deadline);
+    if let Some(Retry { attempts }) = settings.retry {
+        policy.retry = RetryPolicy { attempts };
+    }
+    if let Some(limits) = settings.limits {
+        policy.limits = limits;
+    }
+    if let Some(entry) = settings.concurrency {
         let now = policy.concurrency;
         policy.concurrency = Concurrency {
             max: entry.max.unwrap_or(now.max),
@@ -271,51 +256,33 @@ fn complete_policy(
             per_caller: entry.per_caller.or(now.per_caller),
         };
     }
-    if let Some(approval) = entry.approval.as_ref().or(defaults.approval.as_ref()) {
+    if let Some(approval) = &settings.approval {
         policy.approval = approval_policy(approval);
     }
-    if let Some(rules) = entry.deny_when.as_ref().or(defaults.deny_when.as_ref()) {
+    if let Some(rules) = &settings.deny_when {
         let rule = |rule: &super::sections::DenyEntry| DenyRule {
             when: call_condition(&rule.when),
             say: rule.say.as_str().into(),
         };
         policy.deny_when = rules.iter().map(rule).collect();
     }
-    policy.on_disconnect = entry
-        .on_disconnect
-        .or(policy.on_disconnect)
-        .or(defaults.on_disconnect);
-    policy.idempotency = entry
-        .idempotency
-        .or(defaults.idempotency)
-        .unwrap_or(policy.idempotency);
-    policy.repeatable = entry
-        .repeatable
-        .unwrap_or(policy.repeatable || defaults.repeatable.unwrap_or_default());
-    policy.strict = entry.strict.or(defaults.strict).unwrap_or(policy.strict);
-    policy.output_check = entry
-        .output_check
-        .or(policy.output_check)
-        .or(defaults.output_check);
-    policy.enabled = entry.enabled.or(defaults.enabled).unwrap_or(policy.enabled);
-    // A native tool decides itself whether its results can be cached: those of a clock cannot.
-    let may_default = policy.effect == Effect::Read && kind != Kind::Native;
-    if let Some(cache) = entry
-        .cache
-        .as_ref()
-        .or(defaults.cache.as_ref().filter(|_| may_default))
-    {
-        let (ttl, scope, context) = (cache.ttl.0, cache.scope, cache.context.clone());
+    policy.on_disconnect = settings.on_disconnect;
+    policy.idempotency = settings.idempotency.unwrap_or(policy.idempotency);
+    policy.repeatable = settings.repeatable.unwrap_or(policy.repeatable);
+    policy.strict = settings.strict.unwrap_or(policy.strict);
+    policy.output_check = settings.output_check;
+    policy.enabled = settings.enabled.unwrap_or(policy.enabled);
+    policy.capture = settings.capture;
+    if let Some(cache) = settings.cache {
         policy.cache = Some(CachePolicy {
-            ttl,
-            scope,
-            context,
+            ttl: cache.ttl.0,
+            scope: cache.scope,
+            context: cache.context,
         });
         // A condition of the tool's own applies unless the manifest has another.
         let when = cache.when.as_deref().and_then(compile_when);
         policy.cache_when = when.or(policy.cache_when.take());
     }
-    policy.capture = entry.capture.or(policy.capture).or(defaults.capture);
 }
 
 fn approval_policy(entry: &ApprovalEntry) -> Option<ApprovalPolicy> {

@@ -41,15 +41,12 @@ pub(super) enum AbsentItem {
 impl EntryKind {
     /// How the text at `path` is read. `path` is relative to the entry.
     pub(super) fn text_kind(self, path: &str) -> TextKind {
-        let is_below = |key: &str| {
-            path.strip_prefix(key)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
+        let is_in = |key: &str| path == key || is_below(path, key);
         match self {
             Self::Tool if path == "statement" => TextKind::Statement,
             // The program itself is not a template.
             Self::Tool if path == "command.0" => TextKind::Plain,
-            Self::Tool if TEMPLATE_KEYS.iter().any(|key| is_below(key)) => TextKind::Template,
+            Self::Tool if TEMPLATE_KEYS.iter().any(|key| is_in(key)) => TextKind::Template,
             Self::Settings | Self::Tool | Self::Source => TextKind::Plain,
         }
     }
@@ -57,10 +54,7 @@ impl EntryKind {
     /// Whether the text at `path` may refer to credentials of the caller. `path` is relative to the
     /// entry.
     pub(super) fn takes_caller_credentials(self, path: &str) -> bool {
-        let is_in = |key: &str| {
-            path.strip_prefix(key)
-                .is_some_and(|rest| rest.starts_with('.'))
-        };
+        let is_in = |key: &str| is_below(path, key);
         match self {
             Self::Settings => false,
             Self::Tool => {
@@ -97,10 +91,7 @@ impl EntryKind {
 
     /// What happens to an absent item at `path`. `path` is relative to the entry.
     pub(super) fn absent_item(self, path: &str) -> AbsentItem {
-        let is_in = |key: &str| {
-            path.strip_prefix(key)
-                .is_some_and(|rest| rest.starts_with('.'))
-        };
+        let is_in = |key: &str| is_below(path, key);
         match self {
             Self::Tool | Self::Source if is_in("command") => AbsentItem::Refused,
             Self::Tool if is_in("request.json") || is_in("model.options") => AbsentItem::Null,
@@ -108,6 +99,11 @@ impl EntryKind {
             Self::Settings | Self::Tool | Self::Source => AbsentItem::LeftOut,
         }
     }
+}
+
+fn is_below(path: &str, key: &str) -> bool {
+    let rest = path.strip_prefix(key);
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Keys of a tool whose texts are templates.

@@ -380,7 +380,13 @@ impl<'a> References<'a> {
         let (mut out, mut rest, mut warning, mut missing) = (String::new(), text, None, Vec::new());
         let (mut absent, mut is_reported, mut unset) = (None, false, Vec::new());
         let accepts_missing = self.input.accepts_missing_secrets();
-        let invalid = |message: &str| (Rule::Invalid, message.to_owned());
+        let invalid = |message: String| (Rule::Invalid, message);
+        let embed = |out: &mut String, value: &str| {
+            let text = text_kind.embed_value(out, value);
+            let text = text.map_err(|message| invalid(message.to_owned()))?;
+            out.push_str(&text);
+            Ok(())
+        };
         while let Some(at) = rest.find("${") {
             // `$${` is a literal `${`.
             if at > 0 && rest.as_bytes()[at - 1] == b'$' {
@@ -392,27 +398,21 @@ impl<'a> References<'a> {
             out.push_str(&rest[..at]);
             let after = &rest[at + 2..];
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err((
-                    Rule::Invalid,
-                    "`${` without `}`; for a literal `${` write `$${`".into(),
-                ));
+                let message = "`${` without `}`; for a literal `${` write `$${`";
+                return Err(invalid(message.to_owned()));
             };
             match inside.split_once(':') {
                 Some(("env", name)) => match (self.input.env_var(name), self.unset.get(name)) {
                     (Some(value), _) => {
-                        let value_text = literal::remove_caller_references(&value);
-                        out.push_str(&text_kind.embed_value(&out, &value_text).map_err(invalid)?);
+                        embed(&mut out, &literal::remove_caller_references(&value))?;
                         self.secrets.insert(value);
                     }
-                    (None, Some(UnsetVariable::Default(default))) => {
-                        out.push_str(&text_kind.embed_value(&out, default).map_err(invalid)?);
-                    }
+                    (None, Some(UnsetVariable::Default(default))) => embed(&mut out, default)?,
                     (None, Some(UnsetVariable::Absent)) => absent = Some(name.to_owned()),
                     (None, _) if accepts_missing => {
-                        missing_secrets::check_variable_name(name)
-                            .map_err(|message| (Rule::Invalid, message))?;
+                        missing_secrets::check_variable_name(name).map_err(invalid)?;
                         let literal = missing_secrets::placeholder(name, is_url && out.is_empty());
-                        out.push_str(&text_kind.embed_value(&out, &literal).map_err(invalid)?);
+                        embed(&mut out, &literal)?;
                         unset.push(format!("environment variable {name} is not set"));
                     }
                     (None, Some(UnsetVariable::Missing)) => is_reported = true,
@@ -430,12 +430,11 @@ impl<'a> References<'a> {
                         // secret.
                         let value = value.trim_end_matches(['\r', '\n']);
                         self.secrets.insert(value.to_owned());
-                        let value_text = literal::remove_caller_references(value);
-                        out.push_str(&text_kind.embed_value(&out, &value_text).map_err(invalid)?);
+                        embed(&mut out, &literal::remove_caller_references(value))?;
                     }
                     Err(_) if accepts_missing && !path.trim().is_empty() => {
                         let literal = missing_secrets::placeholder(path, is_url && out.is_empty());
-                        out.push_str(&text_kind.embed_value(&out, &literal).map_err(invalid)?);
+                        embed(&mut out, &literal)?;
                         unset.push(format!("file {path} cannot be read here"));
                     }
                     Err(error) => missing.push(format!("file {path}: {error}")),
@@ -443,14 +442,13 @@ impl<'a> References<'a> {
                 Some(("caller", name)) => {
                     let reference =
                         caller_references::resolve(name, self.entry_kind, own, self.callers);
-                    text_kind.embed_value(&out, "").map_err(invalid)?;
-                    out.push_str(&reference.map_err(|message| (Rule::Invalid, message))?);
+                    embed(&mut out, "")?;
+                    out.push_str(&reference.map_err(invalid)?);
                 }
                 None if is_header_value(own) && is_variable_name(inside) => {
-                    return Err((
-                        Rule::Invalid,
-                        format!("`${{{inside}}}` is not a reference: write `${{env:{inside}}}`"),
-                    ));
+                    return Err(invalid(format!(
+                        "`${{{inside}}}` is not a reference: write `${{env:{inside}}}`"
+                    )));
                 }
                 _ => {
                     warning = Some(format!(

@@ -44,7 +44,7 @@ pub fn read_registered_tool(
     defaults: &Defaults,
     clients: &HttpClients,
 ) -> Result<(Tool, Vec<Finding>), Vec<Finding>> {
-    let (findings, node) = (Findings::default(), Node::from_json(value, ""));
+    let (findings, node) = (Findings::default(), Node::from_json(value));
     let inputs = Inputs {
         input: &NoInput,
         base: Path::new(""),

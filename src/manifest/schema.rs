@@ -1,8 +1,11 @@
 //! The JSON Schema of a manifest, made from the types that decode it. Editors complete keys with
 //! it, and the reference page is made from it.
 
+use std::collections::BTreeMap;
+
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::apis::ApiEntry;
@@ -15,6 +18,44 @@ use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
 use crate::call::{CallSettings, Kind};
 use crate::kinds::{self, builtin};
+
+/// The sections of a manifest.
+#[derive(Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "only the keys and their schemas are used")]
+pub(super) struct Sections {
+    /// The HTTP service.
+    server: Server,
+    /// The record of calls.
+    ledger: Ledger,
+    /// Results in memory, and in Redis.
+    cache: Cache,
+    /// Webhooks about calls that wait for a person.
+    approvals: Approvals,
+    /// Spans, metrics and logs for a collector of OpenTelemetry.
+    telemetry: Telemetry,
+    /// The HTTP APIs of other servers, for their clients.
+    compat: Compat,
+    /// `POST /calls`, and how names are matched.
+    calls: CallSettings,
+    /// Clients with keys. Without callers, only loopback clients are served, and all are trusted.
+    callers: Vec<Caller>,
+    #[schemars(
+        description = "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters."
+    )]
+    include: Vec<String>,
+    /// Policy of every tool that has no such key of its own.
+    // The schema has the keys in place.
+    defaults: Value,
+    /// Tools by name.
+    // The schema of a tool depends on its kind.
+    tools: BTreeMap<String, Value>,
+    /// Python files and modules by name.
+    python_modules: BTreeMap<String, ModuleEntry>,
+    /// MCP servers by name.
+    mcp_servers: BTreeMap<String, ServerEntry>,
+    /// OpenAPI documents by name. Each operation becomes a tool of kind `http`.
+    openapi: BTreeMap<String, ApiEntry>,
+}
 
 /// The schema, in JSON Schema 2020-12. `toolcrib check` finds more, because a schema cannot check
 /// files, references and other tools.
@@ -45,76 +86,11 @@ pub fn json_schema() -> Value {
     }
     let tool = choose_by_kind(&of_kinds);
     let generator = &mut generator;
-    let named = |schema: Value| json!({"type": "object", "additionalProperties": schema});
-    let mut properties = Map::new();
-    for (name, mut schema, description) in [
-        ("server", of_type::<Server>(generator), "The HTTP service."),
-        (
-            "ledger",
-            of_type::<Ledger>(generator),
-            "The record of calls.",
-        ),
-        (
-            "cache",
-            of_type::<Cache>(generator),
-            "Results in memory, and in Redis.",
-        ),
-        (
-            "approvals",
-            of_type::<Approvals>(generator),
-            "Webhooks about calls that wait for a person.",
-        ),
-        (
-            "telemetry",
-            of_type::<Telemetry>(generator),
-            "Spans, metrics and logs for a collector of OpenTelemetry.",
-        ),
-        (
-            "compat",
-            of_type::<Compat>(generator),
-            "The HTTP APIs of other servers, for their clients.",
-        ),
-        (
-            "calls",
-            of_type::<CallSettings>(generator),
-            "`POST /calls`, and how names are matched.",
-        ),
-        (
-            "callers",
-            of_type::<Vec<Caller>>(generator),
-            "Clients with keys. Without callers, only loopback clients are served, and all are trusted.",
-        ),
-        (
-            "include",
-            of_type::<Vec<String>>(generator),
-            "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters.",
-        ),
-        (
-            "defaults",
-            policy.to_object_schema(""),
-            "Policy of every tool that has no such key of its own.",
-        ),
-        ("tools", named(tool), "Tools by name."),
-        (
-            "python_modules",
-            named(of_type::<ModuleEntry>(generator)),
-            "Python files and modules by name.",
-        ),
-        (
-            "mcp_servers",
-            named(of_type::<ServerEntry>(generator)),
-            "MCP servers by name.",
-        ),
-        (
-            "openapi",
-            named(of_type::<ApiEntry>(generator)),
-            "OpenAPI documents by name. Each operation becomes a tool of kind `http`.",
-        ),
-    ] {
-        schema["description"] = description.into();
-        properties.insert(name.into(), schema);
-    }
-
+    let mut properties = keys_of_type::<Sections>(generator).properties;
+    properties["tools"]["additionalProperties"] = tool;
+    let mut defaults = policy.to_object_schema("");
+    defaults["description"] = properties["defaults"]["description"].take();
+    properties["defaults"] = defaults;
     let mut definitions = Map::new();
     for (name, schema) in builtin::settings_schemas(generator) {
         definitions.insert(name.into(), schema.to_value());
@@ -139,10 +115,6 @@ pub fn json_schema() -> Value {
     });
     remove_empty_defaults(&mut schema);
     schema
-}
-
-fn of_type<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    generator.subschema_for::<T>().to_value()
 }
 
 /// A tool of one of these kinds. With `oneOf`, an editor reports a wrong key as a fault of the

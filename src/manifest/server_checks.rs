@@ -35,7 +35,7 @@ impl Source<'_> {
             Some("on_demand") => Some(Mode::OnDemand),
             Some(other) => {
                 let known = ["persistent", "on_demand"];
-                let message = match suggest::closest_name(other, known, suggest::MIN_HINT_RATIO) {
+                let message = match suggest::near_name(other, known) {
                     Some(near) => format!("unknown mode, did you mean {near}?"),
                     None => format!("unknown mode; there are {}", known.join(" and ")),
                 };
@@ -185,7 +185,7 @@ impl Source<'_> {
                 }
                 None => {
                     let names = callers.iter().map(|caller| caller.name.as_str());
-                    let near = suggest::closest_name(name, names, suggest::MIN_HINT_RATIO);
+                    let near = suggest::near_name(name, names);
                     let near = near.map(|near| format!(", did you mean `{near}`?"));
                     let near = near.unwrap_or_default();
                     self.error("list_as", format!("there is no caller `{name}`{near}"));

@@ -19,10 +19,6 @@ use crate::kinds::http::address_policy::AddressPolicy;
 use crate::sources::SourceSettings;
 use crate::sources::mcp::{Mode, Protocol, ServerSettings, ToolFilter, Transport};
 
-/// Maximum length of a name. It is the prefix of every tool's name, and the whole name has at most
-/// 128 characters.
-const LONGEST_NAME: usize = 64;
-
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -114,13 +110,11 @@ impl SourceEntry for ServerEntry {
         "headers",
         "auth",
     ];
+    /// A name is the prefix of every tool's name, and the whole name has at most 128 characters.
+    const MAX_NAME: usize = 64;
+    const NAME_RULE: &str = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
+                             because it is the prefix of its tools' names";
     const SOME_KEYS: &str = "command or url, mode, tools …";
-
-    fn name_fault(name: &str) -> Option<&'static str> {
-        let message = "a server's name here has 1 to 64 characters of A-Z a-z 0-9 _ - . and is not . or .., \
-                       because it is the prefix of its tools' names";
-        (name.is_empty() || name.len() > LONGEST_NAME).then_some(message)
-    }
 
     fn from_text(text: &str) -> Value {
         match text.contains("://") {

@@ -68,26 +68,18 @@ pub(super) enum LimitsForm {
 
 /// Decodes `retry:`.
 pub(super) fn decode_retry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Retry>, D::Error> {
-    decode_form(from, |value| {
-        if value.is_number() {
-            json!({"attempts": value})
-        } else {
-            value
-        }
-    })
+    decode_form(
+        from,
+        Value::is_number,
+        |attempts| json!({"attempts": attempts}),
+    )
 }
 
 /// Decodes `cache:`.
 pub(super) fn decode_cache<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<CacheEntry>, D::Error> {
-    decode_form(from, |value| {
-        if value.is_string() {
-            json!({"ttl": value})
-        } else {
-            value
-        }
-    })
+    decode_form(from, Value::is_string, |ttl| json!({"ttl": ttl}))
 }
 
 /// Decodes `approval:`.
@@ -110,13 +102,7 @@ pub(super) fn decode_approval<'de, D: Deserializer<'de>>(
 pub(super) fn decode_limits<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Vec<Limit>>, D::Error> {
-    decode_form(from, |value| {
-        if value.is_object() {
-            json!([value])
-        } else {
-            value
-        }
-    })
+    decode_form(from, Value::is_object, |limit| json!([limit]))
 }
 
 /// Decodes `limits:` of a caller.
@@ -130,12 +116,17 @@ pub(super) fn decode_caller_limits<'de, D: Deserializer<'de>>(
 /// Decodes a value after its short form was written out.
 fn decode_form<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     from: D,
+    is_short: fn(&Value) -> bool,
     write_out: fn(Value) -> Value,
 ) -> Result<Option<T>, D::Error> {
     let Some(value) = Option::<Value>::deserialize(from)? else {
         return Ok(None);
     };
-    serde_json::from_value(write_out(value))
+    let value = match is_short(&value) {
+        true => write_out(value),
+        false => value,
+    };
+    serde_json::from_value(value)
         .map(Some)
         .map_err(D::Error::custom)
 }

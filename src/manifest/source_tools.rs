@@ -17,7 +17,7 @@ use super::finding::join_path;
 use super::inputs::Inputs;
 use super::node::{Key, Node};
 use super::parsed::ParsedTool;
-use super::policy::{PolicyPattern, apply_policy, apply_source_policy, refuse_shared_cache};
+use super::policy::{PolicyPattern, apply_policy, refuse_shared_cache};
 use super::reference_context::EntryKind;
 use super::references::explain_omitted_values;
 use super::sections::{DefinitionEntry, PolicyEntry};
@@ -62,8 +62,10 @@ pub(super) trait SourceEntry: Default + DeserializeOwned + JsonSchema {
     /// Some keys, for a message.
     const SOME_KEYS: &str;
 
-    /// Why a source cannot have this name, which is a valid name of a tool.
-    fn name_fault(name: &str) -> Option<&'static str>;
+    /// The longest name of a source.
+    const MAX_NAME: usize = ToolName::MAX_LEN;
+    /// What is expected of a name.
+    const NAME_RULE: &str;
 
     /// The entry of a text that was written instead of one.
     fn from_text(text: &str) -> Value;
@@ -97,9 +99,8 @@ pub(super) fn read_source<S: SourceEntry>(
     name: &str,
     unresolved: Entry<'_>,
 ) -> Option<(DeclaredSource, Vec<ParsedTool>)> {
-    let is_name = ToolName::parse(name).is_ok();
-    if let Some(message) = S::name_fault(if is_name { name } else { "" }) {
-        unresolved.own_error(message);
+    if ToolName::parse(name).is_err() || name.len() > S::MAX_NAME {
+        unresolved.own_error(S::NAME_RULE);
         return None;
     }
     let findings = unresolved.findings;
@@ -135,7 +136,7 @@ pub(super) fn read_source<S: SourceEntry>(
     }
     let base = settings.base_policy();
     if base != PolicyEntry::default() {
-        apply_policy(S::KIND, &mut Policy::default(), &base, inputs, entry);
+        apply_policy(S::KIND, &mut Policy::default(), &base, inputs, true, entry);
     }
     // The entries of its tools are checked even if the source cannot be used.
     let tools = read_source_tools(inputs, S::KIND, unresolved, base, &mut rules);
@@ -253,7 +254,7 @@ fn read_policy(inputs: &Inputs<'_>, kind: Kind, unresolved: Entry<'_>) -> Policy
     let entry = unresolved.with_node(&node);
     let settings: PolicyEntry = entry.decode().unwrap_or_default();
     let mut policy = Policy::default();
-    apply_source_policy(kind, &mut policy, &settings, inputs, false, entry);
+    apply_policy(kind, &mut policy, &settings, inputs, false, entry);
     settings
 }
 
@@ -297,14 +298,8 @@ fn read_tool_rules(
     tool.definition.context = context;
     // The method of an operation, or the trusted hint of a server, decides the effect.
     let is_effect_final = kind != Kind::Http && !rules.trust_hints;
-    apply_source_policy(
-        kind,
-        &mut tool.policy,
-        &policy,
-        inputs,
-        is_effect_final,
-        entry,
-    );
+    let own = &mut tool.policy;
+    apply_policy(kind, own, &policy, inputs, is_effect_final, entry);
     let definition = &tool.definition;
     add_context_to_cache_key(&mut tool.policy, &own_policy, definition.context.as_deref());
     let rules = ToolRules {

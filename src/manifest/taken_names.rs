@@ -17,22 +17,6 @@ pub(super) struct TakenNames {
 }
 
 impl TakenNames {
-    /// Takes a name for a tool.
-    ///
-    /// # Errors
-    /// Another tool has the name.
-    pub(super) fn take_tool(&mut self, key: &Key, entry_path: &str) -> Result<(), Finding> {
-        take_name(&mut self.tools, key, entry_path)
-    }
-
-    /// Takes a name for a source.
-    ///
-    /// # Errors
-    /// Another source has the name.
-    pub(super) fn take_source(&mut self, key: &Key, entry_path: &str) -> Result<(), Finding> {
-        take_name(&mut self.sources, key, entry_path)
-    }
-
     /// Takes the aliases of a tool. Reports those that were taken before.
     pub(super) fn take_aliases(&mut self, parsed_tool: &ParsedTool) -> Vec<Finding> {
         let ParsedTool {
@@ -49,7 +33,11 @@ impl TakenNames {
     }
 }
 
-fn take_name(
+/// Takes a name for an entry.
+///
+/// # Errors
+/// Another entry has the name.
+pub(super) fn take_name(
     names: &mut HashMap<String, Location>,
     key: &Key,
     entry_path: &str,

@@ -89,12 +89,7 @@ fn build_tool(
     unresolved: Entry<'_>,
     entry: Entry<'_>,
 ) -> Option<Tool> {
-    let Parts {
-        kind,
-        mut definition,
-        policy,
-        env,
-    } = parts;
+    let (kind, policy, mut definition) = (parts.kind, parts.policy, parts.definition);
     let fields = valid_context_fields(definition.context.take(), entry);
     let input_schema = read_input_schema(entry);
     let mut tool = match kind {
@@ -110,7 +105,7 @@ fn build_tool(
     check_examples(&tool.definition, entry);
     tool.definition.context = fields.or(tool.definition.context);
     tool.origin = inputs.origin;
-    tool.settings.env = env;
+    tool.settings.env = parts.env;
     let own = |node: &Node| {
         node.filtered(|key| kinds::manifest_keys(kind).contains(&key))
             .to_json()
@@ -123,7 +118,7 @@ fn build_tool(
         canonical_json(&replaced).as_slice(),
         &serde_json::to_vec(&env).unwrap_or_default(),
     ]);
-    apply_policy(kind, &mut tool.policy, &policy, inputs, entry);
+    apply_policy(kind, &mut tool.policy, &policy, inputs, true, entry);
     for (keys, message) in unknown_arguments(&policy, &tool.definition.input_schema) {
         entry.warning(&keys, message);
     }
@@ -158,21 +153,27 @@ fn build_tool(
 /// Refuses settings that only the operator's file may have. A client with an admin's key must not
 /// be able to read what the process can read, or to reach the network of the service.
 fn refuse_privileged_settings(node: &mut Node, entry: Entry<'_>) {
-    if entry.get("env").is_some() {
-        let message = "a tool that is registered over HTTP must not declare environment variables: they belong to the \
-                       service";
-        entry.error(&["env"], message);
-    }
-    if entry.get("auth").is_some() {
-        let message = "auth is only for the manifest, where its secrets are references: a tool that is registered over \
-                       HTTP cannot have it";
-        entry.error(&["auth"], message);
-    }
-    let request = entry.get("request");
-    if request.is_some_and(|request| request.get("allow_private").is_some()) {
-        let message = "allow_private is only for the manifest: a tool that is registered over HTTP must not reach private \
-                       addresses";
-        entry.error(&["request", "allow_private"], message);
+    let privileged: [(&[&str], &str); 3] = [
+        (
+            &["env"],
+            "a tool that is registered over HTTP must not declare environment variables: they belong to the service",
+        ),
+        (
+            &["auth"],
+            "auth is only for the manifest, where its secrets are references: a tool that is registered over HTTP \
+             cannot have it",
+        ),
+        (
+            &["request", "allow_private"],
+            "allow_private is only for the manifest: a tool that is registered over HTTP must not reach private \
+             addresses",
+        ),
+    ];
+    for (keys, message) in privileged {
+        let found = keys.iter().try_fold(entry.node, |node, key| node.get(key));
+        if found.is_some() {
+            entry.error(keys, message);
+        }
     }
     let message = "a tool that is registered over HTTP must not contain references, which would read the \
                    environment and files of the service; write a literal `${` as `$${`";
@@ -233,8 +234,7 @@ fn native_tool(inputs: &Inputs<'_>, name: &str, entry: Entry<'_>) -> Option<Tool
     } else {
         let mut known: Vec<&str> = builtin::NAMES.to_vec();
         known.extend(inputs.natives.keys().map(String::as_str));
-        let near =
-            suggest::closest_name(native_name, known.iter().copied(), suggest::MIN_HINT_RATIO);
+        let near = suggest::near_name(native_name, known.iter().copied());
         let advice = match near {
             Some(near) => format!("did you mean {near}?"),
             None => format!("there are {}", known.join(", ")),
@@ -401,7 +401,7 @@ fn unknown_kind_message(value: &Value) -> String {
     if let Some(kind) = of_other_word {
         return format!("unknown kind {word}: write `kind: {}`", kind.as_str());
     }
-    match suggest::closest_name(&word, known, suggest::MIN_HINT_RATIO) {
+    match suggest::near_name(&word, known) {
         Some(near) => format!("unknown kind {word}, did you mean {near}?"),
         None => format!("unknown kind {word}; there are {}", known.join(", ")),
     }

@@ -94,11 +94,7 @@ impl ListEntry {
         if self.pattern.text() == "*" || self.matches_any(names) {
             return None;
         }
-        let near = suggest::closest_name(
-            self.pattern.text(),
-            names.iter().copied(),
-            suggest::MIN_HINT_RATIO,
-        );
+        let near = suggest::near_name(self.pattern.text(), names.iter().copied());
         let is_known = match knowledge {
             Knowledge::All => true,
             Knowledge::AllAgents => self.kind == ListKind::Coworkers,

@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolcrib_dialect::Content;
 
 use super::page::{Detail, Overflow, Page, RestHint, Unit};

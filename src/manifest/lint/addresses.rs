@@ -2,41 +2,40 @@
 
 use std::path::Path;
 
-use super::Lints;
-use crate::manifest::node::Node;
+use super::{Lints, Located};
 use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 
 /// Checks `server.allowed_hosts`, `server.allowed_origins` and `include`. `base` is the manifest's
 /// folder.
 pub(super) fn check_addresses(
-    root: &Node,
+    root: &Located<'_>,
     base: &Path,
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
     let server = root.get("server");
-    for (at, host) in list_items(server.and_then(|server| server.get("allowed_hosts"))) {
-        let (path, text) = (
-            format!("server.allowed_hosts.{at}"),
-            host.as_str().unwrap_or_default(),
-        );
+    let listed = |key: &str| {
+        server
+            .as_ref()
+            .map(|server| server.items(key))
+            .unwrap_or_default()
+    };
+    for host in listed("allowed_hosts") {
+        let text = host.text();
         let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
         let bare = bare.split('/').next().unwrap_or_default();
         if bare != text.trim_end_matches('/') {
             let message =
                 format!("matches no request: a Host has neither scheme nor path; write {bare}");
-            lints.warn(Rule::MalformedHost, &host.location, path, message);
+            lints.warn_of(Rule::MalformedHost, &host, message);
         } else if text.contains('*') {
             let message = "matches no request: patterns are not supported here; write each host";
-            lints.warn(Rule::MalformedHost, &host.location, path, message);
+            lints.warn_of(Rule::MalformedHost, &host, message);
         }
     }
-    for (at, origin) in list_items(server.and_then(|server| server.get("allowed_origins"))) {
-        let (path, text) = (
-            format!("server.allowed_origins.{at}"),
-            origin.as_str().unwrap_or_default(),
-        );
+    for origin in listed("allowed_origins") {
+        let text = origin.text();
         let expected = match text.split_once("://") {
             Some((scheme, rest)) => {
                 format!("{scheme}://{}", rest.split('/').next().unwrap_or_default())
@@ -45,34 +44,22 @@ pub(super) fn check_addresses(
         };
         if text.contains('*') {
             let message = "matches no request: patterns are not supported here; write each origin";
-            lints.warn(Rule::MalformedHost, &origin.location, path, message);
+            lints.warn_of(Rule::MalformedHost, &origin, message);
         } else if expected != text.trim_end_matches('/') && text != "null" {
             let message =
                 format!("matches no request: an Origin is scheme, host and port; write {expected}");
-            lints.warn(Rule::MalformedHost, &origin.location, path, message);
+            lints.warn_of(Rule::MalformedHost, &origin, message);
         }
     }
-    for (at, pattern) in list_items(root.get("include")) {
+    for pattern in root.items("include") {
         // A plain name of a missing file is already an error.
-        let text = pattern.as_str().unwrap_or_default();
-        if !text.contains(['*', '?', '[']) {
-            continue;
-        }
-        let found = input.matching_files(&base.join(text).to_string_lossy());
-        if found.is_ok_and(|files| files.is_empty()) {
+        let text = pattern.text();
+        let found = || input.matching_files(&base.join(text).to_string_lossy());
+        if text.contains(['*', '?', '[']) && found().is_ok_and(|files| files.is_empty()) {
             let message = "matches no file; relative patterns start at this file's folder";
-            lints.warn(
-                Rule::IdleInclude,
-                &pattern.location,
-                format!("include.{at}"),
-                message,
-            );
+            lints.warn_of(Rule::IdleInclude, &pattern, message);
         }
     }
-}
-
-fn list_items(list: Option<&Node>) -> impl Iterator<Item = (usize, &Node)> {
-    list.map(Node::items).unwrap_or_default().iter().enumerate()
 }
 
 #[cfg(test)]

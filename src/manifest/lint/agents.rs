@@ -1,10 +1,9 @@
 //! Lint: agents and their coworkers. Unknown names in their lists are found together with those of
 //! all lists of tools.
 
-use super::Lints;
+use super::{Lints, Located};
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::Kind;
-use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 use crate::manifest::tool_lists::builtin_name;
@@ -12,59 +11,43 @@ use crate::manifest::tool_lists::builtin_name;
 /// Checks all agents, and the tools that hand work to them.
 pub(super) fn check_agents(tools: &[ParsedTool], lints: &mut Lints) {
     for parsed in tools {
-        let name = &parsed.key.text;
+        let entry = Located::new(&parsed.entry, &parsed.path);
         let Some(tool) = &parsed.tool else { continue };
         if tool.kind == Kind::Agent {
-            check_coworkers(&parsed.entry, &format!("tools.{name}"), tools, lints);
+            check_coworkers(&entry, tools, lints);
         }
         if tool.kind == Kind::Native
-            && let Some(with) = parsed.entry.get("with")
+            && let Some(with) = entry.get("with")
             && ["delegate_work", "ask_question"].contains(&builtin_name(parsed).as_str())
         {
-            check_coworkers(with, &format!("tools.{name}.with"), tools, lints);
+            check_coworkers(&with, tools, lints);
         }
     }
 }
 
-fn check_coworkers(entry: &Node, entry_path: &str, tools: &[ParsedTool], lints: &mut Lints) {
-    let items = entry.get("coworkers").map(Node::items).unwrap_or_default();
-    for (at, node) in items.iter().enumerate() {
-        let Some(name) = node.as_str().filter(|name| !name.contains("${")) else {
+fn check_coworkers(entry: &Located<'_>, tools: &[ParsedTool], lints: &mut Lints) {
+    for coworker in entry.items("coworkers") {
+        let Some(name) = coworker.node.as_str().filter(|name| !name.contains("${")) else {
             continue;
         };
-        let path = format!("{entry_path}.coworkers.{at}");
-        let kind = |tool: &ParsedTool| tool.tool.as_ref().map(|tool| tool.kind);
         let pattern = [ToolPattern::new(name)];
         let means = |tool: &&ParsedTool| any_grants(&pattern, tool.names(), |_| false);
-        match tools.iter().find(means) {
-            Some(tool) if kind(tool).is_none_or(|kind| kind == Kind::Agent) => {
-                check_task_parameter(tool, node, &path, lints);
-            }
-            Some(_) => {
-                let message =
-                    format!("`{name}` is not an agent: only tools of kind agent can be coworkers");
-                lints.warn(Rule::UnknownCoworker, &node.location, path, message);
-            }
-            // The lists of tools report this.
-            None => {}
+        // The lists of tools report names that are no tools.
+        let Some(Some(tool)) = tools.iter().find(means).map(|tool| &tool.tool) else {
+            continue;
+        };
+        let properties = tool.definition.input_schema.get("properties");
+        if tool.kind != Kind::Agent {
+            let message =
+                format!("`{name}` is not an agent: only tools of kind agent can be coworkers");
+            lints.warn_of(Rule::UnknownCoworker, &coworker, message);
+        } else if properties.is_none_or(|properties| properties.get("task").is_none()) {
+            let name = tool.name();
+            let message = format!(
+                "`{name}` has no parameter `task`, which receives work and questions; add it"
+            );
+            lints.warn_of(Rule::UnknownCoworker, &coworker, message);
         }
-    }
-}
-
-/// Checks that a coworker has a parameter `task`, which receives the work.
-fn check_task_parameter(tool: &ParsedTool, node: &Node, path: &str, lints: &mut Lints) {
-    let Some(tool) = &tool.tool else { return };
-    let properties = tool.definition.input_schema.get("properties");
-    if properties.is_none_or(|properties| properties.get("task").is_none()) {
-        let name = tool.name();
-        let message =
-            format!("`{name}` has no parameter `task`, which receives work and questions; add it");
-        lints.warn(
-            Rule::UnknownCoworker,
-            &node.location,
-            path.to_owned(),
-            message,
-        );
     }
 }
 

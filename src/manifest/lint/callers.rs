@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Lints;
 use super::secrets::resolve_text;
+use super::{Lints, Located};
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
@@ -11,8 +11,7 @@ use crate::manifest::references::ManifestInput;
 use crate::manifest::rule::Rule;
 
 struct Caller<'a> {
-    node: &'a Node,
-    path: String,
+    at: Located<'a>,
     /// `None`: the caller has no list and may use all tools.
     allow: Option<Vec<ToolPattern>>,
     deny: Vec<ToolPattern>,
@@ -31,22 +30,18 @@ impl Caller<'_> {
 
 /// Checks `callers:` as a whole. `all_known`: there are no tools other than `tools`.
 pub(super) fn check_callers(
-    root: &Node,
+    root: &Located<'_>,
     base: &Path,
     tools: &[ParsedTool],
     all_known: bool,
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    let items = root.get("callers").map(Node::items).unwrap_or_default();
-    let callers: Vec<Caller<'_>> = items
-        .iter()
-        .enumerate()
-        .map(|(at, node)| read_caller(at, node, &|node| resolve_text(node, base, input)))
-        .collect();
+    let resolve = |node: &Node| resolve_text(node, base, input);
+    let callers = root.items("callers").into_iter();
+    let callers: Vec<Caller<'_>> = callers.map(|at| read_caller(at, &resolve)).collect();
     for caller in &callers {
-        check_key(caller, lints);
-        check_credentials(caller, lints);
+        check_secrets(&caller.at, lints);
     }
     if tools.is_empty() || callers.is_empty() {
         return;
@@ -54,69 +49,51 @@ pub(super) fn check_callers(
     for caller in callers.iter().filter(|_| all_known) {
         if !caller.admin && !caller.metrics && !tools.iter().any(|tool| caller.may_use(tool)) {
             let message = "may use no tool: allow matches none, or deny excludes all; correct them, or leave the caller out";
-            lints.warn(
-                Rule::UnusedCaller,
-                &caller.node.location,
-                caller.path.clone(),
-                message,
-            );
+            lints.warn_of(Rule::UnusedCaller, &caller.at, message);
         }
     }
     for tool in tools {
         if !callers.iter().any(|caller| caller.may_use(tool)) {
             let message = "no caller may use it; add it to an allow list, or leave it out";
-            lints.warn(
-                Rule::UnreachableTool,
-                &tool.key.location,
-                tool.path.clone(),
-                message,
-            );
+            let location = &tool.key.location;
+            lints.warn(Rule::UnreachableTool, location, &*tool.path, message);
         }
     }
 }
 
-fn read_caller<'a>(
-    at: usize,
-    node: &'a Node,
-    resolve: &dyn Fn(&Node) -> Option<String>,
-) -> Caller<'a> {
-    let path = format!("callers.{at}");
+fn read_caller<'a>(at: Located<'a>, resolve: &dyn Fn(&Node) -> Option<String>) -> Caller<'a> {
     let patterns = |key: &str| -> Vec<ToolPattern> {
-        let items = node.get(key).map(Node::items).unwrap_or_default();
-        let texts = items.iter().filter_map(resolve);
+        let items = at.items(key);
+        let texts = items.iter().filter_map(|item| resolve(item.node));
         texts.map(|text| ToolPattern::new(&text)).collect()
     };
-    let is_true = |key: &str| node.get(key).is_some_and(|value| value.to_json() == true);
-    let (admin, metrics) = (is_true("admin"), is_true("metrics"));
+    let is_true = |key: &str| {
+        at.node
+            .get(key)
+            .is_some_and(|value| value.to_json() == true)
+    };
     Caller {
-        allow: node.get("allow").map(|_| patterns("allow")),
+        allow: at.node.get("allow").map(|_| patterns("allow")),
         deny: patterns("deny"),
-        node,
-        path,
-        admin,
-        metrics,
+        admin: is_true("admin"),
+        metrics: is_true("metrics"),
+        at,
     }
 }
 
-fn check_key(caller: &Caller<'_>, lints: &mut Lints) {
-    if let Some(node) = caller.node.get("key")
-        && node.as_str().is_some_and(|text| !text.contains("${"))
-    {
-        let path = format!("{}.key", caller.path);
+fn check_secrets(caller: &Located<'_>, lints: &mut Lints) {
+    let is_plain = |at: &Located<'_>| at.node.as_str().is_some_and(|text| !text.contains("${"));
+    if let Some(key) = caller.get("key").filter(is_plain) {
         let message = "a key in plain text, readable for everyone with this file; write ${env:NAME}, or key_sha256: \
                        with its hash";
-        lints.warn(Rule::LiteralSecret, &node.location, path, message);
+        lints.warn_of(Rule::LiteralSecret, &key, message);
     }
-}
-
-fn check_credentials(caller: &Caller<'_>, lints: &mut Lints) {
-    let credentials = caller.node.get("credentials").and_then(Node::entries);
-    for (name, node) in credentials.unwrap_or_default() {
-        if node.as_str().is_some_and(|text| !text.contains("${")) {
-            let path = format!("{}.credentials.{}", caller.path, name.text);
+    let credentials = caller.get("credentials");
+    for (_, credential) in credentials.iter().flat_map(Located::entries) {
+        if is_plain(&credential) {
             let message = "a credential in plain text, readable for everyone with this file; put it into a variable and \
                            write ${env:NAME}";
-            lints.warn(Rule::LiteralSecret, &node.location, path, message);
+            lints.warn_of(Rule::LiteralSecret, &credential, message);
         }
     }
 }

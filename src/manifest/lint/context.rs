@@ -1,6 +1,6 @@
 //! Lint: a cache key that lacks context fields of the tool.
 
-use super::Lints;
+use super::{Lints, Located};
 use crate::call::Effect;
 use crate::manifest::node::Node;
 use crate::manifest::parsed::ParsedTool;
@@ -8,13 +8,13 @@ use crate::manifest::rule::Rule;
 
 /// Finds a cache whose own list lacks fields that the tool gets. Callers that differ in these
 /// fields would share one result.
-pub(super) fn check_context(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
-    let cache = parsed.entry.get("cache");
-    let (Some(tool), Some(node)) = (&parsed.tool, cache.and_then(|cache| cache.get("context")))
+pub(super) fn check_context(parsed: &ParsedTool, lints: &mut Lints) {
+    let cache = Located::new(&parsed.entry, &parsed.path).get("cache");
+    let (Some(tool), Some(list)) = (&parsed.tool, cache.and_then(|cache| cache.get("context")))
     else {
         return;
     };
-    let keyed: Vec<&str> = node.items().iter().filter_map(Node::as_str).collect();
+    let keyed: Vec<&str> = list.node.items().iter().filter_map(Node::as_str).collect();
     let fields = tool.definition.context.iter().flatten();
     let missing: Vec<&str> = fields
         .map(String::as_str)
@@ -26,8 +26,7 @@ pub(super) fn check_context(parsed: &ParsedTool, entry_path: &str, lints: &mut L
              or leave this list out to use all fields of the tool",
             missing.join(", ")
         );
-        let path = format!("{entry_path}.cache.context");
-        lints.warn(Rule::SharedContext, &node.location, path, message);
+        lints.warn_of(Rule::SharedContext, &list, message);
     }
 }
 

@@ -32,11 +32,11 @@ const GENERIC_WORDS: &str = "a an the this that it its is are be to of for in on
 
 /// Checks the description of a tool, if the manifest gives one. The loader has reported a missing
 /// or empty one.
-pub(super) fn check_description(tool: &ParsedTool, entry_path: &str, lints: &mut Lints) {
+pub(super) fn check_description(tool: &ParsedTool, lints: &mut Lints) {
     let Some((location, text)) = description_of(&tool.entry) else {
         return;
     };
-    let path = format!("{entry_path}.description");
+    let path = format!("{}.description", tool.path);
     if text.trim().is_empty() {
         return;
     }
@@ -105,12 +105,8 @@ pub(super) fn check_parameters(schema: &ToolSchema<'_>, parts: &[Part<'_>], lint
         {
             let message = "no description: a model has to guess what belongs here; write description: with the \
                            meaning, the unit or an example";
-            lints.warn(
-                Rule::UndescribedParameter,
-                part.location,
-                part.path.clone(),
-                message,
-            );
+            let path = part.path.clone();
+            lints.warn(Rule::UndescribedParameter, part.location, path, message);
         }
     }
 }
@@ -133,13 +129,7 @@ fn is_described(schema: &ToolSchema<'_>, node: &Node) -> bool {
     let forms = ["anyOf", "oneOf", "allOf"]
         .into_iter()
         .filter_map(|keyword| node.get(keyword));
-    let mut forms = forms.flat_map(|list| {
-        if let Data::List(items) = &list.data {
-            items.as_slice()
-        } else {
-            &[]
-        }
-    });
+    let mut forms = forms.flat_map(Node::items);
     let by_reference = || match (node.get("$ref"), schema.reference_target(node)) {
         (Some(_), Some(target)) => own(target),
         // Anchors and the like are not followed, so nothing is reported.

@@ -2,9 +2,54 @@
 
 use std::collections::HashSet;
 
-use super::super::finding::{Finding, Location, Severity};
+use super::super::finding::{Finding, Location, Severity, join_path};
+use super::super::node::{Key, Node};
 use super::super::rule::Rule;
 use super::schema_parts::Part;
+
+/// A value of the manifest, with its path.
+#[derive(Clone)]
+pub(super) struct Located<'a> {
+    pub(super) node: &'a Node,
+    pub(super) path: String,
+}
+
+impl<'a> Located<'a> {
+    pub(super) fn new(node: &'a Node, path: &str) -> Self {
+        let path = path.to_owned();
+        Self { node, path }
+    }
+
+    /// The value under a key.
+    pub(super) fn get(&self, key: &str) -> Option<Self> {
+        let path = join_path(&self.path, &[key]);
+        self.node.get(key).map(|node| Self { node, path })
+    }
+
+    /// The items of the list under a key.
+    pub(super) fn items(&self, key: &str) -> Vec<Self> {
+        let items = self.node.get(key).map(Node::items).unwrap_or_default();
+        let item = |(at, node): (usize, &'a Node)| Self {
+            node,
+            path: join_path(&self.path, &[key, &at.to_string()]),
+        };
+        items.iter().enumerate().map(item).collect()
+    }
+
+    /// The values under the keys of a map.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a Key, Self)> {
+        let entries = self.node.entries().unwrap_or_default();
+        entries.iter().map(|(key, node)| {
+            let path = join_path(&self.path, &[&key.text]);
+            (key, Self { node, path })
+        })
+    }
+
+    /// The text. Other values have none.
+    pub(super) fn text(&self) -> &'a str {
+        self.node.as_str().unwrap_or_default()
+    }
+}
 
 /// The findings so far.
 #[derive(Default)]
@@ -25,6 +70,11 @@ impl Lints {
             path.into(),
             message.into(),
         );
+    }
+
+    /// Warns at a value.
+    pub(super) fn warn_of(&mut self, rule: Rule, at: &Located<'_>, message: impl Into<String>) {
+        self.warn(rule, &at.node.location, at.path.clone(), message);
     }
 
     /// Warns at a key of a part of a schema.

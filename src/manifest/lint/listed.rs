@@ -75,29 +75,21 @@ pub fn lint_listed_tools<'t>(tools: impl Iterator<Item = &'t Tool>) -> ListedFin
     let parsed: Vec<ParsedTool> = tools
         .map(|tool| parse_tool(tool, &mut bytes_left))
         .collect();
-    let mut found = Found::default();
+    let mut shown: Vec<ListedFinding> = Vec::new();
     for tool in &parsed {
         let mut lints = Lints::default();
         lint_tool(tool, &mut lints);
-        lints
-            .into_findings()
-            .into_iter()
-            .for_each(|finding| found.add(&tool.key.text, finding));
+        let findings = lints.into_findings().into_iter();
+        shown.extend(findings.map(|finding| listed_finding(&tool.key.text, finding)));
     }
     // The lint of names compares all tools, so the path tells whose finding it is.
     let mut lints = Lints::default();
     provider_refusals::check_tool_names(&parsed, NameMatching::default(), &mut lints);
-    lints
-        .into_findings()
-        .into_iter()
-        .for_each(|finding| found.add(&finding.path.clone(), finding));
-    found.hints.extend(hint_many_tools(&parsed));
-    let Found {
-        mut shown,
-        hints,
-        warnings,
-    } = found;
-    shown.extend(hints);
+    let findings = lints.into_findings().into_iter();
+    shown.extend(findings.map(|finding| listed_finding(&finding.path.clone(), finding)));
+    shown.extend(hint_many_tools(&parsed));
+    shown.sort_by_key(|finding| finding.is_hint);
+    let warnings = shown.iter().filter(|finding| !finding.is_hint).count();
     shown.truncate(MAX_FINDINGS);
     ListedFindings { shown, warnings }
 }
@@ -122,45 +114,17 @@ fn hint_many_tools(tools: &[ParsedTool]) -> Option<ListedFinding> {
     })
 }
 
-/// The first findings of each severity, and the number of all warnings.
-#[derive(Default)]
-struct Found {
-    shown: Vec<ListedFinding>,
-    hints: Vec<ListedFinding>,
-    warnings: usize,
-}
-
-impl Found {
-    fn add(&mut self, tool: &str, finding: Finding) {
-        let Finding {
-            path,
-            message,
-            severity,
-            rule,
-            ..
-        } = finding;
-        let is_hint = severity == Severity::Hint;
-        self.warnings += usize::from(!is_hint);
-        let list = if is_hint {
-            &mut self.hints
-        } else {
-            &mut self.shown
-        };
-        if list.len() < MAX_FINDINGS {
-            let part = path
-                .strip_prefix(tool)
-                .and_then(|rest| rest.strip_prefix('.'));
-            let message = part
-                .map(|part| format!("{part}: {message}"))
-                .unwrap_or(message);
-            let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
-            list.push(ListedFinding {
-                tool: tool.to_owned(),
-                rule,
-                message,
-                is_hint,
-            });
-        }
+fn listed_finding(tool: &str, finding: Finding) -> ListedFinding {
+    let part = finding.path.strip_prefix(tool);
+    let message = match part.and_then(|rest| rest.strip_prefix('.')) {
+        Some(part) => format!("{part}: {}", finding.message),
+        None => finding.message,
+    };
+    ListedFinding {
+        tool: tool.to_owned(),
+        rule: finding.rule,
+        message: message.chars().take(MAX_MESSAGE_CHARS).collect(),
+        is_hint: finding.severity == Severity::Hint,
     }
 }
 
@@ -202,14 +166,10 @@ fn lint_tool(tool: &ParsedTool, lints: &mut Lints) {
     if tool.tool.as_ref().is_some_and(is_missing) {
         let message = "no description: a model cannot know what the tool does; describe it at its source, or write \
                        description: below tools: of the source";
-        lints.warn(
-            Rule::MissingDescription,
-            &tool.key.location,
-            format!("{}.description", tool.path),
-            message,
-        );
+        let path = format!("{}.description", tool.path);
+        lints.warn(Rule::MissingDescription, &tool.key.location, path, message);
     }
-    descriptions::check_description(tool, &tool.path, lints);
+    descriptions::check_description(tool, lints);
     for schema in ToolSchema::from_entry(&tool.entry, &tool.path) {
         let parts = schema.parts();
         descriptions::check_parameters(&schema, &parts, lints);

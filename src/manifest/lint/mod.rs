@@ -28,6 +28,7 @@ mod values;
 use std::path::Path;
 
 pub(super) use self::lints::Lints;
+use self::lints::Located;
 pub use self::listed::{ListedFinding, ListedFindings, lint_listed_tools};
 use self::schema_parts::ToolSchema;
 pub(crate) use self::secrets::looks_like_secret;
@@ -35,6 +36,23 @@ use super::finding::{Finding, join_path};
 use super::parsed::{MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool};
 use super::references::ManifestInput;
 use crate::call::NameMatching;
+
+/// Keys of a source whose texts may be secrets.
+const SOURCE_SETTINGS: [&str; 7] = [
+    "environment",
+    "init",
+    "command",
+    "url",
+    "headers",
+    "query",
+    "auth",
+];
+
+impl ParsedSource {
+    fn located(&self) -> Located<'_> {
+        Located::new(&self.entry, &join_path(self.section, &[&self.name]))
+    }
+}
 
 /// All findings of the lints. `matching` is the setting for other spellings of names. `listen` is
 /// the listen address, as far as the manifest gives it.
@@ -49,32 +67,28 @@ pub(super) fn run_lints(
     for tool in &parsed.tools {
         lint_tool(tool, input, &mut lints);
     }
-    for ParsedSource {
-        section,
-        name,
-        entry,
-        base,
-    } in &parsed.sources
-    {
-        let entry_path = join_path(section, &[name]);
-        secrets::check_short_values(entry, &entry_path, base, input, &mut lints);
-        secrets::check_source_literals(entry, &entry_path, &mut lints);
-        if *section == OPENAPI && servers::is_document_at_url(entry, base, input) {
-            servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
+    for source in &parsed.sources {
+        let (entry, name, base) = (&source.located(), &source.name, &source.base);
+        let pins = parsed.pins.as_ref();
+        secrets::check_short_values(entry, base, input, &mut lints);
+        secrets::check_settings_literals(entry, &SOURCE_SETTINGS, &mut lints);
+        if source.section == OPENAPI && servers::is_document_at_url(&source.entry, base, input) {
+            servers::check_pins(name, entry, pins, &mut lints);
         }
-        if *section == MCP_SERVERS {
-            servers::check_url(entry, &entry_path, &mut lints);
-            servers::check_pins(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
-            servers::check_trust_hints(name, entry, &entry_path, parsed.pins.as_ref(), &mut lints);
-            servers::check_start_timeout(entry, &entry_path, &mut lints);
+        if source.section == MCP_SERVERS {
+            servers::check_url(entry, &mut lints);
+            servers::check_pins(name, entry, pins, &mut lints);
+            servers::check_trust_hints(name, entry, pins, &mut lints);
+            servers::check_start_timeout(entry, &mut lints);
         }
     }
     agents::check_agents(&parsed.tools, &mut lints);
     own_address::check_own_address(parsed, listen, &mut lints);
     if let Some(root) = &parsed.root {
         let base = super::file::parent_folder(root.location.file.as_ref() as &Path);
-        secrets::check_short_values(root, "", &base, input, &mut lints);
-        secrets::check_settings_literals(root, &mut lints);
+        let root = &Located::new(root, "");
+        secrets::check_short_values(root, &base, input, &mut lints);
+        secrets::check_settings_literals(root, &["server", "ledger"], &mut lints);
         addresses::check_addresses(root, &base, input, &mut lints);
         // The tools of a source are unknown before it is listed.
         let all_known = parsed.sources.is_empty();
@@ -84,23 +98,25 @@ pub(super) fn run_lints(
 }
 
 fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
-    let entry_path = tool.path.clone();
-    descriptions::check_description(tool, &entry_path, lints);
-    for schema in ToolSchema::from_entry(&tool.entry, &entry_path) {
+    descriptions::check_description(tool, lints);
+    for schema in ToolSchema::from_entry(&tool.entry, &tool.path) {
         let parts = schema.parts();
-        if schema.is_input() {
+        if schema.is_input {
             descriptions::check_parameters(&schema, &parts, lints);
-            provider_refusals::check_input_schema(&schema, &parts, lints);
+            provider_refusals::check_parameter_names(&schema, lints);
+            provider_refusals::check_roots(&parts, lints);
+            provider_refusals::check_subsets(&schema, &parts, lints);
             provider_refusals::check_standalone(&schema, tool, lints);
             objects::check_objects(&parts, lints);
         }
         patterns::check_patterns(tool, &parts, lints);
         values::check_values(&schema, &parts, lints);
     }
-    secrets::check_short_values(&tool.entry, &entry_path, &tool.base, input, lints);
-    secrets::check_literals(&tool.entry, &entry_path, lints);
-    shell_syntax::check_shell_syntax(tool, &entry_path, lints);
-    context::check_context(tool, &entry_path, lints);
+    let entry = &Located::new(&tool.entry, &tool.path);
+    secrets::check_short_values(entry, &tool.base, input, lints);
+    secrets::check_literals(entry, lints);
+    shell_syntax::check_shell_syntax(tool, lints);
+    context::check_context(tool, lints);
 }
 
 #[cfg(test)]

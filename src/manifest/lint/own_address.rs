@@ -4,10 +4,8 @@
 use serde_json::Value;
 use url::Url;
 
-use super::Lints;
+use super::{Lints, Located};
 use crate::kinds::http::points_to_this_machine;
-use crate::manifest::finding::join_path;
-use crate::manifest::node::Node;
 use crate::manifest::parsed::{MCP_SERVERS, ParsedManifest};
 use crate::manifest::rule::Rule;
 use crate::manifest::self_reference::is_own_mcp_url;
@@ -20,15 +18,11 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
     let Some(port) = port.filter(|port| *port != 0) else {
         return;
     };
-    let mut check = |entry: &Node,
-                     entry_path: &str,
-                     keys: &[&str],
-                     is_known: &dyn Fn(&Url) -> bool| {
-        let node = keys.iter().try_fold(entry, |node, key| node.get(key));
-        let Some((node, text)) = node.and_then(|node| Some((node, node.as_str()?))) else {
+    let mut check = |at: Option<Located<'_>>, is_known: &dyn Fn(&Url) -> bool| {
+        let Some(at) = at else { return };
+        let Ok(url) = Url::parse(at.text()) else {
             return;
         };
-        let Ok(url) = Url::parse(text) else { return };
         if url.port_or_known_default() == Some(port)
             && points_to_this_machine(&url)
             && !is_known(&url)
@@ -37,11 +31,12 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
                 "is a URL of this service itself, which listens at {listen} unless --listen is given and refuses \
                  requests of its own tools; write the URL of another service"
             );
-            let path = join_path(entry_path, keys);
-            lints.warn(Rule::OwnAddress, &node.location, path, message);
+            lints.warn_of(Rule::OwnAddress, &at, message);
         }
     };
     for tool in &parsed.tools {
+        let entry = Located::new(&tool.entry, &tool.path);
+        let request = entry.get("request");
         // Without `allow_private`, loading has already reported an address of this machine.
         let allows_private = tool
             .entry
@@ -52,25 +47,20 @@ pub(super) fn check_own_address(parsed: &ParsedManifest, listen: &str, lints: &m
             url.domain()
                 .is_some_and(|name| !name.trim_end_matches('.').ends_with("localhost"))
         };
-        check(&tool.entry, &tool.path, &["request", "url"], &|url| {
-            !is_open && !is_name(url)
-        });
-        check(&tool.entry, &tool.path, &["model", "base_url"], &|_| false);
+        let url = request.and_then(|request| request.get("url"));
+        check(url, &|url| !is_open && !is_name(url));
+        let model = entry.get("model");
+        check(model.and_then(|model| model.get("base_url")), &|_| false);
     }
     let is_written = parsed
         .root
         .as_ref()
         .and_then(|root| root.get("server")?.get("listen"))
         .is_some();
-    for source in parsed
-        .sources
-        .iter()
-        .filter(|source| source.section == MCP_SERVERS)
-    {
-        let entry_path = join_path(MCP_SERVERS, &[&source.name]);
-        check(&source.entry, &entry_path, &["url"], &|url| {
-            is_written && is_own_mcp_url(url, listen)
-        });
+    let servers = parsed.sources.iter();
+    for source in servers.filter(|source| source.section == MCP_SERVERS) {
+        let url = source.located().get("url");
+        check(url, &|url| is_written && is_own_mcp_url(url, listen));
     }
 }
 

@@ -114,15 +114,6 @@ pub(super) fn check_standalone(schema: &ToolSchema<'_>, tool: &ParsedTool, lints
     }
 }
 
-/// Checks the input schema of a tool.
-pub(super) fn check_input_schema(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
-    check_parameter_names(schema, lints);
-    check_roots(parts, lints);
-    for subset in Subset::ALL {
-        check_subset(schema, parts, subset, lints);
-    }
-}
-
 /// Finds parameters whose names a provider refuses.
 pub(super) fn check_parameter_names(schema: &ToolSchema<'_>, lints: &mut Lints) {
     let parameters = if schema.shorthand {
@@ -151,10 +142,8 @@ pub(super) fn check_parameter_names(schema: &ToolSchema<'_>, lints: &mut Lints) 
 
 /// Finds keywords that a provider refuses at the root of a schema.
 pub(super) fn check_roots(parts: &[Part<'_>], lints: &mut Lints) {
-    for part in parts {
-        if part.role == Role::Root {
-            check_root_keywords(part, lints);
-        }
+    for root in parts.iter().filter(|part| part.role == Role::Root) {
+        check_root_keywords(root, lints);
     }
 }
 
@@ -173,6 +162,13 @@ fn check_root_keywords(root: &Part<'_>, lints: &mut Lints) {
             );
             lints.warn_at(Rule::RefusedSchema, root, &[keyword], message);
         }
+    }
+}
+
+/// Finds keywords that a provider refuses in a restricted mode.
+pub(super) fn check_subsets(schema: &ToolSchema<'_>, parts: &[Part<'_>], lints: &mut Lints) {
+    for subset in Subset::ALL {
+        check_subset(schema, parts, subset, lints);
     }
 }
 

@@ -4,6 +4,7 @@ use crate::call::json::parse_pointer;
 use crate::manifest::finding::Location;
 use crate::manifest::finding::join_path;
 use crate::manifest::node::{Data, Key, Node};
+use crate::schema::{KeywordKind, keyword_kind};
 
 /// The maximum depth of visited parts, which bounds stack and time.
 const MAX_DEPTH: usize = 64;
@@ -11,32 +12,6 @@ const MAX_DEPTH: usize = 64;
 const MAX_PARTS: usize = 2_000;
 /// The maximum number of references that are followed in a chain.
 const MAX_REFERENCE_CHAIN: usize = 8;
-
-/// Keywords with one schema.
-const SCHEMA_KEYWORDS: [&str; 12] = [
-    "items",
-    "additionalItems",
-    "additionalProperties",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "contains",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contentSchema",
-];
-/// Keywords with a list of schemas.
-const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
-/// Keywords with schemas by name.
-const SCHEMA_MAP_KEYWORDS: [&str; 5] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-];
 
 /// A tool's schema as written in the manifest.
 pub(super) struct ToolSchema<'a> {
@@ -49,7 +24,8 @@ pub(super) struct ToolSchema<'a> {
     pub(super) location: &'a Location,
     /// Whether the key is `parameters:`.
     pub(super) shorthand: bool,
-    input: bool,
+    /// Whether it is a schema of arguments.
+    pub(super) is_input: bool,
 }
 
 /// The role of a part in the schema around it.
@@ -110,15 +86,10 @@ impl<'a> ToolSchema<'a> {
                 path: join_path(entry_path, &[name]),
                 location: &key.location,
                 shorthand,
-                input,
+                is_input: input,
             })
         };
         keys.into_iter().filter_map(schema).collect()
-    }
-
-    /// Whether it is a schema of arguments.
-    pub(super) fn is_input(&self) -> bool {
-        self.input
     }
 
     /// Every schema inside it, including itself.
@@ -140,12 +111,10 @@ impl<'a> ToolSchema<'a> {
                 };
                 entries.map(parameter).collect()
             }
-            false => vec![part(
-                self.node,
-                self.location,
-                self.path.clone(),
-                Role::Root,
-            )],
+            false => {
+                let (node, path) = (self.node, self.path.clone());
+                vec![part(node, self.location, path, Role::Root)]
+            }
         };
         let mut parts = Vec::new();
         while let Some(part) = open.pop() {
@@ -226,8 +195,9 @@ impl<'a> Part<'a> {
                 applicability: applicability.max(self.applicability),
                 depth: self.depth + 1,
             };
-            match &node.data {
-                Data::Map(entries) if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
+            let is_list = matches!(node.data, Data::List(_));
+            match (keyword_kind(keyword, is_list), &node.data) {
+                (KeywordKind::ByName, Data::Map(entries)) => {
                     open.extend(entries.iter().map(|(inner, node)| {
                         let role = match keyword {
                             "properties" => Role::Property(&inner.text),
@@ -236,17 +206,13 @@ impl<'a> Part<'a> {
                         part(node, &inner.location, &[keyword, &inner.text], role)
                     }));
                 }
-                Data::List(items) if SCHEMA_LIST_KEYWORDS.contains(&keyword) => {
+                (KeywordKind::List, Data::List(items)) => {
                     open.extend(items.iter().enumerate().map(|(at, node)| {
-                        part(
-                            node,
-                            &node.location,
-                            &[keyword, &at.to_string()],
-                            Role::Other,
-                        )
+                        let keys = [keyword, &at.to_string()];
+                        part(node, &node.location, &keys, Role::Other)
                     }));
                 }
-                Data::Map(_) if SCHEMA_KEYWORDS.contains(&keyword) => {
+                (KeywordKind::Schema, Data::Map(_)) => {
                     open.push(part(node, &key.location, &[keyword], Role::Other));
                 }
                 _ => {}

@@ -5,11 +5,12 @@ use std::path::Path;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::Lints;
+use super::{Lints, Located};
 use crate::ledger;
 use crate::manifest::decode::Findings;
 use crate::manifest::finding::join_path;
 use crate::manifest::node::{Data, Node};
+use crate::manifest::parsed::TOOL_SECTIONS;
 use crate::manifest::references::{ManifestInput, PUBLIC_KEYS, References, Secrets};
 use crate::manifest::rule::Rule;
 use crate::secrets::MIN_SECRET_LENGTH;
@@ -41,45 +42,33 @@ const SECRET_PREFIXES: [&str; 12] = [
     "hf_",
     "npm_",
 ];
-/// Sections whose entries are checked one by one.
-const SECTIONS_OF_TOOLS: [&str; 4] = ["tools", "python_modules", "mcp_servers", "openapi"];
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
 const MIN_LITERAL_LENGTH: usize = 8;
 
 /// A text below a node, with the last key on its path.
-pub(super) struct FoundText<'a> {
-    node: &'a Node,
-    path: String,
+struct FoundText<'a> {
+    at: Located<'a>,
     key: &'a str,
-    pub(super) text: &'a str,
+    text: &'a str,
 }
 
-/// Every text of a node, except below top-level keys that `skip` selects.
-pub(super) fn collect_texts<'a>(
-    node: &'a Node,
-    entry_path: &str,
-    skip: &dyn Fn(&str) -> bool,
-) -> Vec<FoundText<'a>> {
-    let mut open = vec![(node, entry_path.to_owned(), "", true)];
+/// Every text of a value, except below its keys that `skip` selects.
+fn collect_texts<'a>(entry: &Located<'a>, skip: &dyn Fn(&str) -> bool) -> Vec<FoundText<'a>> {
+    let mut open = vec![(entry.clone(), "", true)];
     let mut found = Vec::new();
-    while let Some((node, path, key, top)) = open.pop() {
-        match &node.data {
-            Data::Scalar(Value::String(text)) => found.push(FoundText {
-                node,
-                path,
-                key,
-                text,
-            }),
+    while let Some((at, key, top)) = open.pop() {
+        match &at.node.data {
+            Data::Scalar(Value::String(text)) => found.push(FoundText { at, key, text }),
             Data::Scalar(_) => {}
             Data::List(items) => {
-                for (at, item) in items.iter().enumerate() {
-                    open.push((item, join_path(&path, &[at.to_string()]), key, false));
+                for (number, node) in items.iter().enumerate() {
+                    let path = join_path(&at.path, &[number.to_string()]);
+                    open.push((Located { node, path }, key, false));
                 }
             }
-            Data::Map(entries) => {
-                for (key, value) in entries.iter().filter(|(key, _)| !(top && skip(&key.text))) {
-                    open.push((value, join_path(&path, &[&key.text]), &key.text, false));
-                }
+            Data::Map(_) => {
+                let entries = at.entries().filter(|(key, _)| !(top && skip(&key.text)));
+                open.extend(entries.map(|(key, value)| (value, key.text.as_str(), false)));
             }
         }
     }
@@ -88,45 +77,23 @@ pub(super) fn collect_texts<'a>(
 
 /// Finds texts in a tool's entry that look like secrets. Keys that callers see are skipped, because
 /// a reference is not allowed there.
-pub(super) fn check_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
+pub(super) fn check_literals(entry: &Located<'_>, lints: &mut Lints) {
     let skip = |key: &str| PUBLIC_KEYS.contains(&key) || key == "env";
-    report_literals(collect_texts(entry, entry_path, &skip), lints);
+    report_literals(collect_texts(entry, &skip), lints);
 }
 
-/// Does the same for the settings of a source.
-pub(super) fn check_source_literals(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let is_setting = |key: &str| {
-        [
-            "environment",
-            "init",
-            "command",
-            "url",
-            "headers",
-            "query",
-            "auth",
-        ]
-        .contains(&key)
-    };
-    report_literals(
-        collect_texts(entry, entry_path, &|key| !is_setting(key)),
-        lints,
-    );
-}
-
-/// Does the same for the manifest's own settings.
-pub(super) fn check_settings_literals(root: &Node, lints: &mut Lints) {
-    let is_setting = |key: &str| ["server", "ledger"].contains(&key);
-    report_literals(collect_texts(root, "", &|key| !is_setting(key)), lints);
+/// Does the same for some settings of a source, or of the manifest itself.
+pub(super) fn check_settings_literals(entry: &Located<'_>, settings: &[&str], lints: &mut Lints) {
+    let skip = |key: &str| !settings.contains(&key);
+    report_literals(collect_texts(entry, &skip), lints);
 }
 
 fn report_literals(texts: Vec<FoundText<'_>>, lints: &mut Lints) {
-    for FoundText { node, path, .. } in texts
-        .into_iter()
-        .filter(|text| looks_like_secret(text.key, text.text))
-    {
+    let is_secret = |text: &FoundText<'_>| looks_like_secret(text.key, text.text);
+    for FoundText { at, .. } in texts.into_iter().filter(is_secret) {
         let message = "a secret in plain text, readable for everyone with this file; put it into a variable and \
                        write ${env:NAME}";
-        lints.warn(Rule::LiteralSecret, &node.location, path, message);
+        lints.warn_of(Rule::LiteralSecret, &at, message);
     }
 }
 
@@ -185,16 +152,14 @@ fn looks_random(value: &str) -> bool {
 /// Sections that declare tools are skipped at the top level. Each of their entries is checked
 /// separately, because relative paths start at its own file.
 pub(super) fn check_short_values(
-    node: &Node,
-    entry_path: &str,
+    entry: &Located<'_>,
     base: &Path,
     input: &dyn ManifestInput,
     lints: &mut Lints,
 ) {
-    for text in collect_texts(node, entry_path, &|key| {
-        SECTIONS_OF_TOOLS.contains(&key) || PUBLIC_KEYS.contains(&key)
-    }) {
-        for reference in find_references(text.text) {
+    let skip = |key: &str| TOOL_SECTIONS.contains(&key) || PUBLIC_KEYS.contains(&key);
+    for FoundText { at, text, .. } in collect_texts(entry, &skip) {
+        for reference in find_references(text) {
             let value = match reference.split_once(':') {
                 Some(("env", name)) => input.env_var(name),
                 Some(("file", path)) => input.read_text(&base.join(path)).ok(),
@@ -205,12 +170,8 @@ pub(super) fn check_short_values(
                     "the value of ${{{reference}}} is shorter than {MIN_SECRET_LENGTH} characters, too short to be \
                      removed from results; if it is a secret, use a longer one"
                 );
-                lints.hint(
-                    Rule::ShortSecret,
-                    &text.node.location,
-                    text.path.clone(),
-                    message,
-                );
+                let path = at.path.clone();
+                lints.hint(Rule::ShortSecret, &at.node.location, path, message);
             }
         }
     }

@@ -5,11 +5,10 @@ use std::path::Path;
 use url::{Host, Url};
 use wildmatch::WildMatch;
 
-use super::Lints;
 use super::secrets::resolve_text;
+use super::{Lints, Located};
 use crate::access::tool_pattern::is_glob;
 use crate::call::units::HumanDuration;
-use crate::manifest::finding::join_path;
 use crate::manifest::node::Node;
 use crate::manifest::pins::Pins;
 use crate::manifest::references::ManifestInput;
@@ -17,105 +16,75 @@ use crate::manifest::rule::Rule;
 use crate::text::suggest;
 
 /// Checks `url` of an entry of `mcp_servers:`.
-pub(super) fn check_url(entry: &Node, entry_path: &str, lints: &mut Lints) {
-    let Some((_, node)) = entry.entry("url") else {
+pub(super) fn check_url(entry: &Located<'_>, lints: &mut Lints) {
+    let Some(at) = entry.get("url") else {
         return;
     };
     // A URL with a reference for its whole host cannot be parsed and is not checked.
-    let Ok(url) = Url::parse(node.as_str().unwrap_or_default()) else {
-        return;
-    };
-    if url.scheme() == "http" && !is_loopback_host(&url) {
+    let url = Url::parse(at.text());
+    if url.is_ok_and(|url| url.scheme() == "http" && !is_loopback_host(&url)) {
         let message = "without TLS, others on the network can read and change arguments, results and headers; write \
                        https";
-        lints.warn(
-            Rule::PlainHttp,
-            &node.location,
-            join_path(entry_path, &["url"]),
-            message,
-        );
+        lints.warn_of(Rule::PlainHttp, &at, message);
     }
 }
 
 /// Finds a server that is started for each call, and whose start may take longer than the call.
-pub(super) fn check_start_timeout(entry: &Node, entry_path: &str, lints: &mut Lints) {
+pub(super) fn check_start_timeout(entry: &Located<'_>, lints: &mut Lints) {
     let time = |key: &str| {
-        let node = entry.get(key)?;
-        Some((node, HumanDuration::parse(node.as_str()?).ok()?.0))
+        let at = entry.get(key)?;
+        let time = HumanDuration::parse(at.node.as_str()?).ok()?.0;
+        Some((at, time))
     };
-    if entry.get("mode").and_then(Node::as_str) == Some("on_demand")
-        && let (Some((node, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
+    if entry
+        .get("mode")
+        .is_some_and(|mode| mode.text() == "on_demand")
+        && let (Some((at, start)), Some((_, call))) = (time("start_timeout"), time("timeout"))
         && start > call
     {
         let message = "an on_demand server starts within each call, so `timeout` ends a start that takes this long; \
                        only the start that lists its tools may take so long";
-        lints.warn(
-            Rule::Ineffective,
-            &node.location,
-            join_path(entry_path, &["start_timeout"]),
-            message,
-        );
+        lints.warn_of(Rule::Ineffective, &at, message);
     }
 }
 
 /// Compares this server's entry with its pins.
-pub(super) fn check_pins(
-    name: &str,
-    entry: &Node,
-    entry_path: &str,
-    pins: Option<&Pins>,
-    lints: &mut Lints,
-) {
+pub(super) fn check_pins(name: &str, entry: &Located<'_>, pins: Option<&Pins>, lints: &mut Lints) {
     let Some(pins) = pins else {
         let message = "is not pinned: the definitions of its tools are used without approval; `toolcrib pin` \
                        records them, and a tool whose definition changes later is quarantined";
-        return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
+        return lints.warn_of(Rule::UnpinnedServer, entry, message);
     };
     let Some(pins) = pins.servers.get(name) else {
         let message = "is not pinned, though the manifest has pins, so all its tools are quarantined; `toolcrib pin` approves it";
-        return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
+        return lints.warn_of(Rule::UnpinnedServer, entry, message);
     };
-    if !pins.matches_reach(&entry.to_json()) {
-        let reach = if entry.get("document").is_some() {
-            "document or base URL"
-        } else {
-            "command or URL"
+    if !pins.matches_reach(&entry.node.to_json()) {
+        let reach = match entry.node.get("document") {
+            Some(_) => "document or base URL",
+            None => "command or URL",
         };
         let message = format!(
             "has another {reach} than when it was pinned, so all its tools are quarantined; `toolcrib pin` approves it"
         );
-        return lints.warn(Rule::UnpinnedServer, &entry.location, entry_path, message);
+        return lints.warn_of(Rule::UnpinnedServer, entry, message);
     }
-    for (key, _) in entry
-        .get("tools")
-        .and_then(Node::entries)
-        .unwrap_or_default()
-    {
+    for (key, tool) in entry.get("tools").iter().flat_map(Located::entries) {
+        let mut pinned = pins.tools.keys();
         let is_pinned = match is_glob(&key.text) {
-            true => pins
-                .tools
-                .keys()
-                .any(|name| WildMatch::new(&key.text).matches(name)),
+            true => pinned.any(|name| WildMatch::new(&key.text).matches(name)),
             false => pins.tools.contains_key(&key.text),
         };
         if is_pinned {
             continue;
         }
-        let advice = match suggest::closest_name(
-            &key.text,
-            pins.tools.keys().map(String::as_str),
-            suggest::MIN_HINT_RATIO,
-        ) {
+        let names = pins.tools.keys().map(String::as_str);
+        let advice = match suggest::near_name(&key.text, names) {
             Some(near) => format!("did you mean {near}?"),
             None => "if the server has it now, `toolcrib pin` approves it".into(),
         };
         let message = format!("there was no such tool when the source was pinned; {advice}");
-        lints.warn(
-            Rule::UnknownTool,
-            &key.location,
-            join_path(entry_path, &["tools", &key.text]),
-            message,
-        );
+        lints.warn(Rule::UnknownTool, &key.location, tool.path, message);
     }
 }
 
@@ -123,25 +92,16 @@ pub(super) fn check_pins(
 /// decide nothing.
 pub(super) fn check_trust_hints(
     name: &str,
-    entry: &Node,
-    entry_path: &str,
+    entry: &Located<'_>,
     pins: Option<&Pins>,
     lints: &mut Lints,
 ) {
-    let Some(node) = entry
-        .get("trust_hints")
-        .filter(|node| node.to_json() == true)
-    else {
-        return;
-    };
-    if pins.is_none_or(|pins| !pins.servers.contains_key(name)) {
+    let trusts = entry.get("trust_hints");
+    if let Some(at) = trusts.filter(|at| at.node.to_json() == true)
+        && pins.is_none_or(|pins| !pins.servers.contains_key(name))
+    {
         let message = "has no effect: only the hints of a pinned server decide an effect; `toolcrib pin` pins it";
-        lints.warn(
-            Rule::Ineffective,
-            &node.location,
-            join_path(entry_path, &["trust_hints"]),
-            message,
-        );
+        lints.warn_of(Rule::Ineffective, &at, message);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Lint: arguments of a command that are meant for a shell. The program gets them, because no shell reads them.
 
-use super::Lints;
-use crate::manifest::node::Node;
+use super::{Lints, Located};
 use crate::manifest::parsed::ParsedTool;
 use crate::manifest::rule::Rule;
 
@@ -9,20 +8,16 @@ use crate::manifest::rule::Rule;
 const SHELL_WORDS: [&str; 9] = ["|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"];
 
 /// Checks the arguments of a command.
-pub(super) fn check_shell_syntax(parsed: &ParsedTool, entry_path: &str, lints: &mut Lints) {
-    let command = parsed
-        .entry
-        .get("command")
-        .map(Node::items)
-        .unwrap_or_default();
-    for (at, item) in command.iter().enumerate().skip(1) {
-        if let Some(word) = item.as_str().filter(|word| SHELL_WORDS.contains(word)) {
+pub(super) fn check_shell_syntax(parsed: &ParsedTool, lints: &mut Lints) {
+    let entry = Located::new(&parsed.entry, &parsed.path);
+    for item in entry.items("command").into_iter().skip(1) {
+        let word = item.text();
+        if SHELL_WORDS.contains(&word) {
             let message = format!(
                 "no shell reads this, so the program gets `{word}` as an argument; for a pipeline, write \
                  [sh, -c, \"… {word} …\"] without placeholders in the script"
             );
-            let path = format!("{entry_path}.command.{at}");
-            lints.hint(Rule::ShellSyntax, &item.location, path, message);
+            lints.hint(Rule::ShellSyntax, &item.node.location, item.path, message);
         }
     }
 }

@@ -74,11 +74,10 @@ fn check_required(part: &Part<'_>, lints: &mut Lints) {
         let Some(name) = node.as_str().filter(|name| !known.contains(name)) else {
             continue;
         };
-        let advice =
-            match suggest::closest_name(name, known.iter().copied(), suggest::MIN_HINT_RATIO) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("add {name} to properties, or take it out here"),
-            };
+        let advice = match suggest::near_name(name, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("add {name} to properties, or take it out here"),
+        };
         let message =
             format!("no value fits: {name} is required and not among the properties; {advice}");
         lints.warn_at(
