@@ -141,3 +141,151 @@ fn media_block(block: &Content) -> Option<Value> {
     };
     Some(json!({"type": "document", "source": source, "title": blocks::file_name(resource)}))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    fn call() -> Value {
+        json!({"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}, "caller": {"type": "direct"}})
+    }
+
+    #[test]
+    fn calls_are_found_among_blocks() {
+        let server = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}});
+        let result = json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []});
+        let content = json!([{"type": "thinking", "thinking": "…", "signature": ""}, {"type": "text", "text": "hm"}, server,
+            result, {"type": "mcp_tool_use", "id": "m", "name": "g", "server_name": "s", "input": {}}, call()]);
+        let message = json!({"role": "assistant", "content": content});
+        let response = json!({"id": "m", "type": "message", "role": "assistant", "model": "x", "content": content,
+            "stop_reason": "tool_use", "stop_sequence": null, "usage": {}});
+        for body in [call(), json!([call()]), content, message, response] {
+            assert_eq!(read_guessed(body.clone()).warnings, [""; 0]);
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Anthropic, one_call("t1", "f", json!({"a": 1})))
+            );
+        }
+    }
+
+    #[test]
+    fn results_form_one_message_with_error_flags() {
+        let message = read_guessed(
+            json!([call(), {"type": "tool_use", "id": "t2", "name": "g", "input": {}}]),
+        );
+        let failed = ToolReply {
+            is_error: true,
+            ..tool_reply(&[])
+        };
+        let content = [text("no"), image("image/png")];
+        let reply = write_replies(
+            &message,
+            &[
+                tool_reply(&[text("4"), text(" "), image("image/png")]),
+                ToolReply {
+                    content: &content,
+                    ..failed
+                },
+            ],
+        );
+        assert_eq!(
+            Value::from(reply),
+            json!([{"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "4"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}]},
+                {"type": "tool_result", "tool_use_id": "t2", "is_error": true, "content": [{"type": "text", "text": "no"},
+                    {"type": "text", "text": "[image/png, 2 B: left out, this API takes only text in the result of a failed call]"}]}
+            ]}])
+        );
+    }
+
+    #[test]
+    fn files_become_document_blocks() {
+        let notes = Resource {
+            uri: "f:///n.md".into(),
+            text: Some("# n".into()),
+            ..Resource::default()
+        };
+        let content = [
+            file("f:///r.pdf", "application/pdf"),
+            Content::Resource { resource: notes },
+        ];
+        let reply = reply_to(call(), tool_reply(&content));
+        assert_eq!(
+            reply["content"][0]["content"],
+            json!([
+                {"type": "document", "title": "r.pdf",
+                 "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
+                {"type": "document", "title": "n.md", "source": {"type": "text", "media_type": "text/plain", "data": "# n"}}
+            ])
+        );
+    }
+
+    #[test]
+    fn token_limit_cuts_off_the_last_call() {
+        let body = |content: Value| json!({"role": "assistant", "stop_reason": "max_tokens", "content": content});
+        assert_eq!(cut_off_flags(body(json!([call(), call()]))), [false, true]);
+        assert_eq!(
+            cut_off_flags(body(json!([call(), {"type": "text", "text": "and th"}]))),
+            [false]
+        );
+    }
+
+    #[test]
+    fn unknown_block_types_get_warnings() {
+        for (kind, warnings) in [
+            ("text", 0),
+            ("web_search_tool_result", 0),
+            ("mcp_tool_use", 0),
+            ("surprise", 1),
+            ("function_call", 1),
+        ] {
+            let found =
+                read_guessed(json!({"role": "assistant", "content": [{"type": kind}, call()]}));
+            assert_eq!(
+                (found.calls.len(), found.warnings.len()),
+                (1, warnings),
+                "{kind}: {:?}",
+                found.warnings
+            );
+        }
+        read_refusal(
+            json!({"role": "user", "content": [call()]}),
+            Some(Dialect::Anthropic),
+        );
+    }
+
+    #[test]
+    fn unsupported_documents_become_text() {
+        let blank = Resource {
+            mime_type: Some("text/plain".into()),
+            blob: Some("IA==".into()),
+            ..Resource::default()
+        };
+        for (block, kind) in [
+            (file("f:///a.b", "application/pdf"), "document"),
+            (file("f:///a.b", "application/zip"), "text"),
+            (file("f:///a.b", "text/x-log"), "document"),
+            (file("f:///a.b", "application/json"), "document"),
+            (Content::Resource { resource: blank }, "text"),
+        ] {
+            let content = [block];
+            let reply = reply_to(call(), tool_reply(&content));
+            assert_eq!(
+                reply["content"][0]["content"][0]["type"], kind,
+                "{content:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn missing_id_is_generated() {
+        let message = read_guessed(json!([{"type": "tool_use", "name": "f", "input": {}}]));
+        assert_eq!(message.calls[0].as_ref().unwrap().id, Some(json!("call_1")));
+        assert!(message.warnings[0].contains("call 1 has no id"));
+    }
+}

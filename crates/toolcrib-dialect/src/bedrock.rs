@@ -207,3 +207,239 @@ impl DocumentNames {
         name
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    fn call(id: &str) -> Value {
+        json!({"toolUse": {"toolUseId": id, "name": "f", "input": {"a": 1}}})
+    }
+
+    #[test]
+    fn calls_are_found_among_blocks() {
+        let thought = json!({"reasoningContent": {"reasoningText": {"text": "…"}}});
+        let server = json!({"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}});
+        let content = json!([{"text": "hm"}, thought, server, call("b1")]);
+        let message = json!({"role": "assistant", "content": content});
+        let response = json!({"output": {"message": message}, "stopReason": "tool_use", "usage": {}, "metrics": {}});
+        for body in [call("b1"), json!([call("b1")]), content, message, response] {
+            assert_eq!(read_guessed(body.clone()).warnings, [""; 0]);
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Bedrock, one_call("b1", "f", json!({"a": 1})))
+            );
+        }
+        assert_eq!(
+            cut_off_flags(
+                json!({"output": {"message": {"role": "assistant", "content": [call("b1")]}}, "stopReason": "max_tokens"})
+            ),
+            [true]
+        );
+    }
+
+    #[test]
+    fn only_object_data_becomes_json() {
+        let (object, list) = (json!({"a": 1}), json!([1]));
+        let content = [text("{\"a\":1}"), image("image/png")];
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&object),
+                ..tool_reply(&content)
+            },
+        );
+        assert_eq!(
+            reply,
+            json!({"role": "user", "content": [{"toolResult": {"toolUseId": "b1", "status": "success", "content": [
+                {"json": {"a": 1}}, {"image": {"format": "png", "source": {"bytes": "aGk="}}}]}}]})
+        );
+        let content = [text("[1]")];
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&list),
+                is_error: true,
+                ..tool_reply(&content)
+            },
+        );
+        let result = &reply["content"][0]["toolResult"];
+        assert_eq!(
+            (&result["content"], &result["status"]),
+            (&json!([{"text": "[1]"}]), &json!("error"))
+        );
+    }
+
+    #[test]
+    fn list_items_become_json_or_text() {
+        let data = json!([{"a": 1}, [2], {"b": 3}]);
+        let content = [
+            text("first"),
+            text("{\"a\":1}"),
+            text("[2]"),
+            text("between"),
+            text("{\"b\": 3}"),
+        ];
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&content)
+            },
+        );
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"text": "first"}, {"json": {"a": 1}}, {"text": "[2]"}, {"text": "between"}, {"json": {"b": 3}}])
+        );
+        let last = [text("words"), text("{\"a\":1}")];
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data[0]),
+                ..tool_reply(&last)
+            },
+        );
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"text": "words"}, {"json": {"a": 1}}])
+        );
+    }
+
+    #[test]
+    fn documents_have_supported_formats() {
+        let office = "application/vnd.openxmlformats-officedocument";
+        let (word, sheet) = (
+            format!("{office}.wordprocessingml.document"),
+            format!("{office}.spreadsheetml.sheet"),
+        );
+        for (mime_type, format) in [
+            ("application/pdf", "pdf"),
+            ("text/csv", "csv"),
+            ("application/msword", "doc"),
+            (&word, "docx"),
+            ("application/vnd.ms-excel", "xls"),
+            (&sheet, "xlsx"),
+            ("text/html; charset=utf-8", "html"),
+            ("text/plain", "txt"),
+            ("text/markdown", "md"),
+        ] {
+            let content = [file("f:///a.b", mime_type)];
+            let reply = reply_to(call("b1"), tool_reply(&content));
+            let content = &reply["content"][0]["toolResult"]["content"];
+            let document = json!({"format": format, "name": "a (b1)", "source": {"bytes": "aGk="}});
+            assert_eq!(
+                content,
+                &json!([{"text": "a.b is the document \"a (b1)\"."}, {"document": document}])
+            );
+        }
+        let content = [file("f:///a.b", "application/zip")];
+        let reply = reply_to(call("b1"), tool_reply(&content));
+        assert!(
+            reply["content"][0]["toolResult"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("left out")
+        );
+    }
+
+    #[test]
+    fn data_and_equal_text_are_sent_once() {
+        let data = json!({"a": 1});
+        let reply = reply_to(
+            call("b1"),
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&[])
+            },
+        );
+        assert_eq!(
+            reply["content"][0]["toolResult"]["content"],
+            json!([{"json": {"a": 1}}])
+        );
+        for (words, expected) in [
+            ("{\"a\": 1.0}", json!([{"text": "{\"a\": 1.0}"}])),
+            (" {\"a\": 1 }", json!([{"json": {"a": 1}}])),
+            ("one", json!([{"text": "one"}])),
+        ] {
+            let content = [text(words)];
+            let reply = reply_to(
+                call("b1"),
+                ToolReply {
+                    structured: Some(&data),
+                    ..tool_reply(&content)
+                },
+            );
+            assert_eq!(
+                reply["content"][0]["toolResult"]["content"], expected,
+                "{words}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_messages_are_refused() {
+        for body in [
+            json!({"role": "user", "content": [call("b1")]}),
+            json!([{"type": "text", "text": "hm", "toolUse": {}}]),
+        ] {
+            read_refusal(body, Some(Dialect::Bedrock));
+        }
+        assert_eq!(
+            read_guessed(json!([{"surprise": 1}, call("b1")]))
+                .warnings
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn documents_with_equal_names_are_numbered() {
+        let content: Vec<Content> = (0..4).map(|_| file("f:///a.csv", "text/csv")).collect();
+        let reply = reply_to(call("b1"), tool_reply(&content));
+        let blocks = reply["content"][0]["toolResult"]["content"]
+            .as_array()
+            .unwrap();
+        let names: Vec<&str> = blocks
+            .iter()
+            .filter_map(|block| block["document"]["name"].as_str())
+            .collect();
+        assert_eq!(names, ["a (b1)", "a (b1) 2", "a (b1) 3", "a (b1) 4"]);
+    }
+
+    #[test]
+    fn document_names_are_valid_and_unique() {
+        let message = read_guessed(json!([call("tooluse_AbCd1234xY"), call("b:2")]));
+        let content = [
+            file("f:///a/Q3__report%20(v1).final.pdf", "application/pdf"),
+            file("", "text/csv"),
+            file("", "text/csv"),
+        ];
+        let reply = write_replies(
+            &message,
+            &[tool_reply(&content), tool_reply(&content[1..2])],
+        );
+        let documents = |result: usize| -> Vec<(Value, Value)> {
+            let blocks = reply[0]["content"][result]["toolResult"]["content"]
+                .as_array()
+                .unwrap();
+            let documents = blocks.iter().filter_map(|block| block.get("document"));
+            documents
+                .map(|document| (document["name"].clone(), document["format"].clone()))
+                .collect()
+        };
+        let named = |name: &str, format: &str| (json!(name), json!(format));
+        assert_eq!(
+            documents(0),
+            [
+                named("Q3 report (v1) final (Cd1234xY)", "pdf"),
+                named("document (Cd1234xY)", "csv"),
+                named("document (Cd1234xY) 2", "csv")
+            ]
+        );
+        assert_eq!(documents(1), [named("document (b2)", "csv")]);
+    }
+}

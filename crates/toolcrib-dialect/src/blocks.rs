@@ -168,6 +168,14 @@ pub(super) fn file(block: &Content) -> Option<(&Resource, &str, &str)> {
     Some((resource, kind, resource.blob.as_deref()?))
 }
 
+/// An object without its members that are null.
+pub(super) fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(members) = &mut object {
+        members.retain(|_, member| !member.is_null());
+    }
+    object
+}
+
 /// A `data:` URL that contains the bytes.
 pub(super) fn data_url(media_type: &str, base64: &str) -> String {
     format!("data:{media_type};base64,{base64}")

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::message::{Dialect, MalformedCall, Message, RawArguments, ToolCall};
+use super::message::{Dialect, MalformedCall, Message, RawArguments, ToolCall, call_id};
 use super::message_texts;
 use crate::strict_json::JsonObject;
 use crate::strict_json::type_name;
@@ -246,22 +246,6 @@ impl From<Value> for RawArguments {
     }
 }
 
-/// The provider's id of a call.
-pub fn call_id(call: &Result<ToolCall, MalformedCall>) -> Option<&Value> {
-    match call {
-        Ok(call) => call.id.as_ref(),
-        Err(malformed) => malformed.id.as_ref(),
-    }
-}
-
-/// The tool's name in a call.
-pub fn tool_name(call: &Result<ToolCall, MalformedCall>) -> Option<&str> {
-    match call {
-        Ok(call) => Some(&call.name),
-        Err(malformed) => malformed.name.as_deref(),
-    }
-}
-
 /// Fields of the reply that a call determines.
 pub(super) fn reply_fields(call: &Result<ToolCall, MalformedCall>) -> &JsonObject {
     match call {
@@ -311,5 +295,26 @@ fn nameless_call(id: Option<Value>, name: Option<&Value>) -> MalformedCall {
     MalformedCall {
         id,
         ..MalformedCall::new(what, correction.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::tests::*;
+    use crate::tool_name;
+
+    #[test]
+    fn marks_of_harmony_are_no_part_of_a_name() {
+        let message = read_guessed(
+            json!({"tool_calls": [{"id": "1", "function": {"name": "search<|channel|>commentary", "arguments": "{}"}}]}),
+        );
+        assert_eq!(tool_name(&message.calls[0]), Some("search"));
+        assert!(
+            message.warnings[0].contains("read as `search`"),
+            "{:?}",
+            message.warnings
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The `gemini` dialect: Gemini `generateContent`, as its REST API and its SDKs write it. Keys are
 //! in camel case or, in Python, in snake case.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::blocks;
 use super::found_calls::{FoundCalls, take_field, text_field};
@@ -153,25 +153,16 @@ fn write_response(answered: AnsweredCall<'_>, name: &str) -> Value {
         (Some(data), Some(data_texts)) if texts.count() == data_texts.len() => data.clone(),
         _ => Value::String(blocks::text_except(reply, is_inline)),
     };
-    let media: Vec<Value> = reply
-        .content
-        .iter()
-        .filter_map(inline_data)
+    let media = reply.content.iter().filter_map(inline_data);
+    let media: Vec<Value> = media
         .map(|(kind, data)| json!({"inlineData": {"mimeType": kind, "data": data}}))
         .collect();
-    let mut response = Map::new();
-    if let Some(id) = answered.id {
-        response.insert("id".into(), id.clone());
-    }
-    response.insert("name".into(), name.into());
-    response.insert(
-        "response".into(),
-        json!({(if reply.is_error { "error" } else { "output" }): output}),
-    );
-    if !media.is_empty() {
-        response.insert("parts".into(), media.into());
-    }
-    response.into()
+    blocks::without_nulls(json!({
+        "id": answered.id,
+        "name": name,
+        "response": {(if reply.is_error { "error" } else { "output" }): output},
+        "parts": Some(media).filter(|media| !media.is_empty()),
+    }))
 }
 
 /// The media type and base64 of a block that is sent as bytes, not as text.
@@ -179,4 +170,153 @@ fn inline_data(block: &Content) -> Option<(&str, &str)> {
     let file = blocks::file(block).map(|(_, kind, data)| (kind, data));
     blocks::image(block, &INLINE_MEDIA_TYPES)
         .or_else(|| file.filter(|(kind, _)| INLINE_MEDIA_TYPES.contains(kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    #[test]
+    fn camel_and_snake_case_are_read() {
+        for (call, finish) in [
+            ("functionCall", "finishReason"),
+            ("function_call", "finish_reason"),
+        ] {
+            let part =
+                json!({call: {"id": "g1", "name": "f", "args": {"a": 1}}, "thoughtSignature": "x"});
+            let parts = json!([{"text": "hm", "thought": true, "functionCall": null}, part]);
+            let content = json!({"role": "model", "parts": parts});
+            let candidate = json!({"content": content, finish: "STOP", "index": 0});
+            let response =
+                json!({"candidates": [candidate], "usageMetadata": {}, "modelVersion": "x"});
+            for body in [
+                part,
+                parts,
+                content,
+                candidate,
+                response.clone(),
+                json!([response]),
+            ] {
+                assert_eq!(
+                    read_calls(body),
+                    (Dialect::Gemini, one_call("g1", "f", json!({"a": 1})))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn response_id_is_present_only_if_given() {
+        let message = read_guessed(
+            json!([{"functionCall": {"name": "f"}}, {"functionCall": {"id": "2", "name": "g", "args": {}}}]),
+        );
+        let data = json!([1, 2]);
+        let (first, second) = ([text("[1, 2]"), image("image/png")], [text("no")]);
+        let first = ToolReply {
+            structured: Some(&data),
+            ..tool_reply(&first)
+        };
+        let reply = write_replies(
+            &message,
+            &[
+                first,
+                ToolReply {
+                    is_error: true,
+                    ..tool_reply(&second)
+                },
+            ],
+        );
+        assert_eq!(
+            Value::from(reply),
+            json!([{"role": "user", "parts": [
+                {"functionResponse": {"name": "f", "response": {"output": [1, 2]},
+                    "parts": [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]}},
+                {"functionResponse": {"id": "2", "name": "g", "response": {"error": "no"}}}
+            ]}])
+        );
+    }
+
+    #[test]
+    fn text_beyond_the_data_replaces_the_data() {
+        let data = json!({"a": 1});
+        let content = [text("page 1 of 2: {\"a\": 1}")];
+        let reply = reply_to(
+            json!({"functionCall": {"name": "f"}}),
+            ToolReply {
+                structured: Some(&data),
+                ..tool_reply(&content)
+            },
+        );
+        let response = &reply["parts"][0]["functionResponse"]["response"];
+        assert_eq!(*response, json!({"output": "page 1 of 2: {\"a\": 1}"}));
+    }
+
+    #[test]
+    fn response_without_candidates_has_no_calls() {
+        let blocked = json!({"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "x"});
+        let dumped = json!({"candidates": null, "prompt_feedback": {"block_reason": "SAFETY"}});
+        let empty = json!({"candidates": [], "usageMetadata": {"totalTokenCount": 4}});
+        for body in [blocked, dumped, empty] {
+            assert_eq!(read_calls(body), (Dialect::Gemini, Vec::new()));
+        }
+    }
+
+    #[test]
+    fn malformed_function_call_is_answered_as_text() {
+        let body = json!({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(f())", "index": 0}]});
+        let message = read_guessed(body);
+        let malformed = message.calls[0].as_ref().unwrap_err();
+        assert!(
+            malformed.correction.contains("(print(f()))"),
+            "{malformed:?}"
+        );
+        let reply = write_replies(
+            &message,
+            &[ToolReply {
+                is_error: true,
+                ..tool_reply(&[text("again")])
+            }],
+        );
+        assert_eq!(
+            reply,
+            [json!({"role": "user", "parts": [{"text": "again"}]})]
+        );
+    }
+
+    #[test]
+    fn token_limit_cuts_off_the_last_call() {
+        let parts = json!([{"functionCall": {"name": "f"}}, {"functionCall": {"name": "g"}}]);
+        assert_eq!(
+            cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn text_after_the_call_was_cut_off() {
+        let parts = json!([{"functionCall": {"name": "f"}}, {"text": "and then I wou"}]);
+        assert_eq!(
+            cut_off_flags(json!({"finishReason": "MAX_TOKENS", "content": {"parts": parts}})),
+            [false]
+        );
+    }
+
+    #[test]
+    fn continued_call_is_cut_off() {
+        for continues in ["willContinue", "will_continue"] {
+            let call = |continued: bool| json!({"parts": [{"functionCall": {"name": "f", continues: continued}}]});
+            let cut_by = |continued: bool| {
+                cut_off_flags(json!({"finishReason": "STOP", "content": call(continued)}))
+            };
+            assert_eq!(
+                (cut_by(true), cut_by(false)),
+                (vec![true], vec![false]),
+                "{continues}"
+            );
+        }
+    }
 }

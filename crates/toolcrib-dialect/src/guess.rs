@@ -109,9 +109,8 @@ fn dialect_of_object(fields: &JsonObject) -> Option<Dialect> {
         return Some(Dialect::Gemini);
     }
     let names_a_tool = has("tool_name") || has("tool") && !object("tool") || has("name");
-    let has_arguments = ["arguments", "args", "input", "parameters"]
-        .into_iter()
-        .any(|name| fields.contains_key(name));
+    let mut argument_keys = native::ARGUMENT_KEYS.into_iter();
+    let has_arguments = argument_keys.any(|name| fields.contains_key(name));
     let is_action = text("action") && fields.contains_key(native::ACTION_INPUT);
     let is_native =
         role.is_none() && (is_action || names_a_tool && (has_arguments || has("tool_name")));

@@ -60,17 +60,65 @@ pub(super) fn write_result(answered: AnsweredCall<'_>) -> Value {
             }
         }
     };
-    let mut step = json!({"type": "function_result", "call_id": answered.id, "result": result});
-    if let Some(name) = answered.name {
-        step["name"] = name.into();
-    }
-    if reply.is_error {
-        step["is_error"] = true.into();
-    }
-    step
+    blocks::without_nulls(json!({
+        "type": "function_result",
+        "call_id": answered.id,
+        "result": result,
+        "name": answered.name,
+        "is_error": reply.is_error.then_some(true),
+    }))
 }
 
 fn image_part(block: &Content) -> Option<Value> {
     let (kind, data) = blocks::image(block, &IMAGE_TYPES)?;
     Some(json!({"type": "image", "mime_type": kind, "data": data}))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    #[test]
+    fn step_of_interactions_is_answered_under_its_id() {
+        let step =
+            json!({"type": "function_call", "id": "fc_1", "name": "f", "arguments": {"a": 1}});
+        let interaction = json!({"id": "v1_x", "status": "requires_action", "steps": [{"type": "thought"}, step]});
+        for body in [step.clone(), json!([step]), interaction] {
+            let calls = one_call("fc_1", "f", json!({"a": 1}));
+            assert_eq!(read_calls(body), (Dialect::GeminiInteractions, calls));
+        }
+        let message = read_guessed(step.clone());
+        let (data, content) = (json!({"n": 1}), [text("{\"n\":1}")]);
+        let reply = ToolReply {
+            structured: Some(&data),
+            ..tool_reply(&content)
+        };
+        let expected = json!([{"type": "function_result", "call_id": "fc_1", "name": "f", "result": {"n": 1}}]);
+        assert_eq!(json!(write_replies(&message, &[reply])), expected);
+        let content = [
+            text("no"),
+            Content::Image {
+                data: "aGk=".into(),
+                mime_type: "image/png".into(),
+            },
+        ];
+        let reply = ToolReply {
+            is_error: true,
+            ..tool_reply(&content)
+        };
+        let parts = json!([{"type": "text", "text": "no"}, {"type": "image", "mime_type": "image/png", "data": "aGk="}]);
+        let expected = json!([{"type": "function_result", "call_id": "fc_1", "name": "f", "result": parts, "is_error": true}]);
+        assert_eq!(json!(write_replies(&message, &[reply])), expected);
+        // Read as another API, the call would run under an id that its provider does not know.
+        let message = read_message(step, Some(Dialect::OpenaiResponses)).unwrap();
+        let malformed = message.calls[0].as_ref().unwrap_err();
+        assert!(
+            malformed.fault.contains("gemini-interactions"),
+            "{malformed:?}"
+        );
+    }
 }

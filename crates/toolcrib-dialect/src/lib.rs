@@ -33,11 +33,13 @@ pub use blocks::block_as_text;
 pub use content::{
     Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, media_type_essence,
 };
-pub use found_calls::{call_id, tool_name};
 pub use json_repair::{Repaired, UnreadableArguments, read_arguments};
 pub use late::write_late_results;
 pub use mended_json::{Changes, Mended};
-pub use message::{Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply};
+pub use message::{
+    Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply, call_id,
+    tool_name,
+};
 pub use read::{ReadError, read_message};
 pub use reply::write_replies;
 pub use strict_json::{JsonObject, parse_foreign, parse_result, parse_strict, type_name};

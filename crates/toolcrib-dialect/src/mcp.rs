@@ -1,6 +1,6 @@
 //! The `mcp` dialect: MCP `tools/call` as JSON-RPC.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::blocks;
 use super::found_calls::{FoundCalls, take_field, text_field};
@@ -78,17 +78,14 @@ pub(super) fn write_response(
         let message = blocks::result_as_text(reply);
         return json!({"jsonrpc": "2.0", "id": answered.id, "error": {"code": code, "message": message}});
     }
-    let mut result = Map::new();
-    result.insert("content".into(), content_blocks(reply));
-    // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block
-    // anyway.
-    if let Some(data) = reply.structured.filter(|data| data.is_object()) {
-        result.insert("structuredContent".into(), data.clone());
-    }
-    result.insert("isError".into(), reply.is_error.into());
-    if reply.is_final_answer {
-        result.insert("_meta".into(), json!({RESULT_AS_ANSWER_KEY: true}));
-    }
+    let result = blocks::without_nulls(json!({
+        "content": content_blocks(reply),
+        // Before the MCP version 2025-11-25 this must be an object. Other data is in a text block
+        // anyway.
+        "structuredContent": reply.structured.filter(|data| data.is_object()),
+        "isError": reply.is_error,
+        "_meta": reply.is_final_answer.then(|| json!({RESULT_AS_ANSWER_KEY: true})),
+    }));
     json!({"jsonrpc": "2.0", "id": answered.id, "result": result})
 }
 
@@ -114,4 +111,103 @@ pub(super) fn content_blocks(reply: &ToolReply<'_>) -> Value {
         block => json!(block),
     };
     reply.content.iter().map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    fn call(id: Value) -> Value {
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "f", "arguments": {"a": 1}}})
+    }
+
+    #[test]
+    fn single_and_batch_requests_are_read() {
+        let loose = json!({"method": "tools/call", "id": 7, "params": {"name": "f", "arguments": {"a": 1}}});
+        for body in [call(json!(7)), json!([call(json!(7))]), loose] {
+            assert_eq!(
+                read_calls(body),
+                (
+                    Dialect::Mcp,
+                    vec![(json!(7), "f".to_owned(), json!({"a": 1}))]
+                )
+            );
+        }
+        let without = json!({"method": "tools/call", "params": {"name": "f"}});
+        let reply = reply_to(without, tool_reply(&[]));
+        assert_eq!(
+            reply,
+            json!({"jsonrpc": "2.0", "id": null, "result": {"content": [], "isError": false}})
+        );
+    }
+
+    #[test]
+    fn results_have_content_and_structured_data() {
+        let (object, list) = (json!({"a": 1}), json!([1]));
+        let content = [text("x"), image("image/tiff")];
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                structured: Some(&object),
+                is_error: true,
+                ..tool_reply(&content)
+            },
+        );
+        assert_eq!(
+            reply,
+            json!({"jsonrpc": "2.0", "id": "q", "result": {"isError": true, "structuredContent": {"a": 1}, "content": [
+                {"type": "text", "text": "x"}, {"type": "image", "data": "aGk=", "mimeType": "image/tiff"}]}})
+        );
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                structured: Some(&list),
+                ..tool_reply(&content)
+            },
+        );
+        assert_eq!(reply["result"].get("structuredContent"), None);
+    }
+
+    #[test]
+    fn final_answer_is_marked() {
+        let reply = reply_to(
+            call(json!("q")),
+            ToolReply {
+                is_final_answer: true,
+                ..tool_reply(&[])
+            },
+        );
+        assert_eq!(
+            reply["result"]["_meta"],
+            json!({"toolcrib/resultAsAnswer": true})
+        );
+    }
+
+    #[test]
+    fn invalid_call_gets_a_protocol_error() {
+        let content = [text("no such tool")];
+        let no_call = ToolReply {
+            is_error: true,
+            is_invalid_call: true,
+            ..tool_reply(&content)
+        };
+        let reply = reply_to(call(json!(1)), no_call);
+        assert_eq!(
+            reply,
+            json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such tool"}})
+        );
+        let other = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+        assert_eq!(reply_to(other, no_call)["error"]["code"], -32601);
+        let notification =
+            read_guessed(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        assert_eq!(notification.calls, []);
+        assert!(
+            notification.warnings[0]
+                .contains("the notification `notifications/initialized` is ignored")
+        );
+    }
 }

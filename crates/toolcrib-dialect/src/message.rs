@@ -237,3 +237,38 @@ impl AnsweredCall<'_> {
         message
     }
 }
+
+/// The provider's id of a call.
+pub fn call_id(call: &Result<ToolCall, MalformedCall>) -> Option<&Value> {
+    match call {
+        Ok(call) => call.id.as_ref(),
+        Err(malformed) => malformed.id.as_ref(),
+    }
+}
+
+/// The tool's name in a call.
+pub fn tool_name(call: &Result<ToolCall, MalformedCall>) -> Option<&str> {
+    match call {
+        Ok(call) => Some(&call.name),
+        Err(malformed) => malformed.name.as_deref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_dialect_has_a_name() {
+        for &dialect in Dialect::ALL {
+            assert_eq!(Dialect::from_name(dialect.as_str()), Some(dialect));
+            assert_eq!(json!(dialect), dialect.as_str());
+            assert_eq!(
+                serde_json::from_value::<Dialect>(json!(dialect)).unwrap(),
+                dialect
+            );
+        }
+    }
+}

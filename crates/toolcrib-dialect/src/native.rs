@@ -1,7 +1,7 @@
 //! The `native` dialect: `{"tool_name": …, "arguments": {…}}`, also with the key names that other
 //! formats use.
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::found_calls::{FoundCalls, text_field};
 use super::message::AnsweredCall;
@@ -9,7 +9,7 @@ use super::{mcp, text};
 use crate::strict_json::JsonObject;
 
 const NAME_KEYS: [&str; 3] = ["tool_name", "tool", "name"];
-const ARGUMENT_KEYS: [&str; 4] = ["arguments", "args", "input", "parameters"];
+pub(super) const ARGUMENT_KEYS: [&str; 4] = ["arguments", "args", "input", "parameters"];
 /// ReAct's key for the tool's name.
 const ACTION: &str = "action";
 /// ReAct's key for the arguments.
@@ -73,18 +73,94 @@ fn read_action(fields: &mut JsonObject, found: &mut FoundCalls) {
 /// The result of one call.
 pub(super) fn write_reply(answered: AnsweredCall<'_>) -> Value {
     let reply = answered.reply;
-    let mut result = Map::new();
-    result.insert("tool_name".into(), answered.name.into());
-    if let Some(id) = answered.id {
-        result.insert("tool_use_id".into(), id.clone());
+    let mut result = json!({
+        "tool_name": answered.name,
+        "tool_use_id": answered.id,
+        "is_error": reply.is_error,
+        "content": mcp::content_blocks(reply),
+        "structured_content": reply.structured,
+        "result_as_answer": reply.is_final_answer.then_some(true),
+    });
+    if let Value::Object(members) = &mut result {
+        members.retain(|name, member| name == "tool_name" || !member.is_null());
     }
-    result.insert("is_error".into(), reply.is_error.into());
-    result.insert("content".into(), mcp::content_blocks(reply));
-    if let Some(data) = reply.structured {
-        result.insert("structured_content".into(), data.clone());
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::tests::*;
+    use crate::*;
+
+    #[test]
+    fn alternative_keys_are_read() {
+        let arguments = json!({"a": 1});
+        for body in [
+            json!({"tool_name": "f", "arguments": arguments, "tool_use_id": "n1"}),
+            json!({"name": "f", "arguments": arguments, "id": "n1"}),
+            json!({"name": "f", "args": arguments, "id": "n1", "type": "tool_call"}),
+            json!({"name": "f", "parameters": arguments, "id": "n1"}),
+            json!({"tool": "f", "input": arguments, "call_id": "n1"}),
+        ] {
+            assert_eq!(
+                read_calls(body.clone()),
+                (Dialect::Native, one_call("n1", "f", json!({"a": 1})))
+            );
+            assert_eq!(
+                read_calls(json!([body])),
+                (Dialect::Native, one_call("n1", "f", json!({"a": 1})))
+            );
+        }
+        assert!(
+            read_refusal(
+                json!({"name": "f", "description": "d", "parameters": {}}),
+                None
+            )
+            .contains("no dialect")
+        );
+        let message = read_guessed(json!({"tool_name": "f", "arguments": {}, "run_id": "r"}));
+        assert_eq!(
+            message.warnings,
+            ["unknown keys of a call are ignored: `run_id`"]
+        );
     }
-    if reply.is_final_answer {
-        result.insert("result_as_answer".into(), true.into());
+
+    #[test]
+    fn final_answer_is_marked() {
+        let body = json!({"tool_name": "f", "arguments": {}});
+        assert_eq!(
+            reply_to(
+                body.clone(),
+                ToolReply {
+                    is_final_answer: true,
+                    ..tool_reply(&[])
+                }
+            )["result_as_answer"],
+            json!(true)
+        );
+        assert_eq!(
+            reply_to(body, tool_reply(&[])).get("result_as_answer"),
+            None
+        );
     }
-    result.into()
+
+    #[test]
+    fn results_use_native_keys() {
+        let data = json!({"a": 1});
+        let content = [text("x")];
+        let body = json!({"tool_name": "f", "arguments": {}, "tool_use_id": "n1"});
+        assert_eq!(
+            reply_to(
+                body,
+                ToolReply {
+                    structured: Some(&data),
+                    ..tool_reply(&content)
+                }
+            ),
+            json!({"tool_name": "f", "tool_use_id": "n1", "is_error": false, "content": [{"type": "text", "text": "x"}],
+                "structured_content": {"a": 1}})
+        );
+    }
 }

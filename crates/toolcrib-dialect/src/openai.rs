@@ -194,3 +194,143 @@ fn media_part(block: &Content) -> Option<Value> {
     let (name, data) = (blocks::file_name(file), blocks::data_url(kind, data));
     Some(json!({"type": "file", "file": {"filename": name, "file_data": data}}))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    fn call(id: &str) -> Value {
+        json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
+    }
+
+    #[test]
+    fn calls_are_found_in_every_sdk_shape() {
+        let message = json!({"role": "assistant", "content": null, "refusal": null, "function_call": null,
+            "audio": null, "tool_calls": [call("c1")]});
+        let choice = json!({"index": 0, "finish_reason": "tool_calls", "logprobs": null, "message": message});
+        let completion =
+            json!({"id": "x", "object": "chat.completion", "choices": [choice], "usage": {}});
+        let bare = json!([call("c1")]);
+        for body in [
+            message.clone(),
+            choice,
+            completion,
+            bare,
+            call("c1"),
+            json!([message]),
+        ] {
+            assert_eq!(
+                read_calls(body),
+                (Dialect::Openai, one_call("c1", "f", json!("{\"a\": 1}")))
+            );
+        }
+    }
+
+    #[test]
+    fn camel_case_keys_are_read() {
+        let message =
+            json!({"role": "assistant", "content": "", "toolCalls": [call("c1"), call("c2")]});
+        let completion =
+            json!({"choices": [{"index": 0, "message": message, "finishReason": "length"}]});
+        assert_eq!(cut_off_flags(completion), [false, true]);
+    }
+
+    #[test]
+    fn ollama_call_without_id_gets_one() {
+        let call = json!({"function": {"name": "f", "arguments": {"a": 1}}});
+        let body = json!({"model": "m", "done": true, "message": {"role": "assistant", "content": "", "tool_calls": [call]}});
+        assert_eq!(
+            read_calls(body.clone()),
+            (Dialect::Openai, one_call("call_1", "f", json!({"a": 1})))
+        );
+        assert!(read_guessed(body).warnings[0].contains("`call_1`"));
+    }
+
+    #[test]
+    fn function_call_gets_a_function_message() {
+        let body = json!({"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}});
+        let reply = reply_to(body, tool_reply(&[text("4")]));
+        assert_eq!(
+            reply,
+            json!({"role": "function", "name": "f", "content": "4"})
+        );
+    }
+
+    #[test]
+    fn images_follow_in_a_user_message() {
+        let message = read_guessed(json!([call("a"), call("b")]));
+        let (first, second) = (
+            [
+                text("see"),
+                image("image/png"),
+                file("f:///a/r.pdf?x", "application/pdf"),
+            ],
+            [text("4")],
+        );
+        assert_eq!(
+            Value::from(write_replies(
+                &message,
+                &[tool_reply(&first), tool_reply(&second)]
+            )),
+            json!([
+                {"role": "tool", "tool_call_id": "a", "content": "see\n\
+                    [attachment 1: in the user's message that follows]\n[attachment 2: in the user's message that follows]"},
+                {"role": "tool", "tool_call_id": "b", "content": "4"},
+                {"role": "user", "content": [
+                    {"type": "text", "text": "Attachment 1, from the result of f:"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+                    {"type": "text", "text": "Attachment 2, from the result of f:"},
+                    {"type": "file", "file": {"filename": "r.pdf", "file_data": "data:application/pdf;base64,aGk="}}]}
+            ])
+        );
+    }
+
+    #[test]
+    fn unsupported_content_is_noted_as_omitted() {
+        let sound = Content::Audio {
+            data: "AAAA".repeat(1024),
+            mime_type: "audio/wav".into(),
+        };
+        let reply = reply_to(
+            json!([call("a")]),
+            tool_reply(&[sound, image("image/tiff")]),
+        );
+        let why = "left out, this API does not take it in a tool result";
+        assert_eq!(
+            reply["content"],
+            format!("[audio/wav, 3.0 KiB: {why}]\n[image/tiff, 2 B: {why}]")
+        );
+    }
+
+    #[test]
+    fn calls_of_other_types_and_extra_choices_get_warnings() {
+        let custom = json!({"id": "x9", "type": "other"});
+        let choice = |id| json!({"message": {"role": "assistant", "tool_calls": [call(id), custom.clone()]}});
+        let message = read_guessed(json!({"choices": [choice("a"), choice("b")]}));
+        assert_eq!(message.calls.len(), 2);
+        assert!(
+            message.warnings[0].contains("2 choices"),
+            "{:?}",
+            message.warnings
+        );
+        assert!(
+            message.warnings[1].contains("a call of the type `other`"),
+            "{:?}",
+            message.warnings
+        );
+    }
+
+    #[test]
+    fn length_limit_cuts_off_the_last_call() {
+        let body = |reason: &str| {
+            json!({"choices": [{"index": 0, "finish_reason": reason,
+                "message": {"role": "assistant", "tool_calls": [call("a"), call("b")]}}]})
+        };
+        assert_eq!(cut_off_flags(body("length")), [false, true]);
+        assert_eq!(cut_off_flags(body("tool_calls")), [false, false]);
+    }
+}

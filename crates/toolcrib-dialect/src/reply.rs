@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::found_calls::{call_id, reply_fields, tool_name};
-use super::message::{AnsweredCall, Dialect, Message, ToolReply};
+use super::found_calls::reply_fields;
+use super::message::{AnsweredCall, Dialect, Message, ToolReply, call_id, tool_name};
 use super::{anthropic, bedrock, gemini, interactions, mcp, native, openai, responses, text};
 
 /// Writes the messages to append to the conversation, in the message's dialect. `replies` has one

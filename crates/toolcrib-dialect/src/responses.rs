@@ -202,3 +202,149 @@ fn media_part(block: &Content) -> Option<Value> {
     let (name, data) = (blocks::file_name(file), blocks::data_url(kind, data));
     Some(json!({"type": "input_file", "filename": name, "file_data": data}))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::*;
+    use crate::*;
+
+    fn call() -> Value {
+        json!({"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}", "status": "completed"})
+    }
+
+    #[test]
+    fn calls_are_found_among_items() {
+        let message = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "hm", "annotations": []}]});
+        let thought = json!({"type": "reasoning", "id": "r", "summary": []});
+        let items = json!([thought, message, {"type": "web_search_call", "id": "w"}, call()]);
+        let response = json!({"id": "x", "object": "response", "status": "completed", "error": null, "output": items});
+        let mixed = json!([{"role": "assistant", "content": "hm"}, call()]);
+        for body in [call(), json!([call()]), items, response, mixed] {
+            let message = read_guessed(body.clone());
+            assert_eq!(message.warnings, [""; 0], "{body}");
+            assert_eq!(
+                read_calls(body),
+                (Dialect::OpenaiResponses, one_call("c1", "f", json!("{}")))
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_items_are_ignored_with_warning() {
+        let item = json!({"type": "computer_call", "call_id": "x9"});
+        let message = read_guessed(json!([call(), item]));
+        assert_eq!(message.calls.len(), 1);
+        assert!(message.warnings[0].starts_with("the `computer_call` item x9 is ignored"));
+    }
+
+    #[test]
+    fn incomplete_response_cuts_off_the_last_call() {
+        let mut half = call();
+        half["status"] = "incomplete".into();
+        assert_eq!(cut_off_flags(json!([call(), half])), [false, true]);
+        assert_eq!(
+            cut_off_flags(
+                json!({"object": "response", "status": "incomplete", "output": [call(), call()]})
+            ),
+            [false, true]
+        );
+        let last_message = json!({"type": "message", "role": "assistant", "content": []});
+        assert_eq!(
+            cut_off_flags(json!({"status": "incomplete", "output": [call(), last_message]})),
+            [false]
+        );
+    }
+
+    #[test]
+    fn output_is_a_text_or_parts() {
+        let reply = reply_to(call(), tool_reply(&[text("a"), text("b")]));
+        assert_eq!(
+            reply,
+            json!({"type": "function_call_output", "call_id": "c1", "output": "a\nb"})
+        );
+        let reply = reply_to(
+            call(),
+            tool_reply(&[
+                text("a"),
+                image("image/jpg"),
+                file("f:///r.pdf", "application/pdf"),
+            ]),
+        );
+        assert_eq!(
+            reply["output"],
+            json!([
+                {"type": "input_text", "text": "a"},
+                {"type": "input_image", "image_url": "data:image/jpeg;base64,aGk="},
+                {"type": "input_file", "filename": "r.pdf", "file_data": "data:application/pdf;base64,aGk="}
+            ])
+        );
+    }
+
+    #[test]
+    fn calls_of_the_provider_s_own_tools_are_answered() {
+        let calls = json!([
+            {"type": "tool_search_call", "id": "ts", "call_id": "c1", "execution": "client", "status": "completed", "arguments": {}},
+            {"type": "shell_call", "id": "sh", "call_id": "c2", "action": {"commands": ["ls"]}, "status": "completed"},
+            {"type": "apply_patch_call", "id": "ap", "call_id": "c3", "operation": {}, "status": "completed"},
+            {"type": "local_shell_call", "id": "c4", "action": {}, "status": "completed"},
+            {"type": "tool_search_call", "execution": "server", "arguments": {}},
+            {"type": "shell_call", "call_id": "c6", "environment": {"type": "container_reference"}},
+        ]);
+        let message = read_guessed(calls);
+        assert_eq!(
+            (
+                message.calls.len(),
+                message.calls.iter().filter(|call| call.is_err()).count()
+            ),
+            (4, 4)
+        );
+        let content = [text("no")];
+        let reply = ToolReply {
+            is_error: true,
+            is_invalid_call: true,
+            ..tool_reply(&content)
+        };
+        let replied = write_replies(&message, &[reply; 4]);
+        assert_eq!(
+            replied[0],
+            json!({"type": "tool_search_output", "call_id": "c1", "execution": "client", "status": "completed", "tools": []})
+        );
+        assert_eq!(
+            (
+                &replied[1]["type"],
+                &replied[1]["output"][0]["outcome"]["exit_code"]
+            ),
+            (&json!("shell_call_output"), &json!(1))
+        );
+        assert_eq!(
+            replied[2],
+            json!({"type": "apply_patch_call_output", "call_id": "c3", "status": "failed", "output": "Error: no"})
+        );
+        assert_eq!(
+            replied[3],
+            json!({"type": "local_shell_call_output", "id": "c4", "output": "Error: no"})
+        );
+    }
+
+    #[test]
+    fn openai_texts_say_that_a_call_failed() {
+        let message = read_guessed(
+            json!([{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]),
+        );
+        for (said, shown) in [
+            ("no such city", "Error: no such city"),
+            ("Error 42", "Error 42"),
+        ] {
+            let content = [text(said)];
+            let reply = ToolReply {
+                is_error: true,
+                ..tool_reply(&content)
+            };
+            assert_eq!(write_replies(&message, &[reply])[0]["output"], shown);
+        }
+    }
+}

@@ -70,22 +70,29 @@ impl TokenFault {
     }
 }
 
-/// The kinds of faults in one token.
-#[derive(Debug, Clone, PartialEq)]
+/// The kinds of faults in one token, each in words.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum FaultKind {
     /// A text that begins here never ends.
+    #[error("the text that begins here never ends")]
     EndlessText,
     /// A comment that begins here never ends.
+    #[error("the comment that begins here never ends")]
     EndlessComment,
     /// A backslash before a character that needs none.
+    #[error("{0} is not a JSON escape")]
     Escape(String),
     /// A control character that is neither a line end nor a tab.
+    #[error("the control character {} must be escaped", .0.escape_unicode())]
     Control(char),
     /// A word that is not a number, a literal or a key.
+    #[error("{0} is neither in quotes nor a number, true, false or null")]
     Word(String),
     /// A character that cannot begin a token.
+    #[error("{0} is not allowed here")]
     Character(char),
     /// More than [`MAX_DEPTH`] brackets inside each other.
+    #[error("more than 128 brackets are open inside each other")]
     TooDeep,
 }
 

@@ -87,42 +87,22 @@ impl UnreadableArguments {
 
     /// The fault of a token. `start` is where the text of the tokens begins.
     pub(super) fn from_fault(text: &str, start: usize, fault: &TokenFault) -> Self {
-        let (what, advice) = match &fault.kind {
-            FaultKind::EndlessText => {
-                ("the text that begins here never ends".into(), RESEND_ADVICE)
-            }
-            FaultKind::EndlessComment => (
-                "the comment that begins here never ends".into(),
-                RESEND_ADVICE,
-            ),
-            FaultKind::Escape(escape) => (
-                format!("{escape} is not a JSON escape"),
-                "Send the whole call again, with every backslash inside a text written twice.",
-            ),
-            FaultKind::Control(c) => (
-                format!(
-                    "the control character {} must be escaped",
-                    c.escape_unicode()
-                ),
-                RESEND_ADVICE,
-            ),
-            FaultKind::Word(word) => (
-                format!("{word} is neither in quotes nor a number, true, false or null"),
-                "Send the whole call again. If this belongs to a text, put that text in double quotes and write every \
-                 quote inside it as \\\".",
-            ),
-            FaultKind::Character(c) => (format!("{c} is not allowed here"), RESEND_ADVICE),
+        let advice = match fault.kind {
             FaultKind::TooDeep => {
-                return Self::new(
-                    "more than 128 brackets are open inside each other".to_owned(),
-                    "Send the call again with arguments that are nested less deeply.",
-                );
+                let advice = "Send the call again with arguments that are nested less deeply.";
+                return Self::new(fault.kind.to_string(), advice);
             }
+            FaultKind::Escape(_) => {
+                "Send the whole call again, with every backslash inside a text written twice."
+            }
+            FaultKind::Word(_) => {
+                "Send the whole call again. If this belongs to a text, put that text in double quotes and write every \
+                 quote inside it as \\\"."
+            }
+            _ => RESEND_ADVICE,
         };
-        Self::new(
-            format!("{what}: {}", describe_position(text, start + fault.at)),
-            advice,
-        )
+        let position = describe_position(text, start + fault.at);
+        Self::new(format!("{}: {position}", fault.kind), advice)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::call::{
     ReadResult, classify_text_arguments, is_cut_off, is_reserved_action, read_calls,
 };
-use super::marks::{find_begin_mark, skip_fence_opening};
+use super::marks::{find_begin_mark, skip_fence_opening, starts_with_mark};
 use super::parsed_call::malformed_call;
 use crate::json_repair;
 use crate::message::{TextSyntax, ToolCall};
@@ -31,22 +31,16 @@ const LABELS: [(&str, Label); 6] = [
 /// The label at the beginning of a line, and its length including decoration (`**Action:**`).
 pub(super) fn read_label(line: &str) -> Option<(Label, usize)> {
     let start = line.trim_start_matches([' ', '\t', '*', '#', '>']);
-    let (word, label) = LABELS.into_iter().find(|(word, _)| {
-        start
-            .as_bytes()
-            .get(..word.len())
-            .is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes()))
-    })?;
+    let mut labels = LABELS.into_iter();
+    let (word, label) = labels.find(|(word, _)| starts_with_mark(start, word))?;
     let behind = start[word.len()..].trim_start_matches('*');
     Some((label, line.len() - behind.len()))
 }
 
 /// The start of the next line with a label, at `from` or later.
 fn next_label(text: &str, from: usize) -> Option<usize> {
-    let lines = text[from..].match_indices('\n').map(|(i, _)| from + i + 1);
-    lines
-        .into_iter()
-        .find(|at| read_label(&text[*at..]).is_some())
+    let mut lines = text[from..].match_indices('\n').map(|(i, _)| from + i + 1);
+    lines.find(|at| read_label(&text[*at..]).is_some())
 }
 
 /// The calls of the `Action:` at the beginning of the text.

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::marks::style_of;
 use crate::blocks;
-use crate::found_calls::tool_name;
-use crate::message::{Message, TextSyntax, ToolReply};
+use crate::message::{Message, TextSyntax, ToolReply, tool_name};
 
 /// The message to append: one message of the user with the results in the order of the calls, in
 /// the syntax of the calls. Empty for a message without calls.
