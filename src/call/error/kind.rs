@@ -1,125 +1,101 @@
 //! The closed list of failure kinds.
 
 use serde::{Deserialize, Serialize};
-use strum::EnumMessage;
 use tracing::Level;
 
-/// The one vocabulary of failure, used by problems, ledger and docs alike.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantArray,
-    strum::EnumMessage,
-)]
-#[strum(serialize_all = "snake_case")]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
+/// Declares the kinds, each with its facts, its title and its summary.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident($source:ident, $level:ident, $is_refusal:literal, $may_quote_call:literal)
+            $title:literal $summary:literal,
+    )*) => {
+        /// The one vocabulary of failure, used by problems, ledger and docs alike.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        #[derive(strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]
+        #[strum(serialize_all = "snake_case")]
+        #[serde(rename_all = "snake_case")]
+        pub enum ErrorKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ErrorKind {
+            /// The title of a problem of this kind.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$kind => $title,)* }
+            }
+
+            /// One sentence on such a failure, where only the kind is known.
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$kind => $summary,)* }
+            }
+
+            /// What is true of every failure of this kind.
+            pub const fn facts(self) -> KindFacts {
+                match self {
+                    $(Self::$kind => KindFacts {
+                        source: FailureSource::$source,
+                        level: Level::$level,
+                        is_refusal: $is_refusal,
+                        may_quote_call: $may_quote_call,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+// In brackets: source, level, is_refusal, may_quote_call.
+kinds! {
     /// The request has the wrong shape.
-    #[strum(message = "The request cannot be read")]
-    #[strum(detailed_message = "the request was invalid")]
-    InvalidRequest,
+    InvalidRequest(Service, INFO, true, false) "The request cannot be read" "the request was invalid",
     /// No key, or a bad one.
-    #[strum(message = "A key is required")]
-    #[strum(detailed_message = "the request had no valid key")]
-    Unauthenticated,
+    Unauthenticated(Service, INFO, true, false) "A key is required" "the request had no valid key",
     /// The caller may not do this.
-    #[strum(message = "Not allowed")]
-    #[strum(detailed_message = "the caller may not use this tool")]
-    Forbidden,
+    Forbidden(Service, INFO, true, false) "Not allowed" "the caller may not use this tool",
     /// No tool has this name.
-    #[strum(message = "No such tool")]
-    #[strum(detailed_message = "there is no such tool")]
-    UnknownTool,
+    UnknownTool(Service, INFO, true, false) "No such tool" "there is no such tool",
     /// The tool is disabled.
-    #[strum(message = "The tool is disabled")]
-    #[strum(detailed_message = "the tool is disabled")]
-    ToolDisabled,
+    ToolDisabled(Service, INFO, true, false) "The tool is disabled" "the tool is disabled",
     /// The tool's definition differs from the approved one.
-    #[strum(message = "The tool is not the one that was approved")]
-    #[strum(detailed_message = "the tool's definition differs from the approved one")]
-    DefinitionChanged,
+    DefinitionChanged(Service, WARN, true, false) "The tool is not the one that was approved" "the tool's definition differs from the approved one",
     /// The arguments violate the tool's schema.
-    #[strum(message = "The arguments are invalid")]
-    #[strum(detailed_message = "the arguments violate the schema")]
-    InvalidArguments,
+    InvalidArguments(Service, INFO, true, true) "The arguments are invalid" "the arguments violate the schema",
     /// The first call with this idempotency key still runs.
-    #[strum(message = "The call with this key still runs")]
-    #[strum(detailed_message = "the call with this Idempotency-Key still runs")]
-    IdempotencyInProgress,
+    IdempotencyInProgress(Service, INFO, true, false) "The call with this key still runs" "the call with this Idempotency-Key still runs",
     /// The idempotency key was used for another payload.
-    #[strum(message = "The key belongs to another call")]
-    #[strum(detailed_message = "this Idempotency-Key belongs to another call")]
-    IdempotencyMismatch,
+    IdempotencyMismatch(Service, INFO, true, false) "The key belongs to another call" "this Idempotency-Key belongs to another call",
     /// A person has denied the call.
-    #[strum(message = "A person has denied the call")]
-    #[strum(detailed_message = "a person has denied the call")]
-    ApprovalDenied,
+    ApprovalDenied(Service, INFO, true, false) "A person has denied the call" "a person has denied the call",
     /// No person has approved the call in time.
-    #[strum(message = "The call has no valid approval")]
-    #[strum(detailed_message = "the call has no valid approval")]
-    ApprovalExpired,
+    ApprovalExpired(Service, INFO, true, false) "The call has no valid approval" "the call has no valid approval",
     /// The same call twice in a row within a run.
-    #[strum(message = "The call repeats the previous call")]
-    #[strum(detailed_message = "the call repeats the previous call of its run")]
-    RepeatedCall,
+    RepeatedCall(Service, INFO, true, false) "The call repeats the previous call" "the call repeats the previous call of its run",
     /// A usage limit is reached.
-    #[strum(message = "A usage limit is reached")]
-    #[strum(detailed_message = "a usage limit is reached")]
-    UsageLimitReached,
+    UsageLimitReached(Service, INFO, true, false) "A usage limit is reached" "a usage limit is reached",
     /// Too many calls are running and waiting.
-    #[strum(message = "Too many calls")]
-    #[strum(detailed_message = "too many calls ran or waited")]
-    Overloaded,
+    Overloaded(Service, WARN, true, false) "Too many calls" "too many calls ran or waited",
     /// The service is shutting down.
-    #[strum(message = "Shutting down")]
-    #[strum(detailed_message = "the service is shutting down")]
-    Draining,
+    Draining(Service, INFO, true, false) "Shutting down" "the service is shutting down",
     /// The ledger cannot write.
-    #[strum(message = "The ledger cannot write")]
-    #[strum(detailed_message = "the ledger cannot write")]
-    LedgerUnavailable,
+    LedgerUnavailable(Service, ERROR, true, false) "The ledger cannot write" "the ledger cannot write",
     /// The tool's runner is unavailable.
-    #[strum(message = "The tool is unavailable")]
-    #[strum(detailed_message = "the tool was unavailable")]
-    ToolUnavailable,
+    ToolUnavailable(Tool, WARN, true, true) "The tool is unavailable" "the tool was unavailable",
     /// The whole call took too long.
-    #[strum(message = "The deadline has passed")]
-    #[strum(detailed_message = "the call did not end within its deadline")]
-    DeadlineExceeded,
+    DeadlineExceeded(Service, WARN, false, false) "The deadline has passed" "the call did not end within its deadline",
     /// The last attempt took too long.
-    #[strum(message = "The tool took too long")]
-    #[strum(detailed_message = "the tool did not answer in time")]
-    AttemptTimedOut,
+    AttemptTimedOut(Tool, WARN, false, false) "The tool took too long" "the tool did not answer in time",
     /// The call was cancelled.
-    #[strum(message = "Cancelled")]
-    #[strum(detailed_message = "the call was cancelled")]
-    Cancelled,
+    Cancelled(Service, INFO, false, false) "Cancelled" "the call was cancelled",
     /// The backend of the tool failed.
-    #[strum(message = "The tool's backend failed")]
-    #[strum(detailed_message = "the tool's backend failed")]
-    UpstreamFailed,
+    UpstreamFailed(Tool, WARN, false, true) "The tool's backend failed" "the tool's backend failed",
     /// The tool's output is not what it should be.
-    #[strum(message = "The tool's output cannot be used")]
-    #[strum(detailed_message = "the tool's output cannot be used")]
-    BadOutput,
+    BadOutput(Tool, WARN, false, true) "The tool's output cannot be used" "the tool's output cannot be used",
     /// The first call with this idempotency key was a write that was interrupted: its outcome is
     /// unknown.
-    #[strum(message = "It is unknown whether the call had an effect")]
-    #[strum(detailed_message = "it is unknown whether the call had an effect")]
-    OutcomeUnknown,
+    OutcomeUnknown(Service, WARN, true, false) "It is unknown whether the call had an effect" "it is unknown whether the call had an effect",
     /// A fault of the service.
-    #[strum(message = "Internal error")]
-    #[strum(detailed_message = "the service failed; its log has the cause")]
-    Internal,
+    Internal(Service, ERROR, false, false) "Internal error" "the service failed; its log has the cause",
 }
 
 impl ErrorKind {
@@ -129,80 +105,6 @@ impl ErrorKind {
     /// The name used in problems, ledger and docs.
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-
-    /// The title of a problem of this kind.
-    pub fn title(self) -> &'static str {
-        self.get_message().unwrap_or_default()
-    }
-
-    /// One sentence on such a failure, where only the kind is known.
-    pub fn summary(self) -> &'static str {
-        self.get_detailed_message().unwrap_or_default()
-    }
-
-    /// What is true of every failure of this kind.
-    pub const fn facts(self) -> KindFacts {
-        let refusal = KindFacts {
-            source: FailureSource::Service,
-            level: Level::INFO,
-            is_refusal: true,
-            may_quote_call: false,
-        };
-        let failure = KindFacts {
-            is_refusal: false,
-            level: Level::WARN,
-            ..refusal
-        };
-        let tool_failure = KindFacts {
-            source: FailureSource::Tool,
-            may_quote_call: true,
-            ..failure
-        };
-        match self {
-            Self::InvalidRequest
-            | Self::Unauthenticated
-            | Self::Forbidden
-            | Self::UnknownTool
-            | Self::ToolDisabled
-            | Self::IdempotencyInProgress
-            | Self::IdempotencyMismatch
-            | Self::ApprovalDenied
-            | Self::ApprovalExpired
-            | Self::RepeatedCall
-            | Self::UsageLimitReached
-            | Self::Draining => refusal,
-            Self::InvalidArguments => KindFacts {
-                may_quote_call: true,
-                ..refusal
-            },
-            Self::DefinitionChanged | Self::OutcomeUnknown | Self::Overloaded => KindFacts {
-                level: Level::WARN,
-                ..refusal
-            },
-            Self::LedgerUnavailable => KindFacts {
-                level: Level::ERROR,
-                ..refusal
-            },
-            Self::ToolUnavailable => KindFacts {
-                is_refusal: true,
-                ..tool_failure
-            },
-            Self::UpstreamFailed | Self::BadOutput => tool_failure,
-            Self::AttemptTimedOut => KindFacts {
-                may_quote_call: false,
-                ..tool_failure
-            },
-            Self::DeadlineExceeded => failure,
-            Self::Cancelled => KindFacts {
-                level: Level::INFO,
-                ..failure
-            },
-            Self::Internal => KindFacts {
-                level: Level::ERROR,
-                ..failure
-            },
-        }
     }
 }
 
