@@ -32,12 +32,6 @@ impl Location {
         self.line == 0
     }
 
-    /// The beginning of a file.
-    pub(super) fn start_of(file: &Path) -> Self {
-        let (file, line, column) = (file.into(), 1, 1);
-        Self { file, line, column }
-    }
-
     /// A position in a JSON document.
     pub(super) fn from_pointer(pointer: &str) -> Self {
         Self {

@@ -26,7 +26,7 @@ pub(super) fn read_pins(
     findings: &Findings,
 ) -> Option<Pins> {
     let file = pins::pins_path(path);
-    let start = Location::start_of(&file);
+    let start = Location::start_of(file.as_path());
     let unreadable = |location: Location, message: String| {
         findings.push(Finding::error(location, "", message).with_rule(Rule::Unreadable));
     };

@@ -101,7 +101,9 @@ impl PersistentConnection {
             match connection.call(tool, arguments, context).await {
                 Ok(result) => return Ok(result),
                 Err(CallFailure::Reported(error)) => return Err(error),
-                Err(CallFailure::ConnectionLost) => return Err(connection.lost_error(Some(began)).await),
+                Err(CallFailure::ConnectionLost) => {
+                    return Err(connection.lost_error(Some(began)).await);
+                }
                 Err(CallFailure::NotDelivered(_)) => previous = Some(connection),
             }
         }
