@@ -76,7 +76,7 @@ impl Asked<'_> {
         let id = self
             .scope()
             .open(&shared.digest_key, state, shared.clock.now())
-            .map_err(|error| invalid_state(error))?;
+            .map_err(invalid_state)?;
         let Ok(row) = shared.ledger.find_approval(id).await else {
             let error = CallError::LedgerUnavailable {
                 reason: "the waiting call cannot be read".into(),

@@ -131,7 +131,7 @@ impl Asked<'_> {
         let (id, number) = self
             .scope()
             .open_question(&shared.digest_key, state, shared.clock.now())
-            .map_err(|error| invalid_state(error))?;
+            .map_err(invalid_state)?;
         let caller = &*self.caller.name;
         let Some(mut stages) = shared.questions.stages(id, caller) else {
             return match self.recorded_outcome(id).await {

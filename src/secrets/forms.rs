@@ -178,9 +178,9 @@ impl Forms {
     /// within another one.
     fn insert_json_escapes(&mut self, secret: &str) {
         let plain = escape_json(secret);
-        let is_other: fn(char) -> bool = |c| !c.is_ascii();
-        let escapes: [(&str, fn(char) -> bool); 4] = [
-            (&plain, is_other),
+        type IsEscaped = fn(char) -> bool;
+        let escapes: [(&str, IsEscaped); 4] = [
+            (&plain, |c| !c.is_ascii()),
             (&plain, |c| !c.is_ascii() || "<>&'".contains(c)),
             // .NET escapes these characters by default.
             (&plain, |c| !c.is_ascii() || "<>&'+`".contains(c)),

@@ -14,7 +14,7 @@ use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
     Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS,
-    Overflow, Page, Paging, RestHint, Unit, cut_result, may_be_cut,
+    Overflow, Page, Paging, RestHint, ToolResult, Unit, cut_result, may_be_cut,
 };
 
 /// How long the check of a part against the output schema may take. A part takes no more work than
@@ -101,9 +101,9 @@ impl Paginator {
             answer.meta.overflow = answer.result.source_overflow();
             return answer;
         };
-        if let Some(violation) = self.find_violation(&cut).await {
+        if let Some(violation) = self.find_violation(&answer.result, &cut).await {
             answer.meta.warnings.push(format!(
-                "the result is not cut: a part of its list would break output_schema ({violation})"
+                "the result is not cut: a part of it would break output_schema ({violation})"
             ));
             answer.meta.overflow = answer.result.source_overflow();
             return answer;
@@ -179,9 +179,11 @@ impl Paginator {
 
     /// The violation of the output schema in this part. An error result has none. A part that
     /// cannot be checked in time is shown as it is, because the whole result was checked.
-    async fn find_violation(&self, cut: &CutResult) -> Option<String> {
-        let is_part = cut.unit == Unit::Items && !cut.result.is_error;
-        let output = self.output.as_ref().filter(|_| is_part)?;
+    async fn find_violation(&self, whole: &ToolResult, cut: &CutResult) -> Option<String> {
+        // Structured content that only wraps a text is cut, too.
+        let is_part =
+            cut.unit == Unit::Items || cut.result.structured_content != whole.structured_content;
+        let output = (self.output.as_ref()).filter(|_| is_part && !cut.result.is_error)?;
         let part = Arc::new(cut.result.clone());
         output
             .find_violation(&part, Instant::now() + MAX_CHECK_TIME)

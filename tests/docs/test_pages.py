@@ -158,7 +158,8 @@ def test_layers_are_listed_in_code_order():
     rooms = {"waiting": "await_decision", "rule": "approval"}
     modules = {found: rooms.get(module, module) for module, names in re.findall(r"use .*?(\w+)::(\{[^}]*\}|[A-Z]\w+);", stack)
                for found in re.findall(r"\w+", names)}
-    code = [modules.get(layer, layer) for layer in re.findall(r"^\s*\.(?:layer|option_layer|service)\((\w+)", body, re.M)]
+    layers = re.findall(r"^\s*\.(?:layer|option_layer|service)\((?:InterceptorLayer::new\()?(\w+)", body, re.M)
+    code = [modules.get(layer[0].upper() + layer[1:], layer) for layer in layers]
     page = BOOK / "explain" / "call.md"
     shown = [re.split(r"\s", line)[0] for block in blocks(page) if "layers" in block.options for line in block.text.splitlines() if line.strip()]
     assert shown == code

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use toolcrib::{Capture, Effect, Tool, ToolError};
+use toolcrib::call::Content;
+use toolcrib::{Capture, Effect, Tool, ToolError, ToolResult};
 
 use crate::support::{TestApp, first_text, request};
 
@@ -192,6 +193,38 @@ async fn list_with_min_items_is_not_cut() {
         (overflow_counts(&answer), &answer["meta"]["warnings"]),
         (json!([200, 300, null]), &json!([]))
     );
+}
+
+#[tokio::test]
+async fn wrapped_text_with_min_length_is_not_cut() {
+    let tool = |name: &str, least: u64| {
+        let schema = json!({"type": "object", "properties": {"result": {"type": "string", "minLength": least}}});
+        let tool = Tool::new(name, "…")
+            .effect(Effect::Read)
+            .output_schema(schema);
+        tool.call(|_, _| async {
+            let text = "x".repeat(100_000);
+            Ok(ToolResult {
+                content: vec![Content::text(text.clone())],
+                structured_content: Some(json!({"result": text})),
+                ..ToolResult::default()
+            })
+        })
+    };
+    let app = TestApp::new([tool("whole", 90_000), tool("cut", 1)]).await;
+    let shown = async |name: &str| {
+        let (_, answer) = app.invoke(name, json!({})).await;
+        let wrapped = answer["structured_content"]["result"].as_str().unwrap();
+        (wrapped.len(), answer["meta"]["warnings"][0].clone())
+    };
+    let (length, warning) = shown("whole").await;
+    assert_eq!(length, 100_000);
+    assert!(
+        warning.as_str().unwrap().contains("output_schema"),
+        "{warning}"
+    );
+    let (length, warning) = shown("cut").await;
+    assert!(length < 60_000 && warning.is_null(), "{length} {warning}");
 }
 
 #[tokio::test]

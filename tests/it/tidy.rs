@@ -46,6 +46,7 @@ pub(crate) fn sources() -> Vec<Source> {
     let is_test = |source: &Source| {
         source.path.ends_with("tests.rs")
             || source.path.ends_with("_test.rs")
+            || source.path.contains("/tests/")
             || source.path.starts_with("ledger/model_test/")
             || ["ledger/contract.rs", "ledger/memory.rs"].contains(&source.path.as_str())
     };

@@ -131,7 +131,7 @@ pub(in crate::http) struct McpQuery {
         ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18."),
         run_id::RunIdHeader, McpQuery),
     responses(CommonResponses, AuthResponses, BodyResponses, McpSessionResponses,
-    (status = 200, description = "The answer", content((Value = "application/json"), (String = "text/event-stream"))),
+    (status = 200, description = "The answer", content((Value = "application/json"), (Value = "text/event-stream"))),
     (status = 202, description = "The notification was accepted"),
     (status = 400, description = "Not a message of MCP, or not valid in this session or version; a problem if the body ended early.",
         content((JsonRpcError = "application/json"), (Problem = "application/problem+json"))),

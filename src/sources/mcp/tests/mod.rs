@@ -29,7 +29,7 @@ mod urls;
 /// Longest wait for an event that must happen.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-const SCRIPT: &str = include_str!("tests/server.py");
+const SCRIPT: &str = include_str!("server.py");
 
 /// A folder with a server, and what the server has listed.
 struct Fixture {
