@@ -112,7 +112,7 @@ impl<End, Rare> Operation<End, Rare> {
         )
     }
 
-    /// Reports a row that nobody writes any more.
+    /// Reports a row that is not written, since the ledger has ended.
     pub(super) fn log_lost_row(&self) {
         if let Self::Write(Write::Record { row, .. }) = self {
             tracing::error!(id = %row.id, tool = %row.tool, "a call ended after the ledger was closed or stopped: the call is not recorded");

@@ -335,11 +335,11 @@ mod tests {
         let message = read_guessed(
             json!([{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]),
         );
-        for (said, shown) in [
+        for (reply, shown) in [
             ("no such city", "Error: no such city"),
             ("Error 42", "Error 42"),
         ] {
-            let content = [text(said)];
+            let content = [text(reply)];
             let reply = ToolReply {
                 is_error: true,
                 ..tool_reply(&content)

@@ -19,22 +19,18 @@ use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
-use super::LISTEN_METHOD;
-use super::McpService;
-use super::SESSION_HEADER;
-use super::STATELESS_VERSION;
-use super::VERSION_HEADER;
 use super::listen::ToolListSubscription;
 use super::message::{self, Message};
 use super::sessions::{Session, UseError};
-use super::stateless;
 use super::streams::stream_end;
+use super::{
+    LISTEN_METHOD, McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless,
+};
 use crate::call::json::Mended;
 use crate::catalog::registry::Registry;
 use crate::http::edge::auth::Authenticated;
-use crate::http::edge::body;
 use crate::http::edge::memory::Reservation;
-use crate::http::edge::request_id;
+use crate::http::edge::{body, request_id};
 use crate::http::headers::run_id;
 use crate::http::openapi::documented::JsonRpcError;
 use crate::http::openapi::responses::{

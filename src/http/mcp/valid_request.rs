@@ -6,9 +6,8 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::model::ClientCapabilities;
 use serde::Deserialize;
 
-use super::STATELESS_VERSION;
-use super::VERSION_HEADER;
 use super::message::Message;
+use super::{STATELESS_VERSION, VERSION_HEADER};
 use crate::call::JsonObject;
 
 /// The two keys that `_meta` of a request of 2026-07-28 must have.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::call::JsonObject;
 use crate::kinds::{Placeholder, ValueFault};
 
-/// The text in this argument; empty if there is none.
+/// The text in this argument; empty if the call does not have the argument.
 pub(super) fn text_argument<'a>(arguments: &'a JsonObject, name: &str) -> &'a str {
     let text = arguments.get(name).and_then(Value::as_str);
     text.unwrap_or_default()

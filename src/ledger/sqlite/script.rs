@@ -67,7 +67,9 @@ impl Script {
     ) {
         let mut rows = rows.peekable();
         while rows.peek().is_some() {
-            let mut values: Vec<SqlValue> = rows.by_ref().take(MAX_ROWS).flatten().collect();
+            let mut values: Vec<SqlValue> = Vec::new();
+            let part = rows.by_ref().take(MAX_ROWS);
+            part.for_each(|row| values.extend(row));
             let rounded = usize::next_power_of_two(values.len() / COLUMNS);
             values.resize(rounded * COLUMNS, SqlValue::Null);
             let mut text = String::with_capacity(rounded * (2 * COLUMNS + 2) + 1024);

@@ -81,7 +81,7 @@ fn is_name(text: &str) -> bool {
             .all(|c| c.is_alphanumeric() || c == '_' || c == '.')
 }
 
-/// The call at the beginning of the text, and its length. `None` if there is none.
+/// The call at the beginning of the text, and its length. `None` if the text does not begin with a call.
 fn read_call(text: &str, style: &Style) -> Option<(ParsedCall, usize)> {
     let open = text.find('(')?;
     let name = &text[..open];
