@@ -233,12 +233,12 @@ mod linux {
         Some(parse_copy(&bytes))
     }
 
-    fn is_copy(number: RawFd) -> bool {
+    pub(super) fn is_copy(number: RawFd) -> bool {
         fs::read_link(format!("/proc/self/fd/{number}"))
             .is_ok_and(|link| link.as_os_str() == MEMFD_LINK)
     }
 
-    fn parse_copy(bytes: &[u8]) -> Environment {
+    pub(super) fn parse_copy(bytes: &[u8]) -> Environment {
         let entries = bytes.split(|byte| *byte == 0).filter_map(|entry| {
             // The standard library also allows a name that begins with `=`.
             let at = entry.iter().skip(1).position(|byte| *byte == b'=')? + 1;
@@ -263,49 +263,56 @@ mod linux {
             let _ = rustix::thread::set_name(&name);
         }
     }
+}
 
-    #[cfg(test)]
-    mod tests {
-        use std::ffi::OsStr;
+#[cfg(test)]
+mod tests {
+    #![cfg(target_os = "linux")]
 
-        use super::*;
+    use std::ffi::{OsStr, OsString};
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::ffi::OsStringExt as _;
 
-        #[test]
-        fn environment_copy_round_trips() {
-            let odd = OsString::from_vec(vec![0xff, b'=', b'\n']);
-            let variables = [
-                ("A", OsString::from("1")),
-                ("EMPTY", OsString::new()),
-                ("B", odd),
-                ("C", "x=y".into()),
-            ];
-            let environment: Environment = variables.into_iter().collect();
-            let copy = write_copy(&environment).unwrap();
-            assert!(is_copy(copy.as_raw_fd()));
-            let mut bytes = Vec::new();
-            File::from(copy).read_to_end(&mut bytes).unwrap();
-            let read = parse_copy(&bytes);
-            assert!(read.iter().eq(environment.iter()));
-            assert!(read.is_concealed && !environment.is_concealed);
-        }
+    use super::linux::{is_copy, parse_copy, write_copy};
+    use super::{Environment, is_kept};
 
-        #[test]
-        fn secret_variable_names_are_not_kept() {
-            for (name, expected) in [
-                ("TMPDIR", true),
-                ("MIMALLOC_PURGE_DELAY", true),
-                ("PGPASSFILE", true),
-                ("PGPASSWORD", false),
-                ("PGSSLKEY", false),
-                ("PGHOST", false),
-                ("HOME", false),
-                ("PATH", false),
-                ("HTTPS_PROXY", false),
-                ("TOOLCRIB_KEY", false),
-                ("MIMALLOC", false),
-            ] {
-                assert_eq!(is_kept(OsStr::new(name)), expected, "{name}");
-            }
+    #[test]
+    fn environment_copy_round_trips() {
+        let odd = OsString::from_vec(vec![0xff, b'=', b'\n']);
+        let variables = [
+            ("A", OsString::from("1")),
+            ("EMPTY", OsString::new()),
+            ("B", odd),
+            ("C", "x=y".into()),
+        ];
+        let environment: Environment = variables.into_iter().collect();
+        let copy = write_copy(&environment).unwrap();
+        assert!(is_copy(copy.as_raw_fd()));
+        let mut bytes = Vec::new();
+        File::from(copy).read_to_end(&mut bytes).unwrap();
+        let read = parse_copy(&bytes);
+        assert!(read.iter().eq(environment.iter()));
+        assert!(read.is_concealed && !environment.is_concealed);
+    }
+
+    #[test]
+    fn secret_variable_names_are_not_kept() {
+        for (name, expected) in [
+            ("TMPDIR", true),
+            ("MIMALLOC_PURGE_DELAY", true),
+            ("PGPASSFILE", true),
+            ("PGPASSWORD", false),
+            ("PGSSLKEY", false),
+            ("PGHOST", false),
+            ("HOME", false),
+            ("PATH", false),
+            ("HTTPS_PROXY", false),
+            ("TOOLCRIB_KEY", false),
+            ("MIMALLOC", false),
+        ] {
+            assert_eq!(is_kept(OsStr::new(name)), expected, "{name}");
         }
     }
 }

@@ -102,35 +102,6 @@ pub enum ValueFault {
     Context(String),
 }
 
-#[cfg(test)]
-impl ValueFault {
-    pub(crate) fn message(&self) -> &str {
-        match self {
-            Self::Argument(violation) => &violation.message,
-            Self::Context(sentence) => sentence,
-        }
-    }
-
-    pub(crate) fn pointer(&self) -> &str {
-        match self {
-            Self::Argument(violation) => &violation.pointer,
-            Self::Context(_) => "",
-        }
-    }
-}
-
-#[cfg(test)]
-impl<'a> Values<'a> {
-    /// The values of a call without a context.
-    pub(crate) fn from_arguments(arguments: &'a JsonObject) -> Self {
-        Self {
-            arguments,
-            context: Box::leak(Box::default()),
-            credentials: None,
-        }
-    }
-}
-
 /// The model's faults, or the caller's faults as one text. The caller's come first, because other
 /// arguments would not help against them.
 fn split_faults(faults: Vec<ValueFault>) -> Result<Vec<Violation>, String> {
@@ -165,6 +136,33 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    impl ValueFault {
+        pub(crate) fn message(&self) -> &str {
+            match self {
+                Self::Argument(violation) => &violation.message,
+                Self::Context(sentence) => sentence,
+            }
+        }
+
+        pub(crate) fn pointer(&self) -> &str {
+            match self {
+                Self::Argument(violation) => &violation.pointer,
+                Self::Context(_) => "",
+            }
+        }
+    }
+
+    impl<'a> Values<'a> {
+        /// The values of a call without a context.
+        pub(crate) fn from_arguments(arguments: &'a JsonObject) -> Self {
+            Self {
+                arguments,
+                context: Box::leak(Box::default()),
+                credentials: None,
+            }
+        }
+    }
 
     #[test]
     fn argument_never_replaces_context_field() {

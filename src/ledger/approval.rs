@@ -143,30 +143,6 @@ pub struct ApprovalQuery {
     pub limit: u32,
 }
 
-impl ApprovalQuery {
-    /// Whether an approval matches.
-    #[cfg(test)]
-    pub(super) fn matches(&self, row: &ApprovalRow) -> bool {
-        use ApprovalState::{Approved, Started, Waiting};
-        let is_visible = |name: &String| {
-            *row.caller == **name || row.approvers().any(|approver| approver == name)
-        };
-        self.state
-            .is_none_or(|state| state == row.state || (state == Approved && row.state == Started))
-            && self.tool.as_ref().is_none_or(|tool| *row.tool == **tool)
-            && self.visible_to.as_ref().is_none_or(is_visible)
-            && self
-                .idempotency_key
-                .as_deref()
-                .is_none_or(|key| !row.done && row.idempotency_key.as_deref() == Some(key))
-            && self
-                .due_at
-                .is_none_or(|now| !row.done && (row.state != Waiting || row.expires_at <= now))
-            && !(self.unnotified && row.notified)
-            && self.before.is_none_or(|before| row.invocation < before)
-    }
-}
-
 /// A change of one approval. It happens only if the approval is still as expected.
 #[derive(Debug, Clone)]
 pub struct ApprovalChange {

@@ -726,3 +726,38 @@ impl Ledger for MemoryLedger {
         "memory".into()
     }
 }
+
+impl ApprovalQuery {
+    /// Whether an approval matches.
+    fn matches(&self, row: &ApprovalRow) -> bool {
+        use ApprovalState::{Approved, Started, Waiting};
+        let is_visible = |name: &String| {
+            *row.caller == **name || row.approvers().any(|approver| approver == name)
+        };
+        self.state
+            .is_none_or(|state| state == row.state || (state == Approved && row.state == Started))
+            && self.tool.as_ref().is_none_or(|tool| *row.tool == **tool)
+            && self.visible_to.as_ref().is_none_or(is_visible)
+            && self
+                .idempotency_key
+                .as_deref()
+                .is_none_or(|key| !row.done && row.idempotency_key.as_deref() == Some(key))
+            && self
+                .due_at
+                .is_none_or(|now| !row.done && (row.state != Waiting || row.expires_at <= now))
+            && !(self.unnotified && row.notified)
+            && self.before.is_none_or(|before| row.invocation < before)
+    }
+}
+
+impl ExportQuery {
+    /// Whether a call matches.
+    fn matches(&self, row: &Row) -> bool {
+        let (first, end) = self.id_range();
+        row.state != State::Reserved
+            && row.id >= first
+            && end.is_none_or(|end| row.id < end)
+            && self.after.is_none_or(|after| row.id > after)
+            && self.tool.as_deref().is_none_or(|tool| *tool == *row.tool)
+    }
+}

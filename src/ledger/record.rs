@@ -267,17 +267,6 @@ impl ExportQuery {
             self.until.map(InvocationId::lower_bound),
         )
     }
-
-    /// Whether a call matches.
-    #[cfg(test)]
-    pub(super) fn matches(&self, row: &Row) -> bool {
-        let (first, end) = self.id_range();
-        row.state != State::Reserved
-            && row.id >= first
-            && end.is_none_or(|end| row.id < end)
-            && self.after.is_none_or(|after| row.id > after)
-            && self.tool.as_deref().is_none_or(|tool| *tool == *row.tool)
-    }
 }
 
 /// A committed reservation.

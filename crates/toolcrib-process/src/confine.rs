@@ -206,7 +206,7 @@ mod linux {
 
     /// For kernels before 5.11, or a filter that does not know the call. Files that this crate
     /// opens need neither.
-    fn mark_each_file() {
+    pub(super) fn mark_each_file() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(folder) = open(c"/proc/self/fd", flags, Mode::empty()) else {
             return;
@@ -223,36 +223,38 @@ mod linux {
     }
 
     /// The number of a file, unless it is a standard stream.
-    fn parse_fd_number(name: &[u8]) -> Option<i32> {
+    pub(super) fn parse_fd_number(name: &[u8]) -> Option<i32> {
         let number = name.iter().try_fold(0_i32, |number, digit| {
             let digit = char::from(*digit).to_digit(10)?;
             number.checked_mul(10)?.checked_add(digit.cast_signed())
         })?;
         (number >= FIRST_FD.cast_signed()).then_some(number)
     }
+}
 
-    #[cfg(test)]
-    mod tests {
-        use std::fs::File;
-        use std::os::fd::AsRawFd as _;
+#[cfg(test)]
+mod tests {
+    #![cfg(target_os = "linux")]
 
-        use rustix::io::{fcntl_getfd, fcntl_setfd};
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
 
-        use super::*;
+    use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-        #[test]
-        fn open_files_are_marked_close_on_exec() {
-            let file = File::open("/dev/null").unwrap();
-            fcntl_setfd(&file, FdFlags::empty()).unwrap();
-            mark_each_file();
-            assert_eq!(fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
-            assert_eq!(
-                parse_fd_number(file.as_raw_fd().to_string().as_bytes()),
-                Some(file.as_raw_fd())
-            );
-            for name in ["2", ".", "..", "", "99999999999"] {
-                assert_eq!(parse_fd_number(name.as_bytes()), None, "{name}");
-            }
+    use super::linux::{mark_each_file, parse_fd_number};
+
+    #[test]
+    fn open_files_are_marked_close_on_exec() {
+        let file = File::open("/dev/null").unwrap();
+        fcntl_setfd(&file, FdFlags::empty()).unwrap();
+        mark_each_file();
+        assert_eq!(fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
+        assert_eq!(
+            parse_fd_number(file.as_raw_fd().to_string().as_bytes()),
+            Some(file.as_raw_fd())
+        );
+        for name in ["2", ".", "..", "", "99999999999"] {
+            assert_eq!(parse_fd_number(name.as_bytes()), None, "{name}");
         }
     }
 }
