@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::publish::publish_approval;
-use super::request::ApprovalRequest;
-use super::row::waiting_row;
+use super::request::{ApprovalRequest, publish_approval, waiting_row};
 use super::table::{ActiveGuard, Decided};
 use super::waiting::refused_state;
 use crate::call::{

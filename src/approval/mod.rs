@@ -5,20 +5,18 @@
 //! - `waiting.rs`: the layer that waits for the decision, and sends the decided call through the
 //!   layers below again
 //! - `rule.rs`: the layer that denies calls by rule, and stores calls that must be approved
-//! - `request.rs`: what a person sees of a call; `row.rs`: a waiting call as a row in lists
+//! - `request.rs`: what a person sees of a call, in lists and events
 //! - `table.rs`: the calls of this process that wait
 //! - `deciding.rs`: decides about a call; `sweep.rs`: expires calls, and acts on decisions of
 //!   processes that have ended
-//! - `publish.rs`: events for subscribers; `receivers.rs` and `webhooks/`: webhooks
+//! - `receivers.rs` and `webhooks/`: webhooks
 //!
 //! Elsewhere: the policy is in `call/approval.rs`, the rows are in `ledger/`, the routes in `http/`,
 //! the forms of MCP in `mcp/`. `stack_tests.rs` is a part of `stack/tests.rs`.
 
 pub mod deciding;
-pub(crate) mod publish;
 pub mod receivers;
 pub mod request;
-pub(crate) mod row;
 pub mod rule;
 mod sweep;
 pub mod table;

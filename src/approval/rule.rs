@@ -9,8 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::publish::publish_approval;
-use super::request::ApprovalRequest;
+use super::request::{ApprovalRequest, publish_approval};
 use super::table::{KeptCall, WaitingCalls};
 use crate::call::{
     ApprovalPolicy, ApprovalStage, CallError, CallFacts, Clock, DenyRule, Effect, Idempotency,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::publish::publish_approval;
+use super::request::publish_approval;
 use super::rule::ApprovalParts;
 use super::table::{ActiveGuard, Decided};
 use crate::call::{

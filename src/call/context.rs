@@ -9,7 +9,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::context_fields::ContextFields;
 use super::definition::ToolName;
@@ -17,14 +16,14 @@ use super::invocation::{CallSignals, Invocation};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
+use super::nested_calls::CallChain;
 use super::policy::Effect;
 use super::progress::{Event, Progress, ProgressObserver, ProgressSink};
 use super::question::{AskError, Question, QuestionAnswer, QuestionSink};
 use super::queued_attempt::QueuedAttempt;
 use super::redact::{CutEnds, Redact, SurroundedPart, decode_lossy, shorten_text};
 use super::report::CallReport;
-use super::trace::TraceContext;
-use super::trace::{CallSpan, ChildSpan, ChildWork};
+use super::trace::{CallSpan, ChildSpan, ChildWork, TraceContext};
 
 /// Values that the embedding program shares with its tools, one of each type: a pool, a client, a
 /// project root.

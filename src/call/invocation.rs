@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use toolcrib_dialect::UnreadableArguments;
 
 use super::approval_stage::{ApprovalStage, waiting_result};
-use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
@@ -20,13 +19,13 @@ use super::idempotency::IdempotencyKey;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::Meta;
+use super::nested_calls::CallChain;
 use super::paging::{Page, PageArguments};
 use super::progress::ProgressSink;
 use super::question::QuestionSink;
 use super::report::CallReport;
 use super::result::Answer;
-use super::trace::TraceContext;
-use super::trace::{CallTrace, McpRequest};
+use super::trace::{CallTrace, McpRequest, TraceContext};
 
 /// How a call uses the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]

@@ -3,10 +3,8 @@
 
 mod approval;
 mod approval_stage;
-mod call_chain;
 mod call_settings;
 mod caller;
-mod caller_credentials;
 pub mod canonical;
 mod capture;
 mod charge;
@@ -40,10 +38,8 @@ pub mod units;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
-pub use call_chain::CallChain;
 pub use call_settings::{CallSettings, NameMatching, ParseAttempts};
-pub use caller::Caller;
-pub use caller_credentials::CallerCredentials;
+pub use caller::{Caller, CallerCredentials};
 pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
@@ -65,8 +61,8 @@ pub use json::JsonObject;
 pub use limit::{Limit, LimitOwner, LimitScope, Per};
 pub use meta::{CacheStatus, LimitUsage, Meta, ModelUsage};
 pub use nested_calls::{
-    AvailableTool, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter,
-    ToolInvoker,
+    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError,
+    ToolFilter, ToolInvoker,
 };
 pub use paging::{
     CutResult, Detail, Incomplete, MAX_TEXT_CHARS, Overflow, Page, PageArguments, Paging, RestHint,

@@ -4,11 +4,10 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::client::{ServerArgs, encode_segment};
+use super::client::{ServerArgs, encode_segment, print_answer};
 use super::durations::format_age;
 use super::operate::CallList;
 use super::output::{OutputArgs, print_line, print_table};
-use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::call::Clock;
 use crate::environment::Environment;

@@ -1,4 +1,5 @@
-//! Requests to a running server.
+//! Requests to a running server: its address in the short forms that people write, and how its
+//! answers are printed.
 
 use std::error::Error;
 use std::io;
@@ -9,14 +10,14 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use rustls::crypto::ring;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use url::form_urlencoded;
+use url::{Url, form_urlencoded};
 
 use super::Failure;
 use super::failure::describe_io_error;
-use super::server_address::complete_url;
+use super::output::print_json;
 use crate::call::IdempotencyKey;
 use crate::environment::Environment;
-use crate::manifest::DEFAULT_LISTEN;
+use crate::manifest::{DEFAULT_LISTEN, complete_address};
 
 /// A running server and the key to it.
 #[derive(clap::Args)]
@@ -261,4 +262,97 @@ pub(super) fn encode_query<'a>(
     form_urlencoded::Serializer::new(String::new())
         .extend_pairs(parameters.filter_map(|(name, value)| Some((name, value?))))
         .finish()
+}
+
+/// Completes the URL of a server: `localhost:7435`, `:7435` and `7435` are http URLs.
+///
+/// # Errors
+/// A usage error that says what a URL is.
+pub(super) fn complete_url(text: &str) -> Result<String, Failure> {
+    let text = text.trim();
+    let full = match complete_address(text) {
+        _ if text.contains("://") => text.to_owned(),
+        Ok(address) => format!("http://{address}"),
+        // A host without a port, or with a path.
+        Err(_) => format!("http://{text}"),
+    };
+    let is_http = Url::parse(&full)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    if is_http {
+        return Ok(full.trim_end_matches('/').to_owned());
+    }
+    Err(Failure::Usage(format!(
+        "toolcrib: `{text}` is no address of a server: write a URL such as http://127.0.0.1:7411, or a host and a port \
+         such as localhost:7411"
+    )))
+}
+
+/// The body of a successful answer. A refusal is a sentence for people, and the whole problem for
+/// programs.
+pub(super) fn successful(
+    (status, answer): (StatusCode, Value),
+    is_for_people: bool,
+) -> Result<Value, Failure> {
+    if status.is_success() {
+        return Ok(answer);
+    }
+    if is_for_people {
+        return Err(Failure::Failed(format!(
+            "toolcrib: {}",
+            describe_problem(status, &answer)
+        )));
+    }
+    print_json(&answer);
+    Err(Failure::NegativeResult)
+}
+
+/// Prints a successful answer: with `print` for people, and as JSON for programs.
+pub(super) fn print_answer(
+    answer: (StatusCode, Value),
+    is_for_people: bool,
+    print: impl FnOnce(&Value),
+) -> Result<(), Failure> {
+    let answer = successful(answer, is_for_people)?;
+    match is_for_people {
+        true => print(&answer),
+        false => print_json(&answer),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(text: &str) -> Result<String, String> {
+        complete_url(text).map_err(|failure| match failure {
+            Failure::Usage(message) => message,
+            _ => String::new(),
+        })
+    }
+
+    #[test]
+    fn missing_schemes_are_http() {
+        for (text, expected) in [
+            ("localhost:7435", "http://localhost:7435"),
+            ("7435", "http://127.0.0.1:7435"),
+            (":7435", "http://127.0.0.1:7435"),
+            ("crib.example", "http://crib.example"),
+            ("crib.example/tools/", "http://crib.example/tools"),
+            ("https://crib.example/a/", "https://crib.example/a"),
+            ("[::1]:7435", "http://[::1]:7435"),
+        ] {
+            assert_eq!(completed(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_schemes_are_refused() {
+        for text in ["ftp://crib.example", "", "http://", "a b"] {
+            assert!(
+                completed(text).is_err_and(|message| message.contains("write a URL such as")),
+                "{text}"
+            );
+        }
+    }
 }

@@ -6,11 +6,10 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::{ServerArgs, encode_query};
+use super::client::{ServerArgs, encode_query, print_answer};
 use super::durations::{format_age, format_millis, parse_time_option};
 use super::ledger_source::LedgerArgs;
 use super::output::{OutputArgs, print_line, print_table};
-use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::call::{Caller, Clock, ErrorKind};
 use crate::environment::Environment;

@@ -2,7 +2,7 @@
 //! anything else. `arguments.rs` lists the commands, and `dispatch.rs` runs them. Each command has
 //! a file or folder of its own. They share:
 //! - `manifest_file.rs` and `ledger_source.rs`: which manifest and which ledger a command reads.
-//! - `client.rs`, `server_address.rs`, `server_answer.rs`: requests to a running server.
+//! - `client.rs`: requests to a running server.
 //! - `output.rs`, `table.rs`, `durations.rs`: tables for people, JSON for programs.
 //! - `failure.rs`: exit codes. `log.rs`: the log. `option_variables.rs`: variables that stand for
 //!   flags.
@@ -33,8 +33,6 @@ mod option_variables;
 mod output;
 mod pin;
 mod serve;
-mod server_address;
-mod server_answer;
 mod sources;
 mod table;
 mod tools;

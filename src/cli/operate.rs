@@ -4,10 +4,9 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::Failure;
-use super::client::{Client, ServerArgs, encode_segment};
+use super::client::{Client, ServerArgs, encode_segment, print_answer, successful};
 use super::invocations::SHORT_ID;
 use super::output::{OutputArgs, print_line};
-use super::server_answer::{print_answer, successful};
 use crate::call::InvocationId;
 use crate::call::units::Count;
 use crate::environment::Environment;

@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::Failure;
-use super::client::ServerArgs;
+use super::client::{ServerArgs, print_answer};
 use super::output::{OutputArgs, print_line, print_table};
-use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
 use crate::text::sanitize;

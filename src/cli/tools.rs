@@ -6,11 +6,10 @@ use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::{Client, ServerArgs};
+use super::client::{Client, ServerArgs, print_answer};
 use super::findings::print_findings;
 use super::manifest_file::{ManifestArg, log_demo};
 use super::output::{is_terminal, print_json, print_note, print_table};
-use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;

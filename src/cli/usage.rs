@@ -5,11 +5,10 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::client::{Client, ServerArgs, encode_query};
+use super::client::{Client, ServerArgs, encode_query, print_answer};
 use super::durations::format_millis;
 use super::ledger_source::LedgerArgs;
 use super::output::{OutputArgs, print_line, print_table};
-use super::server_answer::print_answer;
 use super::table::{Content, Table};
 use crate::environment::Environment;
 use crate::http::ToolUsage;

@@ -1,6 +1,8 @@
 //! The formats in which definitions are written.
 
 use super::providers::Provider;
+use crate::call::{Definition, Effect};
+use crate::kinds::Tool;
 
 /// A format of `GET /tools?format=` and `toolcrib tools --format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, utoipa::ToSchema)]
@@ -58,6 +60,28 @@ impl Format {
             Self::Anthropic => Some(Provider::Anthropic),
             Self::Gemini => Some(Provider::Gemini),
             Self::Bedrock => Some(Provider::Bedrock),
+        }
+    }
+}
+
+/// The parts of a tool that formats show.
+#[derive(Debug, Clone, Copy)]
+pub struct ListedTool<'a> {
+    /// Name, description and schemas.
+    pub definition: &'a Definition,
+    /// What a call may change.
+    pub effect: Effect,
+    /// Whether the tool can be called. A disabled tool, or a tool of an unavailable source, is not
+    /// shown to a model.
+    pub available: bool,
+}
+
+impl<'a> From<&'a Tool> for ListedTool<'a> {
+    fn from(tool: &'a Tool) -> Self {
+        Self {
+            definition: &tool.definition,
+            effect: tool.policy.effect,
+            available: tool.is_available(),
         }
     }
 }

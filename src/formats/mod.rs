@@ -6,7 +6,6 @@
 //! `toolcrib check`, from the same table (`crate::formats::providers`).
 
 mod format;
-mod listed_tool;
 pub(crate) mod mcp;
 mod names;
 pub mod providers;
@@ -16,7 +15,7 @@ pub(crate) mod toolbox;
 use serde_json::Value;
 
 pub use self::format::Format;
-pub use self::listed_tool::ListedTool;
+pub use self::format::ListedTool;
 pub use self::names::NameRules;
 use crate::call::Definition;
 

@@ -4,36 +4,32 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::apis::ApiEntry;
-use super::approvals_section::read_approvals;
-use super::callers;
-use super::calls_section::check_calls;
 use super::decode::{Entry, Findings, field_names};
 use super::file::{parent_folder, parse_file};
 use super::finding::{Finding, Severity, join_path};
 use super::inputs::Inputs;
-use super::ledger_section::check_ledger;
-use super::lock;
 use super::misplaced_keys::correct_indentation;
 use super::modules::ModuleEntry;
-use super::name_conflicts;
+use super::name_conflicts::{TakenNames, take_name};
 use super::node::Node;
 use super::parsed::{
     MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool, TOOL_SECTIONS,
 };
-use super::policy;
 use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
 use super::schema::Sections;
 use super::sections::{Approvals, Cache, Compat, Ledger, PolicyEntry, Server, Telemetry};
 use super::self_reference::self_references;
-use super::server_section::read_server;
 use super::servers::ServerEntry;
+use super::service_sections::{
+    check_calls, check_ledger, read_approvals, read_server, read_telemetry,
+};
 use super::source_tools::read_source;
-use super::taken_names::{TakenNames, take_name};
-use super::telemetry_section::read_telemetry;
 use super::tool::read_tool;
-use super::tool_lists;
-use super::{DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest};
+use super::{
+    DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest, callers, lock, name_conflicts, policy,
+    tool_lists,
+};
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::kinds::features::missing_feature;

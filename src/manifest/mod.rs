@@ -4,19 +4,19 @@
 //!
 //! - `node.rs` has values with positions, and `file.rs` reads one file; `yaml_syntax.rs` explains why
 //!   a text is not YAML.
-//! - `load.rs` reads all files. `parsed.rs` is their content, and `taken_names.rs` finds names that
-//!   occur twice.
+//! - `load.rs` reads all files. `parsed.rs` is their content, and `service_sections.rs` reads
+//!   the sections without tools.
 //! - `references.rs` replaces references to secrets. `reference_context.rs` knows where their text
 //!   would be read as a template. `missing_secrets.rs` is for missing values,
 //!   `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes parts to the types in `sections.rs`, and collects findings; `inputs.rs` is
 //!   what entries are read with. `tool.rs` makes tools of entries, and `tool_schemas.rs` reads their
-//!   schemas (`input_schema.rs`).
+//!   schemas.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
 //!   parts that they share, and `server_checks.rs` the checks of a server's keys.
 //! - `lock.rs` reads pins (`pins.rs`), and `definition_change.rs` tells what differs from one.
 //! - `listen.rs` reads addresses to listen on, `ledger_address.rs` only the address of the ledger.
-//! - `name_conflicts.rs` finds names that tools of two servers could share, and `self_reference.rs`
+//! - `name_conflicts.rs` finds names that occur twice or that tools of two servers could share, and `self_reference.rs`
 //!   servers that are this service.
 //! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes
 //!   findings for people.
@@ -29,10 +29,8 @@
 //! - `lint/` finds settings that are valid but probably not intended.
 
 mod apis;
-mod approvals_section;
 mod caller_references;
 mod callers;
-mod calls_section;
 mod check;
 mod contents;
 mod context;
@@ -42,10 +40,8 @@ pub mod definition_change;
 mod examples;
 mod file;
 mod finding;
-mod input_schema;
 mod inputs;
 mod ledger_address;
-mod ledger_section;
 mod lint;
 mod listen;
 mod load;
@@ -67,17 +63,15 @@ mod schema;
 mod sections;
 mod self_reference;
 mod server_checks;
-mod server_section;
 mod server_settings;
 mod servers;
+mod service_sections;
 mod short_forms;
 #[cfg(test)]
 mod slip_tests;
 mod source;
 mod source_tools;
 mod summary;
-mod taken_names;
-mod telemetry_section;
 #[cfg(test)]
 mod testing;
 mod tool;

@@ -8,7 +8,6 @@ use super::context::{add_context_to_cache_key, check_context, valid_context_fiel
 use super::decode::{Entry, field_names};
 use super::examples::check_examples;
 use super::finding::Severity;
-use super::input_schema::InputSchema;
 use super::inputs::Inputs;
 use super::node::Node;
 use super::policy::{apply_policy, refuse_shared_cache, unknown_arguments};
@@ -16,7 +15,7 @@ use super::reference_context::EntryKind;
 use super::references::{explain_omitted_values, refuse_references};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
-use super::tool_schemas::{read_input_schema, read_output_schema};
+use super::tool_schemas::{InputSchema, read_input_schema, read_output_schema};
 use super::variables::{Variables, look_up_variables};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;

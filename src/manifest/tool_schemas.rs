@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::decode::Entry;
 use super::finding::join_path;
-use super::input_schema::InputSchema;
 use super::parameters;
 use crate::call::json::{escape_pointer_token, parse_pointer};
 use crate::schema::{Schema, SchemaFault, SchemaOwner};
@@ -84,4 +83,11 @@ pub(super) fn read_output_schema(entry: Entry<'_>) -> Option<Arc<Value>> {
         entry.error(&["output_schema", "type"], message);
     }
     Some(schema)
+}
+
+/// A schema, and its compiled form for the catalog, which would compile it again.
+pub(super) struct InputSchema {
+    pub(super) value: Arc<Value>,
+    /// `None` if it has faults.
+    pub(super) compiled: Option<Arc<Schema>>,
 }

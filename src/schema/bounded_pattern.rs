@@ -10,10 +10,10 @@ use jsonschema::json::Node;
 use jsonschema::{Keyword, ValidationError};
 use serde_json::Value;
 
+use super::explain::abbreviate;
 use super::metered::{Metered, MeteredValue};
 use super::owner::SchemaOwner;
 use super::patterns::{PatternUse, compile_backtracking, pattern_use};
-use super::quote::abbreviate;
 
 /// How often the engine may go back in one text.
 const MAX_BACKTRACKS: usize = 10_000;

@@ -10,8 +10,9 @@
 use std::borrow::Cow;
 use std::mem;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,14 +21,12 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::Outcome;
-use super::detach_on_drop::DetachOnDrop;
-use super::end_state::final_state;
-use super::ended_call::{CaptureRules, EndRules, EndedCall};
+use super::ended_call::{CaptureRules, EndRules, EndedCall, final_state};
 use super::observers::Observers;
 use super::replay::ReplayCache;
 use crate::call::{
-    Answer, ApprovalStage, CallError, CallReport, Failure, Invocation, JsonObject, OnDisconnect,
-    Policy, RecordedArguments, ReplayedFrom, ToolResult,
+    Answer, ApprovalStage, CallError, CallReport, CallSignals, Failure, Invocation, JsonObject,
+    OnDisconnect, Policy, RecordedArguments, ReplayedFrom, ToolResult,
 };
 use crate::ledger::{AttemptRow, Ledger, Row, State};
 use crate::telemetry::EndedParts;
@@ -460,5 +459,39 @@ fn ledger_unavailable(reason: String) -> CallError {
         reason,
         started: false,
         has_row: false,
+    }
+}
+
+/// A call that runs to its end even if its caller disconnects. It is polled in the task of the
+/// caller, which saves a task and a change of thread. If it is dropped before its end, it cancels
+/// the call's tokens and continues in a task of its own.
+pub(super) struct DetachOnDrop {
+    pub(super) call: Option<BoxFuture<'static, Result<Answer, CallError>>>,
+    pub(super) signals: Arc<CallSignals>,
+    /// Whether the tool stops when the caller has disconnected.
+    pub(super) stops: bool,
+}
+
+impl Future for DetachOnDrop {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(call) = &mut self.call else {
+            return Poll::Ready(Err(CallError::Internal));
+        };
+        let answer = ready!(call.as_mut().poll(cx));
+        self.call = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for DetachOnDrop {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        self.signals.disconnect(self.stops);
+        // Without a runtime the process is at its end, and so is the ledger.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(call);
+        }
     }
 }

@@ -12,7 +12,7 @@ use moka::policy::EvictionPolicy;
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use super::ledger_wait::wait_until;
+use super::usage_limit::wait_until;
 use crate::call::{
     Answer, ApprovalStage, CallError, ContextFields, Digest, DigestKey, Failure, Fingerprint,
     Idempotency, Invocation, InvocationId, JsonObject, KEY_RETENTION, Meta, Policy, ReplayedFrom,

@@ -9,17 +9,19 @@
 //! (`Prefer: respond-async`): then its row must exist before.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor};
-use super::ledger_wait::wait_until;
 use crate::call::{
     CallError, Charge, ChargeReport, Charged, Clock, Effect, Invocation, Limit, LimitScope, Per,
     ToolName,
 };
-use crate::ledger::{Ledger, ReserveError, Row, State};
+use crate::ledger::{Error, Ledger, ReserveError, Row, State};
 
 /// The limits that apply to the calls of one tool.
 #[derive(Clone)]
@@ -199,8 +201,24 @@ impl UsageLimit {
     }
 }
 
+/// Waits for the ledger until the deadline of the call.
+pub(super) async fn wait_until<T, E: From<Error>>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let Some(deadline) = deadline else {
+        return work.await;
+    };
+    timeout_at(deadline, work).await.unwrap_or_else(|_| {
+        let reason = "the database did not answer within the time of the call";
+        Err(Error::Failed(reason.into()).into())
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -237,5 +255,20 @@ mod tests {
             ]
         );
         assert_eq!(charge_rules.charges_for(&"b".into(), None).len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_ends_at_the_deadline() {
+        let began = Instant::now();
+        let deadline = Some(began + Duration::from_secs(3));
+        let never = std::future::pending::<Result<(), Error>>();
+        assert!(wait_until(deadline, never).await.is_err());
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+        let found = wait_until(deadline, async { Ok::<_, Error>(1) }).await;
+        assert_eq!(
+            found.unwrap(),
+            1,
+            "a ready answer counts at the deadline too"
+        );
     }
 }

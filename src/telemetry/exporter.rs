@@ -1,5 +1,6 @@
-//! One request to the collector, and what the operator learns about failures.
+//! One request to the collector for a resource, and what the operator learns about failures.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,10 @@ use reqwest::{Client, ClientBuilder, Response, redirect, retry};
 use rustls::crypto::{CryptoProvider, ring};
 use url::Url;
 
+use super::attributes::Attributes;
 use super::endpoint::Protocol;
-use super::failure::Failure;
-use super::settings::Config;
-use super::signal::Signal;
-use super::{grpc, resource};
+use super::grpc;
+use super::settings::{Config, Signal};
 use crate::metrics::{ExportOutcome, TelemetryMetrics};
 
 /// The longest answer that is read. It holds a sentence at most.
@@ -52,7 +52,7 @@ impl Exporter {
             client,
             protocol: config.protocol,
             headers: config.headers,
-            resource: resource::build(&config.resource),
+            resource: build_resource(&config.resource),
             endpoints: config.endpoints,
             metrics,
             failing: Mutex::default(),
@@ -197,4 +197,58 @@ fn rejected_records(answer: &[u8]) -> u64 {
         .map_or(0, |partial| {
             u64::try_from(partial.rejected_spans).unwrap_or(0)
         })
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    /// Whether the same message may succeed later.
+    pub(super) is_retryable: bool,
+    /// When the collector wants the next request.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(super) fn permanent(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_retryable: false,
+            retry_after: None,
+        }
+    }
+
+    pub(super) fn retryable(message: impl Into<String>) -> Self {
+        Self {
+            is_retryable: true,
+            ..Self::permanent(message)
+        }
+    }
+}
+
+/// The resource with these attributes, and with defaults for those that every service has.
+pub(super) fn build_resource(own: &BTreeMap<String, String>) -> Resource {
+    let instance = uuid::Uuid::now_v7().to_string();
+    let defaults = [
+        ("service.name", env!("CARGO_PKG_NAME")),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("service.instance.id", &instance),
+        ("telemetry.sdk.language", "rust"),
+        // The messages are made from the data of the ledger, not by the SDK of OpenTelemetry.
+        ("telemetry.sdk.name", env!("CARGO_PKG_NAME")),
+        ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ];
+    let mut attributes = Attributes::default();
+    for (name, value) in defaults {
+        if !own.contains_key(name) {
+            attributes.text(name, value);
+        }
+    }
+    for (name, value) in own {
+        attributes.text(name, value);
+    }
+    Resource {
+        attributes: attributes.into_vec(),
+        ..Resource::default()
+    }
 }

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use reqwest::{Body, RequestBuilder, Response};
 
-use super::failure::Failure;
+use super::exporter::Failure;
 
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_MESSAGE: &str = "grpc-message";

@@ -7,28 +7,24 @@
 //!
 //! - `pipeline`: `Telemetry`, which the service holds
 //! - `settings`, `variables`: what the manifest and the `OTEL_*` variables configure
-//! - `endpoint`, `batching`: values of the settings
+//! - `endpoint`: the URL and the protocol
 //! - `sampling`: which calls are recorded
 //! - `tool_spans`: the part of a tool's stack that reports calls; `ended_span`: what it reports
 //! - `span_messages`, `log_messages`, `metric_messages`: the messages of OTLP
 //! - `queue`: the queue of a signal, and the task that sends it
-//! - `exporter`, `grpc`, `failure`: one request to the collector
+//! - `exporter`, `grpc`: one request to the collector
 
 mod attributes;
-mod batching;
 mod ended_span;
 mod endpoint;
 mod exporter;
-mod failure;
 mod grpc;
 mod log_messages;
 mod metric_messages;
 mod pipeline;
 mod queue;
-mod resource;
 mod sampling;
 mod settings;
-mod signal;
 mod span_messages;
 mod tool_spans;
 mod variables;

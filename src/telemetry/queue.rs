@@ -9,10 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::batching::Batching;
-use super::exporter::Exporter;
-use super::failure::Failure;
-use super::signal::Signal;
+use super::exporter::{Exporter, Failure};
+use super::settings::{Batching, Signal};
 use crate::metrics::ExportOutcome;
 
 /// While something waits, the task looks at the queue so often. So under load a call does not wake

@@ -9,10 +9,9 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::batching::Batching;
 use super::endpoint::{Protocol, parse_endpoint};
 use super::sampling::Sampling;
-use super::signal::Signal;
+use super::settings::{Batching, Signal};
 use crate::environment::Environment;
 
 /// The variables of one start, and the warnings about them.

@@ -3,13 +3,12 @@
 //! - `kind.rs`: the closed list of kinds, and what is true of each
 //! - `call_error.rs`: why a call failed; `tool_error.rs`: why a tool failed
 //! - `messages.rs`: parts of the messages; `summary.rs`: one sentence without texts of others
-//! - `recorded.rs` and `record.rs`: failures in the ledger
+//! - `recorded.rs`: failures in the ledger
 //! - `upstream_cause.rs`, `violation.rs`: parts of failures
 
 mod call_error;
 mod kind;
 mod messages;
-mod record;
 mod recorded;
 mod summary;
 mod tool_error;
@@ -18,7 +17,7 @@ mod violation;
 
 pub use call_error::{CallError, Failure};
 pub use kind::{ErrorKind, FailureSource, KindFacts};
-pub use record::caller_attempt_message;
+pub use recorded::caller_attempt_message;
 pub use summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
 pub use tool_error::ToolError;
 pub use upstream_cause::{UpstreamCause, UpstreamReason};

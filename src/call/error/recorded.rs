@@ -3,10 +3,12 @@
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::call_error::Failure;
+use super::call_error::{CallError, Failure};
+use super::upstream_cause::UpstreamCause;
 use super::violation::Violation;
 use crate::call::canonical::Sorted;
 use crate::call::capture::{DigestKey, NOT_RECORDED};
+use crate::call::invocation_id::InvocationId;
 use crate::call::result::ToolResult;
 
 /// Maximum length of a text in the record of a refusal, in bytes.
@@ -94,6 +96,41 @@ impl Failure {
         truncate_text(&mut self.detail);
         truncate_text(&mut self.for_model);
         self
+    }
+}
+
+/// Precedes the beginning of a response's body in the message of an attempt.
+const RESPONSE_MARK: &str = "\nThe response began: ";
+
+/// The part of an attempt's message that the caller may read.
+pub fn caller_attempt_message(message: &str) -> &str {
+    message
+        .split_once(RESPONSE_MARK)
+        .map_or(message, |(for_caller, _)| for_caller)
+}
+
+impl CallError {
+    /// The message in the row of a failed attempt. What follows its mark is for operators.
+    pub fn attempt_message(&self) -> String {
+        match self {
+            Self::UpstreamFailed {
+                cause:
+                    Some(UpstreamCause {
+                        body: Some(body), ..
+                    }),
+                ..
+            } => format!("{self}{RESPONSE_MARK}{body}"),
+            _ => self.to_string(),
+        }
+    }
+
+    /// The call whose row records this failure. `None` if the call was refused before it got a row.
+    pub fn recorded_invocation(&self, id: InvocationId) -> Option<InvocationId> {
+        let has_no_row = matches!(
+            self,
+            Self::Draining | Self::LedgerUnavailable { has_row: false, .. }
+        );
+        (!has_no_row).then(|| self.related_invocation().unwrap_or(id))
     }
 }
 

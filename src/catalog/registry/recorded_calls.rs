@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use crate::access::deny_list::DenyList;
-use crate::approval::row::waiting_row;
+use crate::approval::request::waiting_row;
 use crate::call::{InvocationId, OwnResult, OwnResultError, OwnResults, ToolContext, ToolName};
 use crate::catalog::Catalog;
 use crate::ledger::{End, Error, RecordedCall, Row, State};

@@ -1,11 +1,11 @@
-//! The calls of a ledger, in the order of their ids.
+//! The selected calls of a ledger, in the order of their ids.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::Failure;
-use super::selection::Selection;
 use crate::http::exported_call;
 use crate::ledger::{ExportQuery, Ledger};
 
@@ -43,4 +43,12 @@ impl LedgerPages {
         }
         Ok(exported)
     }
+}
+
+/// The filters of an export.
+pub(super) struct Selection {
+    pub(super) tool: Option<String>,
+    pub(super) since: Option<Timestamp>,
+    /// Never in the future, so that an export ends while calls go on.
+    pub(super) until: Timestamp,
 }

@@ -5,7 +5,6 @@
 
 mod csv_columns;
 mod ledger_pages;
-mod selection;
 mod server_pages;
 
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -13,7 +12,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use serde_json::Value;
 
 use self::ledger_pages::LedgerPages;
-use self::selection::Selection;
+use self::ledger_pages::Selection;
 use self::server_pages::ServerPages;
 use super::Failure;
 use super::client::ServerArgs;

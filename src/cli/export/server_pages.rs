@@ -10,9 +10,8 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::super::Failure;
-use super::super::client::{Client, encode_query, encode_segment};
-use super::super::server_answer::successful;
-use super::selection::Selection;
+use super::super::client::{Client, encode_query, encode_segment, successful};
+use super::ledger_pages::Selection;
 use crate::call::InvocationId;
 
 /// Most calls of a page of `GET /invocations`.

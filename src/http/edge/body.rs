@@ -1,5 +1,8 @@
 //! Reads bodies, path parts and query strings. The problems state what would be right.
 
+use std::error::Error;
+use std::iter::successors;
+
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::HeaderMap;
@@ -14,11 +17,10 @@ use url::form_urlencoded;
 
 use super::limits::{BODY_IDLE_TIME, BODY_TIME};
 use super::memory::{MemoryBudget, Reservation};
-use super::request_error::RequestError;
 use crate::call::JsonObject;
 use crate::call::json::{parse_foreign, parse_strict};
 use crate::call::media_type::{is_json_essence, media_type_essence};
-use crate::http::api::calls::message_body::MessageBody;
+use crate::http::api::calls::request::MessageBody;
 use crate::http::problem::ApiError;
 use crate::http::state::AppState;
 
@@ -244,5 +246,38 @@ impl FromRequestParts<AppState> for PathPart {
         let part = Path::<String>::from_request_parts(parts, state).await;
         part.map(|Path(part)| Self(part))
             .map_err(|error| ApiError::Malformed(error.body_text()))
+    }
+}
+
+/// Why a request did not arrive completely.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error(transparent)]
+    Hyper(#[from] hyper::Error),
+    /// The connection was chosen to make room just before its request was complete.
+    #[error("closed to make room for another connection")]
+    Evicted,
+}
+
+impl RequestError {
+    /// Whether an error of a body has [`RequestError::Evicted`] as its cause.
+    pub(crate) fn is_evicted(error: &(dyn Error + 'static)) -> bool {
+        successors(Some(error), |&error| error.source())
+            .any(|error| matches!(error.downcast_ref(), Some(Self::Evicted)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eviction_is_found_below_other_errors() {
+        let error = axum::Error::new(RequestError::Evicted);
+        assert!(RequestError::is_evicted(&error));
+        assert!(RequestError::is_evicted(&axum::Error::new(error)));
+        assert!(!RequestError::is_evicted(&axum::Error::new(
+            std::fmt::Error
+        )));
     }
 }

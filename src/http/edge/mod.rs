@@ -5,8 +5,7 @@
 //! - `guard.rs` and `cors.rs`: which hosts and origins may ask
 //! - `request_id.rs`: the id of a request
 //! - `auth.rs`: the caller
-//! - `body.rs`: the body as strict JSON; `memory.rs`: the memory for its values
-//! - `request_error.rs`: why a request could not be read
+//! - `body.rs`: the body as strict JSON, and why it could not be read; `memory.rs`: the memory for its values
 
 pub(super) mod auth;
 pub(super) mod body;
@@ -14,6 +13,5 @@ pub(super) mod cors;
 pub(super) mod guard;
 pub(super) mod limits;
 pub(super) mod memory;
-pub(super) mod request_error;
 pub(super) mod request_id;
 pub(super) mod server;

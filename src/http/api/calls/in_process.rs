@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::message_body::MessageBody;
-use super::request::{CallsQuery, CallsRequest};
+use super::request::{CallsQuery, CallsRequest, MessageBody};
 use super::resume;
 use super::turn::Turn;
-use crate::call::{Caller, IdempotencyKey, json::parse_foreign};
+use crate::call::json::parse_foreign;
+use crate::call::{Caller, IdempotencyKey};
 use crate::catalog::registry::Registry;
 use crate::http::problem::{ApiError, Problem};
 

@@ -5,7 +5,6 @@ use serde_json::Value;
 use toolcrib_dialect::{Dialect, Message};
 use utoipa::IntoParams;
 
-use super::message_body::MessageBody;
 use crate::access::deny_list::DenyList;
 use crate::call::json::Changes;
 use crate::call::request_fields::CallOptions;
@@ -328,6 +327,14 @@ fn unknown_field(body: &Value) -> Option<&str> {
 
 fn is_envelope_field(key: &str) -> bool {
     key == "message" || key == "text" || ENVELOPE_OPTIONS.contains(&key)
+}
+
+/// The body of a request.
+pub(in crate::http) enum MessageBody {
+    /// The provider's JSON, or an envelope around it, and what was changed in it.
+    Json(Value, Changes),
+    /// The model's text, unchanged.
+    Text(String),
 }
 
 #[cfg(test)]

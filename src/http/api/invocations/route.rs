@@ -15,11 +15,10 @@ use utoipa::IntoParams;
 
 use super::recorded_result::{AttemptError, recorded_result};
 use crate::approval::deciding::{DecideError, Decision, Verdict};
-use crate::approval::row::waiting_row;
+use crate::approval::request::waiting_row;
 use crate::call::units::parse_time;
 use crate::call::{Caller, Digest, ErrorKind, InvocationId, Question, caller_attempt_message};
-use crate::catalog::registry::Registry;
-use crate::catalog::registry::recorded_calls;
+use crate::catalog::registry::{Registry, recorded_calls};
 use crate::http::api::wire::{InvocationView, InvokeAnswer};
 use crate::http::approvals::view::{ApprovalSummary, wait_for_row};
 use crate::http::edge::auth::Principal;

@@ -2,4 +2,3 @@
 
 pub(in crate::http) mod buckets;
 pub(in crate::http) mod route;
-mod token_sums;

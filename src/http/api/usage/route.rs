@@ -5,8 +5,7 @@ use axum::extract::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{UsageBuckets, UsageParams, count_by_time};
-use super::token_sums::token_sums;
+use super::buckets::{UsageBuckets, UsageParams, count_by_time, token_sums};
 use crate::call::{Caller, Charged, LimitOwner, LimitUsage, Per};
 use crate::http::edge::auth::Principal;
 use crate::http::openapi::responses::{

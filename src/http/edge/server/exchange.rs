@@ -19,9 +19,9 @@ use tower::ServiceExt;
 
 use super::connections::{Connection, Order, Slot};
 use super::socket::Socket;
+use crate::http::edge::body::RequestError;
 use crate::http::edge::guard::{LocalAddress, add_security_headers};
 use crate::http::edge::limits::{HEADER_BYTES, HEADER_FIELDS};
-use crate::http::edge::request_error::RequestError;
 use crate::http::problem::ApiError;
 
 /// Paths that are also answered on an extra connection, when all slots have requests in flight.

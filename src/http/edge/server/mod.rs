@@ -6,7 +6,6 @@
 mod acceptor;
 mod connections;
 mod exchange;
-mod log_throttle;
 mod socket;
 
 use std::future::Future;
