@@ -33,14 +33,13 @@ mod result;
 mod stored_call;
 mod stored_results;
 mod trace;
-mod truncated;
 pub mod units;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
 pub use call_settings::{CallSettings, NameMatching, ParseAttempts};
 pub use caller::{Caller, CallerCredentials};
-pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments};
+pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments, Truncated};
 pub use charge::{Charge, Charged};
 pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
@@ -90,4 +89,3 @@ pub use toolcrib_dialect::{
 pub use trace::{
     CallSpan, CallTrace, ChildSpan, ChildWork, McpRequest, TOOL_ERROR_TYPE, TraceContext, derive_id,
 };
-pub use truncated::Truncated;

@@ -11,7 +11,7 @@
 //!   `caller_references.rs` for credentials of callers.
 //! - `decode.rs` decodes parts to the types in `sections.rs`, and collects findings; `inputs.rs` is
 //!   what entries are read with. `tool.rs` makes tools of entries, and `tool_schemas.rs` reads their
-//!   schemas.
+//!   schemas and examples.
 //! - `modules.rs`, `servers.rs` and `apis.rs` read sources of tools; `source_tools.rs` has the
 //!   parts that they share, and `server_checks.rs` the checks of a server's keys.
 //! - `lock.rs` reads pins (`pins.rs`), and `definition_change.rs` tells what differs from one.
@@ -22,8 +22,7 @@
 //!   findings for people.
 //! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`;
 //!   `callers.rs` reads callers.
-//! - `examples.rs` checks examples of tools; `tool_lists.rs` finds entries of tool lists that match
-//!   no tool.
+//! - `tool_lists.rs` finds entries of tool lists that match no tool.
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources
 //!   declare.
 //! - `lint/` finds settings that are valid but probably not intended.
@@ -37,7 +36,6 @@ mod context;
 mod decode;
 mod defaults;
 pub mod definition_change;
-mod examples;
 mod file;
 mod finding;
 mod inputs;
@@ -63,7 +61,6 @@ mod schema;
 mod sections;
 mod self_reference;
 mod server_checks;
-mod server_settings;
 mod servers;
 mod service_sections;
 mod short_forms;
@@ -80,7 +77,7 @@ mod tool_schemas;
 mod variables;
 mod yaml_syntax;
 
-pub use self::server_settings::ServerSettings;
+pub use self::service_sections::ServerSettings;
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
 pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::context::{add_context_to_cache_key, check_context, valid_context_fields};
 use super::decode::{Entry, field_names};
-use super::examples::check_examples;
 use super::finding::Severity;
 use super::inputs::Inputs;
 use super::node::Node;
@@ -15,7 +14,7 @@ use super::reference_context::EntryKind;
 use super::references::{explain_omitted_values, refuse_references};
 use super::rule::Rule;
 use super::sections::{DefinitionEntry, NativeEntry, PolicyEntry};
-use super::tool_schemas::{InputSchema, read_input_schema, read_output_schema};
+use super::tool_schemas::{InputSchema, check_examples, read_input_schema, read_output_schema};
 use super::variables::{Variables, look_up_variables};
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;

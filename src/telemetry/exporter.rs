@@ -15,9 +15,8 @@ use rustls::crypto::{CryptoProvider, ring};
 use url::Url;
 
 use super::attributes::Attributes;
-use super::endpoint::Protocol;
 use super::grpc;
-use super::settings::{Config, Signal};
+use super::settings::{Config, Protocol, Signal};
 use crate::metrics::{ExportOutcome, TelemetryMetrics};
 
 /// The longest answer that is read. It holds a sentence at most.

@@ -7,7 +7,6 @@
 //!
 //! - `pipeline`: `Telemetry`, which the service holds
 //! - `settings`, `variables`: what the manifest and the `OTEL_*` variables configure
-//! - `endpoint`: the URL and the protocol
 //! - `sampling`: which calls are recorded
 //! - `tool_spans`: the part of a tool's stack that reports calls; `ended_span`: what it reports
 //! - `span_messages`, `log_messages`, `metric_messages`: the messages of OTLP
@@ -16,7 +15,6 @@
 
 mod attributes;
 mod ended_span;
-mod endpoint;
 mod exporter;
 mod grpc;
 mod log_messages;
@@ -30,8 +28,8 @@ mod tool_spans;
 mod variables;
 
 pub use self::ended_span::Content;
-pub use self::endpoint::{Protocol, parse_endpoint};
 pub use self::metric_messages::GatherMetrics;
 pub use self::pipeline::{McpSpan, Telemetry};
 pub use self::settings::{Config, Settings, parse_header};
+pub use self::settings::{Protocol, parse_endpoint};
 pub use self::tool_spans::{EndedParts, ToolSpans};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
 use url::Url;
 
-use super::endpoint::Protocol;
 use super::sampling::Sampling;
 use super::variables::Variables;
 use crate::environment::Environment;
@@ -193,6 +193,42 @@ impl Signal {
     }
 }
 
+/// The protocol of the collector.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// OTLP over HTTP with protobuf bodies, usually at port 4318.
+    #[default]
+    Http,
+    /// OTLP over gRPC, usually at port 4317.
+    Grpc,
+}
+
+/// Reads the URL of a collector.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err("write http://HOST:PORT or https://HOST:PORT".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("put the password into `headers`, not into the URL".to_owned());
+    }
+    Ok(url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,5 +312,12 @@ mod tests {
         assert_eq!(config.timeout, Duration::from_secs(10));
         assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
         assert!(!config.warnings.concat().contains("secret-without"));
+    }
+
+    #[test]
+    fn passwords_stay_out_of_urls() {
+        assert!(parse_endpoint("http://me:secret@c:4318").is_err());
+        assert!(parse_endpoint("ftp://c").is_err());
+        assert!(parse_endpoint("c:4318").is_err());
     }
 }

@@ -9,9 +9,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::endpoint::{Protocol, parse_endpoint};
 use super::sampling::Sampling;
-use super::settings::{Batching, Signal};
+use super::settings::{Batching, Protocol, Signal, parse_endpoint};
 use crate::environment::Environment;
 
 /// The variables of one start, and the warnings about them.

@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::cached_results::CachedResults;
-use super::name_allocation::{Allocation, SourceTools, allocate_names};
-use super::name_taken::{NameTaken, check_registered_names};
+use super::name_allocation::{
+    Allocation, NameTaken, SourceTools, allocate_names, check_registered_names,
+};
 use super::recorded_calls::RecordedResults;
 use super::tool_invoker::CatalogInvoker;
 use crate::access::callers::Callers;
@@ -20,8 +21,7 @@ use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
     Per, Services, StoredResults, ToolInvoker, UnreadableArguments,
 };
-use crate::catalog::BuildEnv;
-use crate::catalog::{Catalog, Entry, NameMatch, NewCall};
+use crate::catalog::{BuildEnv, Catalog, Entry, NameMatch, NewCall};
 use crate::environment::Environment;
 use crate::formats::Format;
 use crate::kinds::agent_directory::AgentDirectory;
