@@ -9,23 +9,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use super::canonical::{Sorted, canonical_json};
 
 /// What the ledger keeps of arguments and results.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Capture {
@@ -37,7 +30,7 @@ pub enum Capture {
 }
 
 /// Replaces arguments or a result that are not recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Digest {
     /// HMAC-SHA-256 (RFC 2104), in hex, over the JSON that the digest replaces: keys sorted, no
     /// white space.
@@ -182,7 +175,7 @@ pub const NOT_RECORDED: &str = "the message is not recorded (capture: digest)";
 
 /// Replaces the arguments of a refused call, if they are longer than 1 KiB: so a refusal needs
 /// little disk space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Truncated {
     /// SHA-256, in hex, of the whole JSON text.
     pub sha256: String,

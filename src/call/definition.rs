@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::json::JsonObject;
 use super::paging::Paging;
@@ -95,7 +96,7 @@ impl<'de> Deserialize<'de> for ToolName {
     Eq,
     Hash,
     Serialize,
-    utoipa::ToSchema,
+    ToSchema,
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
@@ -129,9 +130,7 @@ impl Kind {
 }
 
 /// An environment variable that a tool needs. Its value never leaves the process.
-#[derive(
-    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvVar {
     /// Name of the variable.
@@ -165,7 +164,7 @@ fn default_true() -> bool {
 }
 
 /// Where a tool was declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// In the manifest.

@@ -1,7 +1,10 @@
 //! Usage limits.
 
-use jiff::{Span, Timestamp, Unit, tz::TimeZone};
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp, Unit};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The period in which a usage limit counts. Windows are fixed and start at UTC boundaries.
 #[derive(
@@ -13,8 +16,8 @@ use serde::{Deserialize, Serialize};
     Hash,
     Serialize,
     Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    ToSchema,
+    JsonSchema,
     strum::IntoStaticStr,
     strum::EnumString,
 )]
@@ -83,17 +86,7 @@ impl Per {
 
 /// Whose calls a limit counts.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LimitScope {
@@ -105,7 +98,7 @@ pub enum LimitScope {
 }
 
 /// Whose limit it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitOwner {
     /// The limit stands in the tool's policy, and counts calls of this tool.
@@ -115,9 +108,7 @@ pub enum LimitOwner {
 }
 
 /// At most `calls` calls per window.
-#[derive(
-    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// Number of calls in one window.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::capture::Digest;
 use super::error::Coercion;
@@ -18,7 +19,7 @@ use super::paging::Overflow;
     Default,
     Serialize,
     Deserialize,
-    utoipa::ToSchema,
+    ToSchema,
     strum::IntoStaticStr,
     strum::EnumString,
 )]
@@ -63,7 +64,7 @@ impl CacheStatus {
 }
 
 /// The state of one usage limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LimitUsage {
     /// Calls allowed in the window: the limit, not a count.
     pub limit: u64,
@@ -85,7 +86,7 @@ pub struct LimitUsage {
 }
 
 /// The use of a model for one call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsage {
     /// Requests that the model answered.
     pub requests: u32,
@@ -101,7 +102,7 @@ pub struct ModelUsage {
 }
 
 /// How a call was answered.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Meta {
     /// How the cache was used.
     pub cache: CacheStatus,

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::approval::{ApprovalPolicy, DenyRule};
 use super::capture::Capture;
@@ -25,8 +27,8 @@ use super::units::MAX_DURATION;
     Default,
     Serialize,
     Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    ToSchema,
+    JsonSchema,
     strum::IntoStaticStr,
     strum::EnumString,
 )]
@@ -56,16 +58,7 @@ impl Effect {
 
 /// Which callers share a cached result.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
@@ -205,17 +198,7 @@ impl Default for RetryPolicy {
 }
 
 /// What happens to a running call when its caller disconnects.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
     /// The call is cancelled.
@@ -225,17 +208,7 @@ pub enum OnDisconnect {
 }
 
 /// What happens to a result that does not fit the output schema of its tool.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputCheckMode {
     /// The result is passed on with a warning.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
@@ -195,15 +196,7 @@ impl Signal {
 
 /// The protocol of the collector.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Deserialize,
-    schemars::JsonSchema,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, strum::IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

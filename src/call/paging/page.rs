@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::call::error::{Coercion, Violation};
 use crate::call::json::{JsonObject, type_name};
 
 /// The requested part of a long result. It affects only the answer: the tool runs and its result is
 /// stored as usual.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
     /// `full` for everything, page by page; anything else for the first items, or beginning and
@@ -37,8 +39,8 @@ pub struct Page {
     Default,
     Serialize,
     Deserialize,
-    utoipa::ToSchema,
-    schemars::JsonSchema,
+    ToSchema,
+    JsonSchema,
     strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "snake_case")]
@@ -172,7 +174,7 @@ impl Page {
 }
 
 /// What the lengths of a result are counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Items of a list.
@@ -191,7 +193,7 @@ impl fmt::Display for Unit {
 }
 
 /// The part of a result that is not shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Overflow {
     /// Items or characters in this answer.
     pub shown: usize,
