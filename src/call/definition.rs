@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use super::json::JsonObject;
@@ -89,16 +90,7 @@ impl<'de> Deserialize<'de> for ToolName {
 
 /// How a tool runs.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    ToSchema,
-    strum::IntoStaticStr,
-    strum::VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema, IntoStaticStr, VariantArray,
 )]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]

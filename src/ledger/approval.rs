@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::call::InvocationId;
 
 /// How far a call is that needs an approval.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString, strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, EnumString, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ApprovalState {
     /// No person has decided.

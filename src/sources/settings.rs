@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::Serialize;
+use strum::IntoStaticStr;
+use utoipa::ToSchema;
 
 use super::mcp::{Server, ServerSettings};
 use super::openapi::{Api, ApiSettings, DocumentLocation};
@@ -14,9 +17,7 @@ use crate::kinds::features::missing_feature;
 use crate::kinds::process_env::ProcessEnv;
 
 /// The kinds of sources.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema, strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use strum::IntoStaticStr;
 use url::Url;
 
 use super::sampling::Sampling;
@@ -163,7 +164,7 @@ impl Batching {
 }
 
 /// A signal of OpenTelemetry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum Signal {
     Traces,
@@ -195,9 +196,7 @@ impl Signal {
 }
 
 /// The protocol of the collector.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// OTLP over HTTP with protobuf bodies, usually at port 4318.

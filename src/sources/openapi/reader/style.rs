@@ -5,21 +5,12 @@
 //! signs between the items are not, so that a server can tell them from the signs within an item.
 
 use serde_json::Value;
+use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use crate::call::json::plain_text;
 
 /// The style of a placeholder.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    strum::EnumString,
-    strum::IntoStaticStr,
-    strum::VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Style {
     /// `a,b`; an object as `key,value,key,value`.
