@@ -1,6 +1,6 @@
 //! The command line. Names and exit codes are a contract: 0 done, 64 bad usage or a bad manifest, 1
-//! anything else. `arguments.rs` lists the commands, and `dispatch.rs` runs them. Each command has
-//! a file or folder of its own. They share:
+//! anything else. `arguments.rs` lists the commands, and `dispatch.rs` runs them. Each command but the
+//! shortest has a file or folder of its own. They share:
 //! - `manifest_file.rs` and `ledger_source.rs`: which manifest and which ledger a command reads.
 //! - `client.rs`: requests to a running server.
 //! - `output.rs`, `table.rs`, `durations.rs`: tables for people, JSON for programs.
@@ -13,7 +13,6 @@ mod backup;
 mod call;
 mod check;
 mod client;
-mod completions;
 mod dispatch;
 mod durations;
 mod export;
@@ -27,7 +26,6 @@ mod ledger_source;
 mod log;
 mod manifest_file;
 mod migrate;
-mod openapi;
 mod operate;
 mod option_variables;
 mod output;

@@ -18,8 +18,8 @@
 //! - `listen.rs` reads addresses to listen on, `ledger_address.rs` only the address of the ledger.
 //! - `name_conflicts.rs` finds names that occur twice or that tools of two servers could share, and `self_reference.rs`
 //!   servers that are this service.
-//! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `summary.rs` writes
-//!   findings for people.
+//! - `misplaced_keys.rs` finds keys of a tool that are indented too far; `finding.rs` also
+//!   writes findings for people.
 //! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`;
 //!   `callers.rs` reads callers.
 //! - `tool_lists.rs` finds entries of tool lists that match no tool.
@@ -68,7 +68,6 @@ mod short_forms;
 mod slip_tests;
 mod source;
 mod source_tools;
-mod summary;
 #[cfg(test)]
 mod testing;
 mod tool;
@@ -81,7 +80,7 @@ pub use self::service_sections::ServerSettings;
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
 pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};
-pub use finding::{Finding, Location, Severity};
+pub use finding::{Finding, Location, Severity, summarize_findings};
 pub use ledger_address::read_ledger_address;
 pub(crate) use lint::looks_like_secret;
 pub use lint::{ListedFinding, ListedFindings, lint_listed_tools};
@@ -96,5 +95,4 @@ pub use rule::Rule;
 pub use schema::json_schema;
 pub(crate) use self_reference::self_references;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
-pub use summary::summarize_findings;
 pub(crate) use tool_lists::{Knowledge, ListEntry};

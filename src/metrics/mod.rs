@@ -9,7 +9,6 @@ mod families;
 mod process;
 mod service_counters;
 mod state_gauges;
-mod telemetry;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -21,10 +20,9 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 pub use commits::CommitMetrics;
 use families::Families;
 use process::ProcessMetrics;
-pub use service_counters::ServiceCounters;
+pub use service_counters::{ExportOutcome, ServiceCounters, TelemetryMetrics};
 use state_gauges::StateGauges;
 pub use state_gauges::{ServiceState, SourceSample};
-pub use telemetry::{ExportOutcome, MetricFamily, MetricSeries, MetricType, TelemetryMetrics};
 use tool::ToolFamilies;
 pub use tool::{GaugeGuard, OutcomeLabel, ToolMetrics};
 
@@ -35,6 +33,8 @@ use crate::call::ToolName;
 pub use prometheus::Error;
 /// The media type of [`Metrics::render`]: the text format that every scraper reads.
 pub use prometheus::TEXT_FORMAT;
+/// A family with its series, as gathered for an export.
+pub use prometheus::proto::{Metric as MetricSeries, MetricFamily, MetricType};
 
 /// All families. Clones share them.
 #[derive(Clone)]

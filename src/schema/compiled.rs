@@ -11,14 +11,15 @@ use serde_json::Value;
 use super::bounded_pattern::BoundedPattern;
 use super::bounds::{self, Weights};
 use super::coerce::{self, Coerced};
-use super::definition_faults::{describe_fault, find_definition_faults};
+use super::definition_faults::{
+    describe_fault, find_definition_faults, find_endless_reference, find_outside_reference,
+};
 use super::explain::{self, ViolationCollector};
 use super::fault::SchemaFault;
 use super::local_times::{is_date_time, is_time, lacks_offset};
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
 use super::owner::SchemaOwner;
-use super::references::{find_endless_reference, find_outside_reference};
 use super::relax::relax;
 use super::whole_numbers;
 use super::write_only::WriteOnly;

@@ -24,7 +24,6 @@ mod owner;
 mod owner_tests;
 mod page_fields;
 mod patterns;
-mod references;
 mod relax;
 mod sample;
 #[cfg(test)]

@@ -12,13 +12,11 @@
 
 pub mod attempt;
 pub mod authorize;
-mod caller_share;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod deadline;
 pub mod ended_call;
 pub mod interceptor;
-mod media;
 pub mod observers;
 pub mod order;
 pub mod output_check;

@@ -2,9 +2,7 @@
 //! running server.
 
 mod arguments;
-mod key_values;
 mod request;
-mod text_parameter;
 
 use clap::builder::PossibleValuesParser;
 use toolcrib_dialect::Dialect;

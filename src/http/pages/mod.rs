@@ -2,4 +2,3 @@
 
 pub(super) mod console;
 pub(super) mod docs;
-mod static_files;

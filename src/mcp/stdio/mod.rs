@@ -2,12 +2,10 @@
 //!
 //! There is one client. It started the program, so it is the operator.
 //!
-//! - `lines`: reads lines up to a bound
-//! - `transport`: gives rmcp messages and takes its answers
+//! - `transport`: reads lines up to a bound, gives rmcp messages and takes its answers
 //! - `pending`: the requests without an answer. Their number is bounded, and the end waits for
 //!   them.
 
-mod lines;
 mod pending;
 mod transport;
 

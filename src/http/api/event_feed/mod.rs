@@ -1,12 +1,10 @@
 //! `GET /events`: what happens in the service, for operators.
 //!
 //! - `route.rs`: the handler
-//! - `stream.rs`: the events of one subscriber
+//! - `stream.rs`: the events of one subscriber; it also notices changed tools and sources
 //! - `resume.rs`: the ended calls that a subscriber has missed, from the ledger
-//! - `changes.rs`: notices changed tools and sources
 //! - `replicas.rs`: calls that other replicas have ended
 
-mod changes;
 pub(in crate::http) mod replicas;
 mod resume;
 mod route;
