@@ -10,7 +10,7 @@ use super::definition::ToolName;
 use super::invocation_id::InvocationId;
 use super::meta::Meta;
 use super::paging::Incomplete;
-use super::paging::RestHint;
+use super::paging::{RestHint, Unit};
 
 /// The result of a tool, also if it is an error result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -196,8 +196,9 @@ impl Answer {
             ..
         } = &*self.result;
         // If there are text blocks, they show the data as well. Otherwise the data would be missing
-        // for the model.
-        let has_text = content.iter().any(|block| block.as_text().is_some());
+        // for the model. The note says it all if nothing is left of a text.
+        let has_text = content.iter().any(|block| block.as_text().is_some())
+            || (overflow.shown, overflow.unit) == (0, Unit::Characters);
         let data = structured_content
             .as_ref()
             .filter(|_| !has_text)

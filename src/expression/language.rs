@@ -1,7 +1,9 @@
 //! Checks the syntax tree of an expression before it is compiled.
 
+use std::slice::from_ref;
+
 use minijinja::Error;
-use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, UnaryOpKind};
+use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, UnaryOpKind};
 use minijinja::machinery::parse_expr;
 
 use super::filters::{FILTERS, NUMERIC, TESTS};
@@ -9,19 +11,28 @@ use super::filters::{FILTERS, NUMERIC, TESTS};
 /// Maximum number of slices (`x[1:]`) in one expression, because each slice makes a copy.
 const MAX_SLICES: usize = 4;
 
-/// Checks that the text is an expression of the language. Returns the names of `args` in it.
+/// The names that an expression holds.
+#[derive(Default)]
+pub struct Names {
+    /// The paths below `args`.
+    pub arguments: Vec<Vec<String>>,
+    /// The texts that `caller` is compared with.
+    pub callers: Vec<String>,
+}
+
+/// Checks that the text is an expression of the language. Returns the names in it.
 ///
 /// # Errors
 /// A sentence about what is invalid or unknown, and what is allowed.
 pub(super) fn check_syntax(
     text: &str,
     variables: &'static [&'static str],
-) -> Result<Vec<String>, String> {
+) -> Result<Names, String> {
     let expression = parse_expr(text).map_err(|error| syntax_error(&error))?;
     let mut check = Check {
         variables,
         slices: 0,
-        arguments: Vec::new(),
+        names: Names::default(),
     };
     check_node(&expression, &mut check)?;
     if check.slices > MAX_SLICES {
@@ -29,7 +40,7 @@ pub(super) fn check_syntax(
             "an expression has at most {MAX_SLICES} slices such as `x[1:]`"
         ));
     }
-    Ok(check.arguments)
+    Ok(check.names)
 }
 
 /// The message for a text that is not an expression.
@@ -46,16 +57,68 @@ struct Check {
     variables: &'static [&'static str],
     /// The number of slices so far.
     slices: usize,
-    /// The arguments that the expression names so far.
-    arguments: Vec<String>,
+    /// The names so far.
+    names: Names,
 }
 
 impl Check {
-    /// Keeps the name if it is one of `args`.
-    fn note_argument(&mut self, of: &Expr<'_>, name: Option<&str>) {
-        if matches!(of, Expr::Var(variable) if variable.id == "args") {
-            self.arguments.extend(name.map(str::to_owned));
-        }
+    /// Keeps the texts with which `caller` is compared.
+    fn note_callers(&mut self, operation: &BinOp<'_>) {
+        let is_caller = |side: &Expr<'_>| matches!(side, Expr::Var(name) if name.id == "caller");
+        let others = match (operation.op, &operation.left, &operation.right) {
+            (BinOpKind::Eq | BinOpKind::Ne, left, other) if is_caller(left) => from_ref(other),
+            (BinOpKind::Eq | BinOpKind::Ne, other, right) if is_caller(right) => from_ref(other),
+            (BinOpKind::In, left, Expr::List(list)) if is_caller(left) => &list.items[..],
+            (BinOpKind::In, left, Expr::Tuple(tuple)) if is_caller(left) => &tuple.items[..],
+            _ => return,
+        };
+        let names = others.iter().filter_map(text_of);
+        self.names.callers.extend(names.map(str::to_owned));
+    }
+}
+
+/// The constant text.
+fn text_of<'e>(expression: &'e Expr<'_>) -> Option<&'e str> {
+    match expression {
+        Expr::Const(constant) => constant.value.as_str(),
+        _ => None,
+    }
+}
+
+/// The path below `args`.
+fn argument_path(expression: &Expr<'_>) -> Option<Vec<String>> {
+    let (of, name) = match expression {
+        Expr::Var(variable) if variable.id == "args" => return Some(Vec::new()),
+        Expr::GetAttr(field) => (&field.expr, field.name),
+        Expr::GetItem(item) => (&item.expr, text_of(&item.subscript_expr)?),
+        _ => return None,
+    };
+    let mut path = argument_path(of)?;
+    path.push(name.to_owned());
+    Some(path)
+}
+
+/// A name with `-` that was read as a difference, such as `args.to-name`, up to its end in
+/// brackets.
+fn dashed_name(expression: &Expr<'_>, variables: &[&str]) -> Option<String> {
+    match expression {
+        Expr::GetAttr(field) => match &field.expr {
+            Expr::Var(variable) => Some(format!("{}['{}", variable.id, field.name)),
+            _ => None,
+        },
+        Expr::BinOp(operation) => match &operation.right {
+            Expr::Var(end)
+                if matches!(operation.op, BinOpKind::Sub) && !variables.contains(&end.id) =>
+            {
+                Some(format!(
+                    "{}-{}",
+                    dashed_name(&operation.left, variables)?,
+                    end.id
+                ))
+            }
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -73,6 +136,10 @@ fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
         }
         Expr::UnaryOp(operation) => check_node(&operation.expr, check),
         Expr::BinOp(operation) => {
+            if let Some(name) = dashed_name(expression, check.variables) {
+                return Err(format!("a name with `-` stands in brackets: `{name}']`"));
+            }
+            check.note_callers(operation);
             check_nodes([&operation.left, &operation.right], check)?;
             check_operator(operation.op, &operation.left, &operation.right)
         }
@@ -97,13 +164,11 @@ fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
             check_arguments(&test.args, check)
         }
         Expr::GetAttr(field) => {
-            check.note_argument(&field.expr, Some(field.name));
+            check.names.arguments.extend(argument_path(expression));
             check_node(&field.expr, check)
         }
         Expr::GetItem(item) => {
-            if let Expr::Const(name) = &item.subscript_expr {
-                check.note_argument(&item.expr, name.value.as_str());
-            }
+            check.names.arguments.extend(argument_path(expression));
             check_nodes([&item.expr, &item.subscript_expr], check)
         }
         Expr::Call(call) => Err(call_error(call, check.variables)),

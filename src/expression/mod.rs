@@ -17,6 +17,7 @@ mod language;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 
+pub use self::language::Names;
 use crate::call::{CacheWhen, CallCondition, CallFacts, JsonObject, ToolResult};
 
 /// The longest expression, in bytes. It is a condition, not a program.
@@ -64,8 +65,8 @@ pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
     Ok(CallCondition::new(text, holds))
 }
 
-/// The arguments that a condition on a call names; none if it is invalid.
-pub fn argument_names(text: &str) -> Vec<String> {
+/// The names in a condition on a call; none if it is invalid.
+pub fn condition_names(text: &str) -> Names {
     language::check_syntax(text, CALL_VARIABLES).unwrap_or_default()
 }
 

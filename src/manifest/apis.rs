@@ -10,7 +10,6 @@ use url::Url;
 
 use super::decode::Entry;
 use super::inputs::Inputs;
-use super::policy::unknown_arguments;
 use super::sections::PolicyEntry;
 use super::source::SourceRules;
 use super::source_tools::{Source, SourceEntry};
@@ -212,17 +211,12 @@ impl SourceEntry for ApiEntry {
             let message = format!("the document has no operation `{key}`; {hint}");
             entry.error(&["tools", key], message);
         }
-        for pattern in rules.policies.unmatched_patterns(&names) {
-            let message = "this pattern matches no operation, so it has no effect";
-            entry.warning(&["tools", pattern], message);
-        }
-        for tool in &listing.tools {
-            let own = rules.policies.exact.get(&tool.name);
-            let unknown = own.map(|own| unknown_arguments(own, &tool.input_schema));
-            for (keys, message) in unknown.into_iter().flatten() {
-                let keys = [vec!["tools".into(), tool.name.clone()], keys].concat();
-                entry.warning(&keys, message);
-            }
+        let tools = listing.tools.iter();
+        let tools: Vec<_> = tools
+            .map(|tool| (tool.name.as_str(), &tool.input_schema))
+            .collect();
+        for (keys, message) in rules.policies.idle_entries(&tools, &listing.skipped_names) {
+            entry.warning(&keys, message);
         }
         for warning in listing.warnings {
             entry.warning(&["document"], warning);

@@ -77,6 +77,18 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     };
     lints.retain(|lint| !findings.iter().any(|finding| explains(finding, lint)));
     findings.extend(lints);
+    // Whatever is found in a refused map of parameters is about the same mistake.
+    let is_refused =
+        |finding: &&Finding| finding.is_error() && finding.path.ends_with(".parameters");
+    let refused: Vec<String> = findings
+        .iter()
+        .filter(is_refused)
+        .map(|one| one.path.clone())
+        .collect();
+    findings.retain(|finding| {
+        let is_inside = |path: &String| finding.path.starts_with(path);
+        finding.is_error() || !refused.iter().any(is_inside)
+    });
     if input.accepts_missing_secrets() {
         drop_findings_about_placeholders(&mut findings);
     }

@@ -117,7 +117,7 @@ impl<'a> Entry<'a> {
             severity,
             rule,
         };
-        if !is_error || !findings.contains(&finding) {
+        if !findings.contains(&finding) {
             findings.push(finding);
         }
     }

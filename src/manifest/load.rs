@@ -243,6 +243,17 @@ impl Loader<'_> {
                 "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
             whole.report::<&str>(Severity::Warning, Rule::NoTools, &[], message);
         }
+        if let Some(node) = root.get("defaults")
+            && self.manifest.sources.is_empty()
+            && !self.findings.has_error(0, |_| true)
+        {
+            let tools = self.manifest.tools.iter();
+            let schemas: Vec<_> = tools.map(|tool| &*tool.definition.input_schema).collect();
+            let entry = self.findings.entry(node, "defaults");
+            for (keys, message) in policy::unknown_arguments(&self.defaults, &schemas) {
+                entry.warning(&keys, message);
+            }
+        }
         name_conflicts::report_conflicts(&self.manifest, &self.names, self.findings);
         self.manifest.defaults = Defaults(std::mem::take(&mut self.defaults));
         Some(())

@@ -378,10 +378,10 @@ mod tests {
         // Each key comes from the exact name, then from the last pattern that has it.
         assert_eq!(policy("list_new_users"), (Effect::Read, 4, 3, 5, true));
         assert_eq!(policy("list_users"), (Effect::Write, 4, 3, 5, true));
-        assert_eq!(
-            declared.rules.policies.unmatched_patterns(&["list_orders"]),
-            ["*_users"]
-        );
+        let listed = [("list_orders", &json!({}))];
+        let idle = declared.rules.policies.idle_entries(&listed, &[]);
+        assert_eq!(idle.len(), 1, "{idle:?}");
+        assert_eq!(idle[0].0, ["tools", "*_users"]);
         assert_eq!(
             declared.rules.known_tools().collect::<Vec<_>>(),
             ["list_users"]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::Entry;
 use super::finding::join_path;
-use super::node::{Data, Node};
+use super::node::{Data, Key, Node};
 use crate::call::JsonObject;
 
 /// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error,
@@ -57,11 +57,7 @@ pub(super) fn compile_parameters(entry: Entry<'_>) -> Option<Value> {
     let Some(entries) = entry.require_names("parameters") else {
         return matches!(node.data, Data::List(_)).then(|| schema_of_names(node.items()));
     };
-    // A parameter is a map, so neither can be one.
-    let is_list = |node: &Node| matches!(node.data, Data::List(_));
-    if node.get("type").and_then(Node::as_str) == Some("object")
-        || node.get("required").is_some_and(is_list)
-    {
+    if is_whole_schema(node) {
         entry.own_error("a JSON Schema of all parameters: write it below `input_schema:` instead");
         let mut schema = node.to_json();
         schema["type"] = "object".into();
@@ -69,6 +65,11 @@ pub(super) fn compile_parameters(entry: Entry<'_>) -> Option<Value> {
     }
     let (mut properties, mut required) = (JsonObject::new(), Vec::new());
     for (key, parameter) in entries {
+        if key.text == "required" && matches!(parameter.data, Data::List(_)) {
+            let message = "every parameter is required unless it has `required: false` or a default: leave this list out";
+            entry.error(&["required"], message);
+            continue;
+        }
         let path = join_path(entry.path, &[&key.text]);
         let parameter = entry.findings.entry(parameter, &path);
         let as_schema = |word: &str| is_type(word).then(|| json!({"type": word}));
@@ -107,6 +108,25 @@ pub(super) fn compile_parameters(entry: Entry<'_>) -> Option<Value> {
     Some(json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,
     }))
+}
+
+/// Whether the map is one JSON Schema of all parameters. A parameter is a map, and the keys in it
+/// are keywords.
+fn is_whole_schema(node: &Node) -> bool {
+    let is_list = |key: &str| matches!(node.get(key).map(|node| &node.data), Some(Data::List(_)));
+    let is_text = |key: &str| node.get(key).is_some_and(|node| node.as_str().is_some());
+    let has_type = match node.get("type") {
+        Some(of) if is_list("type") => of.items().iter().any(|of| of.as_str() == Some("object")),
+        of => of.and_then(Node::as_str) == Some("object"),
+    };
+    let properties = node.get("properties").and_then(Node::entries);
+    let is_property = |(key, node): &(Key, Node)| {
+        !PARAMETER_KEYS.contains(&key.text.as_str()) && node.entries().is_some()
+    };
+    has_type
+        || is_text("$ref")
+        || ["allOf", "anyOf", "oneOf"].into_iter().any(is_list)
+        || properties.is_some_and(|all| !all.is_empty() && all.iter().all(is_property))
 }
 
 /// A schema with the names in a list that stands in place of the map, so that their placeholders

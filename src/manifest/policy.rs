@@ -10,12 +10,17 @@ use super::decode::Entry;
 use super::inputs::Inputs;
 use super::references::{PUBLIC_MESSAGE, SECRET_MARKS};
 use super::sections::{ApprovalEntry, ConcurrencyEntry, PolicyEntry, Retry};
+use crate::access::tool_pattern::is_glob;
 use crate::call::{
     ApprovalPolicy, CachePolicy, CacheScope, CacheWhen, CallCondition, Concurrency, DenyRule,
     Effect, Kind, Policy, RetryPolicy,
 };
 use crate::expression;
+use crate::schema::local_target;
 use crate::text::suggest;
+
+/// The maximum number of references that are followed in a chain.
+const MAX_REFERENCE_CHAIN: usize = 8;
 
 /// The policies of the tools of a source. Precedence: the exact name, then the last pattern that
 /// matches, then the source's `defaults`, then the manifest's.
@@ -76,27 +81,48 @@ impl PolicyRules {
             .or(Some(&self.source))
     }
 
-    /// Warnings about conditions of a tool's own entry that name arguments which it does not have.
-    pub fn unknown_arguments(&self, own_name: &str, input_schema: &Value) -> Vec<String> {
-        let entry = self.exact.get(own_name);
-        entry
-            .map(|entry| unknown_arguments(entry, input_schema))
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(keys, message)| format!("tools.{own_name}.{}: {message}", keys.join(".")))
-            .collect()
+    /// Warnings about entries and conditions without effect: keys, and messages. `tools` are the
+    /// names and input schemas of the source's tools.
+    pub fn idle_entries(
+        &self,
+        tools: &[(&str, &Value)],
+        left_out: &[String],
+    ) -> Vec<(Vec<String>, String)> {
+        let named = self.exact.iter();
+        let named = named.map(|(name, entry)| (name, WildMatch::new(name), entry));
+        let patterns = self.patterns.iter();
+        let patterns =
+            patterns.map(|pattern| (&pattern.text, pattern.names.clone(), &pattern.entry));
+        let mut idle = Vec::new();
+        for (text, names, entry) in named.chain(patterns) {
+            let listed = tools.iter().filter(|(name, _)| names.matches(name));
+            let schemas: Vec<&Value> = listed.map(|(_, schema)| *schema).collect();
+            let is_left_out = left_out.iter().any(|name| names.matches(name));
+            let what = match (is_left_out, is_glob(text)) {
+                _ if !schemas.is_empty() => {
+                    let unknown = unknown_arguments(entry, &schemas).into_iter();
+                    idle.extend(unknown.map(|(keys, why)| (below(&["tools", text], keys), why)));
+                    continue;
+                }
+                (true, false) => "the source's tool is left out, so this entry",
+                (true, true) => "this pattern matches only tools that are left out, so it",
+                (false, true) => "this pattern matches no tool of the source, so it",
+                // A name that the source does not have is no warning.
+                (false, false) => continue,
+            };
+            let message = format!("{what} has no effect");
+            idle.push((below(&["tools", text], Vec::new()), message));
+        }
+        let schemas: Vec<&Value> = tools.iter().map(|(_, schema)| *schema).collect();
+        let unknown = unknown_arguments(&self.source, &schemas).into_iter();
+        idle.extend(unknown.map(|(keys, why)| (below(&["defaults"], keys), why)));
+        idle
     }
+}
 
-    /// The patterns that match none of these names.
-    pub fn unmatched_patterns<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
-        let is_unmatched =
-            |pattern: &&PolicyPattern| !names.iter().any(|name| pattern.names.matches(name));
-        self.patterns
-            .iter()
-            .filter(is_unmatched)
-            .map(|pattern| pattern.text.as_str())
-            .collect()
-    }
+fn below(keys: &[&str], rest: Vec<String>) -> Vec<String> {
+    let keys = keys.iter().map(|key| (*key).to_owned());
+    keys.chain(rest).collect()
 }
 
 impl PolicyEntry {
@@ -303,34 +329,47 @@ fn call_condition(text: &str) -> CallCondition {
         .unwrap_or_else(|message| CallCondition::new(text, move |_| Err(message.clone())))
 }
 
-/// Reports conditions of `approval` and `deny_when` that cannot be used, and unknown callers in
-/// `approval.by`.
+/// Reports conditions of `approval` and `deny_when` that cannot be used, and unknown callers in them
+/// and in `approval.by`.
 pub(super) fn check_call_conditions(settings: &PolicyEntry, inputs: &Inputs<'_>, entry: Entry<'_>) {
-    for (keys, text) in call_conditions(settings) {
+    // The settings of a source's tool include those of patterns, which are reported there.
+    let is_own = |key: &str| entry.get(key).is_some();
+    let check_caller = |keys: &[&str], name: &str| {
+        if let Some(message) = unknown_caller(name, inputs) {
+            entry.warning(keys, message);
+        }
+    };
+    for (keys, text) in call_conditions(settings).filter(|(keys, _)| is_own(&keys[0])) {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let compiled = without_secrets(text)
             .and_then(|text| expression::compile_call_condition(text).map(drop));
         if let Err(message) = compiled {
             entry.error(&keys, message);
         }
-    }
-    let approval = settings.approval.as_ref();
-    let callers: Vec<&str> = inputs.callers.iter().map(|one| &*one.name).collect();
-    // The settings of a source's tool include those of patterns, which are reported there.
-    let by = approval.filter(|_| !callers.is_empty() && entry.get("approval").is_some());
-    for (at, name) in by.iter().flat_map(|approval| &approval.by).enumerate() {
-        if !callers.contains(&name.as_str()) {
-            let message = format!(
-                "there is no caller `{name}`; there are {}",
-                callers.join(", ")
-            );
-            entry.warning(&["approval", "by", &at.to_string()], message);
+        for name in expression::condition_names(text).callers {
+            check_caller(&keys, &name);
         }
+    }
+    let approval = settings.approval.as_ref().filter(|_| is_own("approval"));
+    for (at, name) in approval.iter().flat_map(|one| &one.by).enumerate() {
+        check_caller(&["approval", "by", &at.to_string()], name);
     }
     let expires = approval.and_then(|approval| approval.expires);
     if expires.is_some_and(|expires| expires.0.is_zero()) {
         let message = "with an expiry of zero, no call can be approved";
         entry.error(&["approval", "expires"], message);
     }
+}
+
+/// Why there is no such caller.
+fn unknown_caller(name: &str, inputs: &Inputs<'_>) -> Option<String> {
+    let known: Vec<&str> = inputs.callers.iter().map(|one| &*one.name).collect();
+    let there = match known.is_empty() {
+        true => "without `callers:`, every caller is `anonymous`".to_owned(),
+        false => format!("there are {}", known.join(", ")),
+    };
+    let is_known = known.contains(&name) || name == "anonymous";
+    (!is_known).then(|| format!("there is no caller `{name}`; {there}"))
 }
 
 /// The conditions on calls, with their keys.
@@ -347,33 +386,74 @@ fn call_conditions(settings: &PolicyEntry) -> impl Iterator<Item = (Vec<String>,
         .chain(rules)
 }
 
-/// The arguments that conditions name and that the tool never gets: keys, and messages. A schema
-/// that allows further properties has none.
+/// The arguments that conditions name and that none of the tools ever gets: keys, and messages. An
+/// object that allows further properties lacks none.
 pub(super) fn unknown_arguments(
     settings: &PolicyEntry,
-    input_schema: &Value,
+    input_schemas: &[&Value],
 ) -> Vec<(Vec<String>, String)> {
-    let is_closed = input_schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && input_schema.get("patternProperties").is_none();
-    let properties = input_schema.get("properties").and_then(Value::as_object);
-    let known: Vec<&String> = properties.into_iter().flat_map(|map| map.keys()).collect();
-    let unknown = |(keys, text): (Vec<String>, &str)| {
-        let names = expression::argument_names(text).into_iter();
-        names
-            .filter(|name| is_closed && !known.contains(&name))
-            .map(|name| {
-                let candidates = known.iter().map(|name| name.as_str());
-                let near = suggest::closest_name(&name, candidates, suggest::MIN_HINT_RATIO);
-                let near = near.map(|near| format!(", did you mean `{near}`?"));
-                let message = format!(
-                    "the tool has no parameter `{name}`{}",
-                    near.as_deref().unwrap_or_default()
-                );
-                (keys.clone(), message)
-            })
-            .collect::<Vec<_>>()
+    let what = match input_schemas.len() {
+        1 => "the tool has no",
+        _ => "none of the tools has a",
     };
-    call_conditions(settings).flat_map(unknown).collect()
+    let mut unknown = Vec::new();
+    for (keys, text) in call_conditions(settings) {
+        for path in expression::condition_names(text).arguments {
+            let missing = input_schemas.iter();
+            let missing: Option<Vec<_>> = missing
+                .map(|schema| missing_argument(schema, &path))
+                .collect();
+            let deepest = missing
+                .into_iter()
+                .flatten()
+                .max_by_key(|(depth, _)| *depth);
+            let Some((depth, known)) = deepest else {
+                continue;
+            };
+            let full = |name: &str| [&path[..depth], &[name.to_owned()]].concat().join(".");
+            let name = path[depth].as_str();
+            let near = suggest::closest_name(name, known.into_iter(), suggest::MIN_HINT_RATIO);
+            let near = near.map(|near| format!(", did you mean `{}`?", full(near)));
+            let near = near.unwrap_or_default();
+            let finding = (
+                keys.clone(),
+                format!("{what} parameter `{}`{near}", full(name)),
+            );
+            if !unknown.contains(&finding) {
+                unknown.push(finding);
+            }
+        }
+    }
+    unknown
+}
+
+/// The position in the path of the first name that a closed object lacks, and the names that this
+/// object has.
+fn missing_argument<'s>(root: &'s Value, path: &[String]) -> Option<(usize, Vec<&'s str>)> {
+    let mut schema = root;
+    for (depth, name) in path.iter().enumerate() {
+        let targets = std::iter::successors(Some(schema), |schema| target(root, schema));
+        schema = targets.take(MAX_REFERENCE_CHAIN).last().unwrap_or(schema);
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let Some(property) = properties.and_then(|map| map.get(name)) else {
+            let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
+                && schema.get("patternProperties").is_none();
+            let known = properties.into_iter().flat_map(|map| map.keys());
+            return is_closed.then(|| (depth, known.map(String::as_str).collect()));
+        };
+        schema = property;
+    }
+    None
+}
+
+/// The schema in place of one that only leads on: the target of a reference, or the one form
+/// beside `null`.
+fn target<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
+    let forms = schema.get("anyOf").and_then(Value::as_array);
+    let forms = forms.into_iter().flatten();
+    let mut forms = forms.filter(|form| form.get("type").is_none_or(|of| of != "null"));
+    let only = forms.next().filter(|_| forms.next().is_none());
+    local_target(root, schema).or(only)
 }
 
 /// Compiles `cache.when` of the entry.

@@ -50,6 +50,28 @@ fn each_slip_has_its_message() {
 }
 
 #[test]
+fn json_schema_in_place_of_parameters_is_one_error() {
+    for schema in [
+        "type: object, properties: {city: {type: string}}, required: [city]",
+        "properties: {city: {type: string}}",
+        "type: [object], properties: {city: {type: string}}",
+        "type: [object, 'null'], required: [city]",
+        "$ref: '#/$defs/a', $defs: {a: {type: object}}",
+        "anyOf: [{type: object, properties: {city: {type: string}}}, {type: object}]",
+    ] {
+        let found = check_text(&format!(
+            "tools:\n  t:\n    kind: http\n    description: Reads one book of the shop by its number.\n    \
+             parameters: {{{schema}}}\n    request: {{url: 'https://books.example/x'}}\n"
+        ));
+        let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(
+            lines.len() == 1 && lines[0].ends_with("write it below `input_schema:` instead"),
+            "{schema}: {lines:?}"
+        );
+    }
+}
+
+#[test]
 fn no_message_has_words_of_a_parser() {
     let words = [
         "invalid type",

@@ -117,7 +117,7 @@ fn build_tool(
         &serde_json::to_vec(&env).unwrap_or_default(),
     ]);
     apply_policy(kind, &mut tool.policy, &policy, inputs, true, entry);
-    for (keys, message) in unknown_arguments(&policy, &tool.definition.input_schema) {
+    for (keys, message) in unknown_arguments(&policy, &[&tool.definition.input_schema]) {
         entry.warning(&keys, message);
     }
     if !tool.runner.caller_credentials().is_empty() {

@@ -252,7 +252,8 @@ impl Schema {
         Err(violations.map_or_else(FitError::Stopped, FitError::Violations))
     }
 
-    /// Describes the first violation of a value, if there is one.
+    /// Describes the first violation of a result, if there is one. A text that stands for a number
+    /// with more digits than a number holds here is judged as that number.
     ///
     /// # Errors
     /// The reason why validation ended early.
@@ -262,6 +263,11 @@ impl Schema {
         meter: &Meter<'_>,
     ) -> Result<Option<Violation>, StopReason> {
         if self.is_valid(value, meter)? {
+            return Ok(None);
+        }
+        let with_numbers = whole_numbers::read_long_numbers(&self.schema, value);
+        let value = with_numbers.as_ref().unwrap_or(value);
+        if with_numbers.is_some() && self.is_valid(value, meter)? {
             return Ok(None);
         }
         let violations = self.explain_violations(value, meter, 1)?;

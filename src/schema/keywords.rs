@@ -77,7 +77,7 @@ pub(super) fn subschemas(schema: &Value) -> impl Iterator<Item = (String, &Value
 }
 
 /// The schema that a reference within the root leads to.
-pub(super) fn local_target<'s>(root: &'s Value, schema: &Value) -> Option<&'s Value> {
+pub(crate) fn local_target<'s>(root: &'s Value, schema: &Value) -> Option<&'s Value> {
     root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 

@@ -36,6 +36,7 @@ pub use compiled::{FitError, Schema};
 pub use components::{split_components, to_identifier, to_standalone};
 pub use explain::too_costly;
 pub use fault::SchemaFault;
+pub(crate) use keywords::local_target;
 pub use keywords::{KeywordKind, keyword_kind};
 pub use meter::{INLINE_STEPS, MAX_STEPS, Meter, StopReason};
 pub use metered::value_weight;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::validation_pool::{ValidationError, ValidationPool, is_small};
-use crate::call::{CallError, OutputCheckMode, ToolResult};
+use crate::call::{CallError, OutputCheckMode, ToolResult, Violation};
 use crate::schema::{INLINE_STEPS, Meter, Schema, StopReason};
 
 /// An output schema, and the pool that checks large results against it.
@@ -75,7 +75,7 @@ impl OutputCheck {
         Err(CallError::BadOutput(fault))
     }
 
-    /// The first violation of the schema in a result's structured content, as a message. `None` if
+    /// The first violation of the schema in a result's structured content, as a clause. `None` if
     /// there is no violation or no structured content.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl OutputCheck {
                 .schema
                 .first_violation(value, &Meter::new(INLINE_STEPS, None))
         {
-            return Ok(first.map(|first| first.message));
+            return Ok(first.map(without_period));
         }
         let (schema, result) = (self.schema.clone(), result.clone());
         let checked = self
@@ -103,9 +103,14 @@ impl OutputCheck {
                 None => Ok(None),
             });
         match checked.await? {
-            Ok(first) => Ok(first.map(|first| first.message)),
+            Ok(first) => Ok(first.map(without_period)),
             Err(StopReason::Cancelled) => Err(ValidationError::TimedOut),
             Err(_) => Ok(Some("it takes too much work to check".into())),
         }
     }
+}
+
+/// The message of a violation, as a clause of another sentence.
+fn without_period(violation: Violation) -> String {
+    violation.message.trim_end_matches('.').to_owned()
 }

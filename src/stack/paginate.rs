@@ -14,7 +14,7 @@ use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
     Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS,
-    Overflow, Page, Paging, RestHint, ToolResult, Unit, cut_result, may_be_cut,
+    Page, Paging, RestHint, ToolResult, Unit, cut_result, may_be_cut,
 };
 
 /// How long the check of a part against the output schema may take. A part takes no more work than
@@ -109,30 +109,16 @@ impl Paginator {
             return answer;
         }
         let tool_hint = answer.result.hint.as_deref();
-        let mut overflow = match self.model_hint(&cut, page) {
-            Some(hint) => {
-                let hint = append_hints(hint, &cut, tool_hint);
-                Overflow {
-                    for_model: RestHint::Text(hint.clone()),
-                    ..cut.to_overflow(hint)
-                }
-            }
-            None => {
-                let hint = append_hints(
-                    self.caller_hint(&cut, page, &answer, is_keyed),
-                    &cut,
-                    tool_hint,
-                );
-                Overflow {
-                    for_model: self.rest_hint(&cut, page, tool_hint),
-                    ..cut.to_overflow(hint)
-                }
-            }
+        let own_hint = self.model_hint(&cut, page);
+        let is_for_model = own_hint.is_some();
+        let hint = own_hint.unwrap_or_else(|| self.caller_hint(&cut, page, &answer, is_keyed));
+        let hint = append_hints(hint, &cut, tool_hint);
+        let for_model = match is_for_model {
+            _ if is_last_page(&cut, page) => RestHint::LastPage,
+            true => RestHint::Text(hint.clone()),
+            false => self.rest_hint(&cut, page, tool_hint),
         };
-        if is_last_page(&cut, page) {
-            overflow.for_model = RestHint::LastPage;
-        }
-        answer.meta.overflow = Some(overflow);
+        answer.meta.overflow = Some(cut.to_overflow(for_model, hint));
         answer.result = Arc::new(cut.result);
         answer
     }
@@ -177,18 +163,23 @@ impl Paginator {
         }
     }
 
-    /// The violation of the output schema in this part. An error result has none. A part that
-    /// cannot be checked in time is shown as it is, because the whole result was checked.
-    async fn find_violation(&self, whole: &ToolResult, cut: &CutResult) -> Option<String> {
+    /// The violation of the output schema in this part. An error result has none, and neither has a
+    /// result that breaks the schema as a whole. A part that cannot be checked in time is shown as
+    /// it is, because the whole result was checked.
+    async fn find_violation(&self, whole: &Arc<ToolResult>, cut: &CutResult) -> Option<String> {
         // Structured content that only wraps a text is cut, too.
         let is_part =
             cut.unit == Unit::Items || cut.result.structured_content != whole.structured_content;
         let output = (self.output.as_ref()).filter(|_| is_part && !cut.result.is_error)?;
+        let until = Instant::now() + MAX_CHECK_TIME;
         let part = Arc::new(cut.result.clone());
-        output
-            .find_violation(&part, Instant::now() + MAX_CHECK_TIME)
+        let violation = output
+            .find_violation(&part, until)
             .await
-            .unwrap_or_default()
+            .unwrap_or_default()?;
+        let of_whole = output.find_violation(whole, until).await;
+        let was_broken = of_whole.is_ok_and(|found| found.is_some());
+        (!was_broken).then_some(violation)
     }
 
     /// The message that tells a program how to get the part that is not shown.

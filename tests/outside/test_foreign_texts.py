@@ -135,6 +135,12 @@ def test_every_digit_of_a_result_is_kept(start, upstream):
     answer = ok(reply)
     assert answer["structured_content"] == {"wei": str(WEI), "price": "12345678901234567.89", "id": 9007199254740993, "pi": 3.14, "php": 59.91333}
     assert "numbers with more digits" in warnings_of(answer)
+    schema = {"type": "object", "properties": {"wei": {"type": "integer"}, "price": {"type": "number"}}}
+    [typed] = fetch(start, upstream, answer_with(body, "application/json"), output_schema=schema)
+    assert ok(typed)["structured_content"] == answer["structured_content"]
+    [wrong] = fetch(start, upstream, answer_with(body, "application/json"), output_schema={"type": "object", "properties": {"wei": {"type": "boolean"}}})
+    detail = problem(wrong, 502)["detail"]
+    assert detail.startswith("the output violates the output schema: `wei` must be a") and not detail.endswith("."), detail
     [picked] = fetch(start, upstream, answer_with(body, "application/json"), response={"pick": "/wei"})
     assert text_of(ok(picked)) == str(WEI)
 

@@ -252,7 +252,7 @@ def test_keys_of_tools_are_checked_against_the_document(tmp_path):
         assert status == 64 and f"the document has no operation `{key}`; did you mean `issues_list`?" in text, text
     status, text = checked("issuess", "issues_list")
     assert status == 64 and "`include` selects none of them" in text, text
-    assert "matches no operation" in checked("issues*", '"orders*"')[1]
+    assert "matches no tool of the source" in checked("issues*", '"orders*"')[1]
 
 
 def test_check_builds_the_tools_of_a_document(tmp_path):
@@ -265,11 +265,15 @@ def test_check_builds_the_tools_of_a_document(tmp_path):
     api = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "https://shop.example"}], "paths": paths,
            "components": {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}}}
     (tmp_path / "api.json").write_text(json.dumps(api))
-    (tmp_path / "toolcrib.yaml").write_text("openapi: {shop: {document: ./api.json, tools: {getA: {approval: {when: args.ammount > 5}}}}}\n")
+    (tmp_path / "toolcrib.yaml").write_text("openapi: {shop: {document: ./api.json, defaults: {deny_when: [{when: args.n > 5, say: No.}]},\n"
+                                            "  tools: {getA: {approval: {when: args.ammount > 5}}, postB: {timeout: 5s}, 'post*': {timeout: 5s}}}}\n")
     done = cli("check", cwd=tmp_path)
     assert done.returncode == 0, done
     assert "the operation POST /b is left out: its schema cannot be used: `#/$defs/Loop` leads back to itself and never ends" in done.stdout, done
     assert "tools.getA.approval.when: the tool has no parameter `ammount`, did you mean `amount`?" in done.stdout, done
+    assert "defaults.deny_when.0.when: the tool has no parameter `n`" in done.stdout, done
+    assert "tools.postB: the source's tool is left out, so this entry has no effect" in done.stdout, done
+    assert "tools.post*: this pattern matches only tools that are left out, so it has no effect" in done.stdout, done
 
 
 def test_forms_and_spellings_of_a_document_are_read_as_the_api_reads_them(api):

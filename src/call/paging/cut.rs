@@ -5,7 +5,8 @@
 //! means the same on every page.
 //! - **A list** is structured content that is an array with at least two items, or one array in an
 //!   object that makes up more than half of the object's JSON. It is cut only between items. A text
-//!   block that holds the same JSON is cut with it.
+//!   block that holds the same JSON, or the list alone, is cut with it. If each text block holds one
+//!   item, as the Python SDK of MCP writes a list, the blocks are the items.
 //! - **Any other result** is the sequence of its text blocks, cut between characters. Its
 //!   structured content stays whole, unless it only wraps the text.
 //!
@@ -46,7 +47,7 @@ pub struct CutResult {
 
 impl CutResult {
     /// The description of the rest, for the answer.
-    pub fn to_overflow(&self, hint: String) -> Overflow {
+    pub fn to_overflow(&self, for_model: RestHint, hint: String) -> Overflow {
         let Self {
             shown,
             total: returned,
@@ -62,7 +63,7 @@ impl CutResult {
             unit,
             hint,
             next_offset,
-            for_model: RestHint::default(),
+            for_model,
             returned,
         }
     }
@@ -128,9 +129,16 @@ fn text_blocks(result: &ToolResult) -> impl Iterator<Item = &str> {
 struct List<'r> {
     location: ListLocation,
     items: &'r [Value],
-    /// For each block the JSON value that it holds, if it holds the same list. Mostly that is the
-    /// structured content itself.
-    block_values: Vec<Option<Cow<'r, Value>>>,
+    blocks: Vec<BlockRole<'r>>,
+}
+
+/// What a block of the result has to do with the list.
+enum BlockRole<'r> {
+    /// It holds this JSON with the same list. Mostly that is the structured content itself.
+    Whole(Cow<'r, Value>),
+    /// It holds the item at this position.
+    Item(usize),
+    Other,
 }
 
 /// The location of the list in a value.
@@ -143,7 +151,8 @@ impl ListLocation {
     fn items<'v>(&self, value: &'v Value) -> Option<&'v [Value]> {
         match self {
             Self::Root => value.as_array(),
-            Self::Member(name) => value.get(name)?.as_array(),
+            // A text may hold the list alone.
+            Self::Member(name) => value.get(name).unwrap_or(value).as_array(),
         }
         .map(Vec::as_slice)
     }
@@ -203,22 +212,44 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
         _ => return None,
     };
     let items = location.items(value).filter(|items| items.len() > 1)?;
-    let block_values: Vec<_> = result
-        .content
-        .iter()
-        .map(|block| location.parse_block(block, value, &written, items))
-        .collect();
+    let blocks = match item_blocks(result, items) {
+        Some(blocks) => blocks,
+        None => {
+            let role = |block| match location.parse_block(block, value, &written, items) {
+                Some(value) => BlockRole::Whole(value),
+                None => BlockRole::Other,
+            };
+            result.content.iter().map(role).collect()
+        }
+    };
     let other_chars = result
         .content
         .iter()
-        .zip(&block_values)
-        .filter(|(_, block_value)| block_value.is_none())
+        .zip(&blocks)
+        .filter(|(_, role)| matches!(role, BlockRole::Other))
         .filter_map(|(block, _)| Some(block.as_text()?.chars().count()));
     (other_chars.sum::<usize>() <= MAX_TEXT_CHARS).then_some(List {
         location,
         items,
-        block_values,
+        blocks,
     })
+}
+
+/// The blocks of a result whose texts are the items, one after the other.
+fn item_blocks<'r>(result: &ToolResult, items: &[Value]) -> Option<Vec<BlockRole<'r>>> {
+    let is_item = |(text, item): (&str, &Value)| {
+        item.as_str() == Some(text)
+            || serde_json::from_str(text).is_ok_and(|value: Value| value == *item)
+    };
+    if text_blocks(result).count() != items.len() || !text_blocks(result).zip(items).all(is_item) {
+        return None;
+    }
+    let mut next = 0..;
+    let role = |block: &Content| match block.as_text().and_then(|_| next.next()) {
+        Some(at) => BlockRole::Item(at),
+        None => BlockRole::Other,
+    };
+    Some(result.content.iter().map(role).collect())
 }
 
 fn cut_items(
@@ -230,7 +261,7 @@ fn cut_items(
     let List {
         location,
         items,
-        block_values,
+        blocks: roles,
     } = list;
     let value = result.structured_content.as_ref()?;
     let total = items.len();
@@ -252,21 +283,19 @@ fn cut_items(
     }
     let part = offset..offset + shown;
     let structured_content = location.with_items(value, &items[part.clone()]);
-    let blocks = result
-        .content
-        .iter()
-        .zip(block_values)
-        .filter_map(|(block, block_value)| match (block, block_value) {
-            (Content::Text { .. }, Some(Cow::Borrowed(_))) => {
-                Some(Content::text(structured_content.to_string()))
-            }
-            (Content::Text { text }, Some(block_value)) => Some(Content::text(format_like(
-                text,
-                &location.with_items(block_value, &location.items(block_value)?[part.clone()]),
-            ))),
-            (Content::Text { .. }, None) => Some(block.clone()),
-            _ => (!page.is_further()).then(|| block.clone()),
-        });
+    let blocks = result.content.iter().zip(roles);
+    let blocks = blocks.filter_map(|(block, role)| match (block, role) {
+        (_, BlockRole::Item(at)) => part.contains(at).then(|| block.clone()),
+        (Content::Text { .. }, BlockRole::Whole(Cow::Borrowed(_))) => {
+            Some(Content::text(structured_content.to_string()))
+        }
+        (Content::Text { text }, BlockRole::Whole(value)) => Some(Content::text(format_like(
+            text,
+            &location.with_items(value, &location.items(value)?[part.clone()]),
+        ))),
+        (Content::Text { .. }, BlockRole::Other) => Some(block.clone()),
+        _ => (!page.is_further()).then(|| block.clone()),
+    });
     let result = ToolResult {
         content: blocks.collect(),
         structured_content: Some(structured_content),
@@ -342,7 +371,7 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
         part.push_str(slice_characters(text, &block_range, &tail));
         content.extend((!part.is_empty()).then(|| Content::text(part)));
     }
-    let mut result = ToolResult {
+    let result = ToolResult {
         content,
         structured_content: result
             .structured_content
@@ -350,16 +379,23 @@ fn cut_characters(result: &ToolResult, page: Page, max_chars: usize) -> Option<C
             .filter(|_| wrapper.is_none()),
         ..result.without_content()
     };
-    if let Some(key) = wrapper {
-        result.structured_content = Some(json!({key: result.as_text()}));
-    }
-    Some(CutResult {
+    let mut cut = CutResult {
         result,
         shown,
         total,
         unit: Unit::Characters,
         next_offset: offset_after(page, offset + shown, total),
-    })
+    };
+    if let Some(key) = wrapper {
+        let text = match shown {
+            0 => cut
+                .to_overflow(RestHint::LastPage, String::new())
+                .model_note(""),
+            _ => cut.result.as_text(),
+        };
+        cut.result.structured_content = Some(json!({key: text}));
+    }
+    Some(cut)
 }
 
 /// The part of a text in `range`. The text has the characters `here` of the whole sequence.
@@ -556,6 +592,45 @@ mod tests {
         );
     }
 
+    /// FastMCP writes a list as one text block without the wrapper, the Python SDK of MCP as one
+    /// block for each item.
+    #[test]
+    fn wrapped_list_and_its_text_blocks_are_one_list() {
+        let list = |items: &Value, texts: Vec<String>| ToolResult {
+            content: texts.into_iter().map(Content::text).collect(),
+            structured_content: Some(json!({"result": items})),
+            ..ToolResult::default()
+        };
+        let names: Value = (0..60).map(|n| json!(format!("name {n}"))).collect();
+        for items in [rows(60), names, (0..60).map(Value::from).collect()] {
+            let texts = items.as_array().unwrap().iter();
+            let plain = |item: &Value| {
+                item.as_str()
+                    .map_or_else(|| item.to_string(), str::to_owned)
+            };
+            let texts: Vec<String> = texts.map(plain).collect();
+            let page = |result: &ToolResult| {
+                let cut = cut_default(result, full(50, Some(5))).unwrap();
+                assert_eq!(numbers(&cut), (5, 60, Unit::Items, Some(55)));
+                let data = cut.result.structured_content.clone().unwrap();
+                assert_eq!(
+                    data["result"].as_array().unwrap()[..],
+                    items.as_array().unwrap()[50..55]
+                );
+                cut.result
+            };
+            let one = page(&list(&items, vec![items.to_string()]));
+            let text: Value = serde_json::from_str(&one.as_text()).unwrap();
+            assert_eq!(text, one.structured_content.unwrap()["result"]);
+            let many = page(&list(&items, texts.clone()));
+            assert_eq!(many.as_text(), texts[50..55].join("\n"));
+        }
+        // Other texts than the items are whole.
+        let other = list(&rows(60), (0..60).map(|n| format!("line {n}")).collect());
+        let cut = cut_default(&other, full(50, Some(5))).unwrap();
+        assert_eq!((numbers(&cut).0, cut.result.content.len()), (5, 60));
+    }
+
     #[test]
     fn long_text_beside_a_list_is_cut() {
         let content = vec![Content::text("é".repeat(MAX_TEXT_CHARS + 1))];
@@ -589,7 +664,11 @@ mod tests {
             let cut = cut_result(&plain, page, max_chars).unwrap();
             let mut cut_wrapped = cut_result(&wrapped, page, max_chars).unwrap();
             let data = cut_wrapped.result.structured_content.take();
-            assert_eq!(data, Some(json!({"result": cut.result.as_text()})));
+            let expected = match cut.shown {
+                0 => "[Beyond the end: there are 100008 characters.]".to_owned(),
+                _ => cut.result.as_text(),
+            };
+            assert_eq!(data, Some(json!({"result": expected})));
             assert_eq!(cut_wrapped, cut);
         }
         // Other data than the text stays whole.

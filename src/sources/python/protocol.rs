@@ -301,7 +301,8 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
         }
         Op::Progress => WorkerMessage::Note(Note::Progress(
             line.data
-                .and_then(|data| serde_json::from_str(data.get()).ok())
+                .and_then(|data| parse_result(data.get().as_bytes()).ok())
+                .map(|(data, _)| data)
                 .unwrap_or_default(),
         )),
         Op::Warning => WorkerMessage::Note(Note::Warning(line.message.unwrap_or_default())),

@@ -10,9 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::route::{find_visible, not_found};
-use crate::call::{
-    Answer, CallError, Detail, Failure, MAX_TEXT_CHARS, Overflow, Page, RestHint, cut_result,
-};
+use crate::call::{Answer, CallError, Detail, Failure, MAX_TEXT_CHARS, Page, RestHint, cut_result};
 use crate::catalog::registry::Registry;
 use crate::http::api::wire::InvokeAnswer;
 use crate::http::edge::auth::Principal;
@@ -137,10 +135,7 @@ fn cut_answer(mut answer: Answer, page: Page, max_chars: usize) -> Answer {
             Some(offset) => RestHint::Recorded { offset, hint: None },
             None => RestHint::LastPage,
         };
-        answer.meta.overflow = Some(Overflow {
-            for_model,
-            ..cut.to_overflow(hint)
-        });
+        answer.meta.overflow = Some(cut.to_overflow(for_model, hint));
         answer.result = Arc::new(cut.result);
     }
     answer

@@ -121,14 +121,12 @@ fn select_tools(
     let mut selected = SelectedTools::default();
     let pins = declared.rules.pins.as_deref();
     let keys = declared.rules.tools.keys();
-    for key in keys.filter(|key| !own.contains(&key.as_str())) {
+    let is_absent =
+        |key: &&String| !own.contains(&key.as_str()) && !listing.skipped_names.contains(key);
+    for key in keys.filter(is_absent) {
         let is_pinned = || pins.is_some_and(|pins| pins.tools.contains_key(key));
         let had = || before.contains(key) || is_pinned();
-        if listing.skipped_names.contains(key) {
-            selected.warnings.push(format!(
-                "tools.{key}: the source's tool is left out, so this entry has no effect"
-            ));
-        } else if declared.settings.may_lose_tools() && had() {
+        if declared.settings.may_lose_tools() && had() {
             selected.warnings.push(format!(
                 "tools.{key}: the server no longer has this tool, so this entry has no effect"
             ));
@@ -136,21 +134,13 @@ fn select_tools(
             return Err(unknown_key_message(declared, key, &own, listing).into());
         }
     }
-    let listed: Vec<&str> = own
-        .iter()
-        .copied()
-        .chain(listing.skipped_names.iter().map(String::as_str))
-        .collect();
-    let unmatched = declared.rules.policies.unmatched_patterns(&listed);
-    for pattern in declared.rules.policies.unmatched_patterns(&own) {
-        let what = if unmatched.contains(&pattern) {
-            "no tool of the source"
-        } else {
-            "only tools that are left out"
-        };
-        selected.warnings.push(format!(
-            "tools.{pattern}: this pattern matches {what}, so it has no effect"
-        ));
+    let schemas = listing.tools.iter().map(|tool| &tool.input_schema);
+    let listed: Vec<_> = own.iter().copied().zip(schemas).collect();
+    let policies = &declared.rules.policies;
+    let idle = policies.idle_entries(&listed, &listing.skipped_names);
+    for (keys, message) in idle {
+        let warning = format!("{}: {message}", keys.join("."));
+        selected.warnings.push(warning);
     }
     let mut seen = HashSet::new();
     if let Some(twice) = own.iter().find(|name| !seen.insert(**name)) {
@@ -189,14 +179,7 @@ fn select_tools(
             continue;
         }
         let tool = match mismatch {
-            None => {
-                let policies = &declared.rules.policies;
-                let (name, schema) = (&discovered.name, &discovered.input_schema);
-                selected
-                    .warnings
-                    .extend(policies.unknown_arguments(name, schema));
-                build_tool(declared, discovered, files, &mut selected.warnings)?
-            }
+            None => build_tool(declared, discovered, files, &mut selected.warnings)?,
             Some(why) => {
                 let tool = quarantined_tool(declared, &discovered.name)?;
                 selected.quarantined.push(QuarantinedTool {
@@ -454,6 +437,26 @@ mod tests {
         assert_eq!(warnings(closed.clone()), [expected]);
         closed["patternProperties"] = json!({"^a": {}});
         assert_eq!(warnings(closed), [""; 0]);
+    }
+
+    #[test]
+    fn conditions_of_several_tools_name_an_argument_of_one() {
+        let closed = |name: &str| {
+            discovered_tool(name, |tool| {
+                tool.input_schema =
+                    json!({"additionalProperties": false, "properties": {name: {}}});
+            })
+        };
+        let rules = ", defaults: {deny_when: [{when: 'args.a > 1 or args.c > 1', say: 'No.'}]}, \
+                     tools: {'a*': {approval: {when: 'args.a > 5 or args.b > 5'}}}";
+        let selected = select(&server_with(rules), vec![closed("a"), closed("b")]);
+        assert_eq!(
+            selected.unwrap_or_else(|why| panic!("{why}")).warnings,
+            [
+                "tools.a*.approval.when: the tool has no parameter `b`",
+                "defaults.deny_when.0.when: none of the tools has a parameter `c`"
+            ]
+        );
     }
 
     #[test]

@@ -70,7 +70,7 @@ def when(day: datetime.date) -> str:
 @tool
 def steps():
     'Tells how far it is.'
-    yield {'step': 1}
+    yield {'step': 2 ** 70}
     yield 'the end'
 
 @tool(context=True)
@@ -111,7 +111,9 @@ def big() -> dict:
         .unwrap();
     assert_eq!(result.as_text(), "the end");
     match listener.try_next() {
-        Some(Event::Progress(progress)) => assert_eq!(progress.data.get(), r#"{"step":1}"#),
+        Some(Event::Progress(progress)) => {
+            assert_eq!(progress.data.get(), r#"{"step":"1180591620717411303424"}"#)
+        }
         other => panic!("{other:?}"),
     }
     assert!(fixture.runner("who").traits().takes_context);

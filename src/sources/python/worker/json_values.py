@@ -31,6 +31,16 @@ class BadOutput(Exception):
     """A result that cannot be passed on. The message is the reason."""
 
 
+def unwritable(error):
+    """The failure of a result that cannot be written as JSON."""
+    if "set_int_max_str_digits" in str(error):  # 3.11 and later
+        return BadOutput(
+            "the result has an integer with more digits than Python writes: return a text such as hex(value), or raise "
+            "the limit by sys.set_int_max_str_digits()"
+        )
+    return BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}")
+
+
 def to_json_value(value):
     """Converts a value without a JSON type to one that JSON can contain. Raises TypeError if there is no such value."""
     if isinstance(value, enum.Enum):
@@ -143,7 +153,7 @@ def dump_json(value):
     except RecursionError:
         raise BadOutput("the result refers to itself, or is nested too deeply to be written as JSON") from None
     except Exception as error:
-        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}") from error
+        raise unwritable(error) from error
     if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(text) > MAX_DEPTH:
         raise BadOutput(f"the result is nested deeper than {MAX_DEPTH} levels")
     return text

@@ -4,8 +4,7 @@ import enum
 import json
 
 from .content import bytes_block, encode_png, is_mcp_block, media_block, text_block
-from .error_text import first_line_of
-from .json_values import JSON_BOOLEANS, BadOutput, dump_json, has_no_text, read_json, to_json_value
+from .json_values import JSON_BOOLEANS, BadOutput, dump_json, has_no_text, read_json, to_json_value, unwritable
 
 NO_VALUE = object()  # the value of a generator that yields nothing
 
@@ -43,7 +42,7 @@ def render(value):
             ) from None
         value = str(value)
     except Exception as error:
-        raise BadOutput(f"the result cannot be written as JSON: {type(error).__name__}: {first_line_of(error)}") from error
+        raise unwritable(error) from error
     return render(value)
 
 
@@ -56,7 +55,7 @@ def number_to_text(value):
     try:
         return str(value)
     except ValueError as error:  # 3.11 and later: integers of more than 4300 digits
-        raise BadOutput(f"the result cannot be written as JSON: {error}") from None
+        raise unwritable(error) from None
 
 
 RESULT_PART_KEYS = ("text", "json", "image", "document")
