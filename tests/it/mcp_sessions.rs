@@ -475,6 +475,41 @@ async fn requests_during_session_end_are_answered() {
 }
 
 #[tokio::test]
+async fn client_without_streams_gets_one_json_body() {
+    let app = TestApp::new([echo_tool()]).await;
+    let session = app.session(SESSION_VERSION, None).await;
+    for accepted in [
+        "application/json",
+        "application/*",
+        "Application/JSON;q=0.5",
+    ] {
+        let text = json!({"text": "hello"});
+        let params = json!({"name": "echo", "arguments": text, "_meta": {"progressToken": 7}});
+        let initialize = json!({"protocolVersion": SESSION_VERSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        for (message, member) in [
+            (rpc_message("tools/call", params), "content"),
+            (rpc_message("initialize", initialize), "serverInfo"),
+        ] {
+            let mut request = session.request(&message);
+            if member == "serverInfo" {
+                request.headers_mut().remove("mcp-session-id");
+            }
+            let header = accepted.parse().unwrap();
+            request.headers_mut().insert("accept", header);
+            let response = app.respond(request).await;
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert_eq!(
+                response.headers().contains_key("mcp-session-id"),
+                member == "serverInfo"
+            );
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            assert!(answer["result"].get(member).is_some(), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn refused_request_closes_no_stream() {
     let manifest = |description: &str| {
         format!("tools:\n  calculator: {{kind: native, description: {description}}}\n")

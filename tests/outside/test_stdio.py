@@ -243,16 +243,18 @@ def test_client_that_stops_reading_is_disconnected(tmp_path):
         assert process.wait(20) == 0, process.stderr.read()
 
 
-def test_client_that_has_left_is_no_warning(tmp_path):
-    """Nobody reads the answer of the last call, and the log says already that the client has gone."""
+@pytest.mark.parametrize("calls, seconds", [(1, "1"), (300, "0.01")])
+def test_client_that_has_left_is_no_warning(tmp_path, calls, seconds):
+    """Nobody reads the answers of the last calls. Some are written before the end of the input is read."""
     (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
     read, write = os.pipe()
-    call = {"name": "nap", "arguments": {"seconds": "1"}, "_meta": META}
+    call = {"name": "nap", "arguments": {"seconds": seconds}, "_meta": META}
+    lines = [json.dumps({"jsonrpc": "2.0", "id": at, "method": "tools/call", "params": call}) + "\n" for at in range(calls)]
     with subprocess.Popen([harness.BIN, "serve", "--stdio"], cwd=str(tmp_path), env=harness.clean_env(None, tmp_path), stdin=subprocess.PIPE,
                           stdout=write, stderr=subprocess.PIPE) as process:
         os.close(write)
         os.close(read)
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+        process.stdin.write("".join(lines).encode())
         process.stdin.close()
         errors = process.stderr.read().decode()
         assert process.wait(20) == 0 and "the client has disconnected" in errors and "WARN" not in errors, errors

@@ -6,6 +6,7 @@
 //! - `routes`: the handlers, before and after rmcp
 //! - `sessions`, `strip_event_ids`: callers, and the owners of sessions
 //! - `message`: invalid messages
+//! - `accepted`: one JSON body for clients that accept no streams
 //! - `streams`: how many streams may be open
 //! - `toolbox`: `/mcp/` and `/mcp/{toolset}`, for clients of MCP Toolbox
 //! - `stateless`: answers the plain call of 2026-07-28, the most frequent request, without rmcp
@@ -13,6 +14,7 @@
 //! - `valid_request`: which requests these two may take. All others go to rmcp, which reports what
 //!   is wrong with them.
 
+mod accepted;
 mod listen;
 mod message;
 mod routes;

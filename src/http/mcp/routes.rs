@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
+use super::accepted::{self, accepts};
 use super::listen::ToolListSubscription;
 use super::message::{self, Message};
 use super::sessions::{Session, UseError};
@@ -42,23 +43,6 @@ use crate::http::state::AppState;
 use crate::mcp::McpPeer;
 use crate::telemetry::McpSpan;
 
-/// What rmcp requires of a client.
-const BOTH_TYPES: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
-
-/// Writes both types for a client that accepts anything. The protocol demands that it lists both,
-/// but many do not.
-fn list_accepted_types(headers: &mut HeaderMap) {
-    let mut accepted = headers.get_all(ACCEPT).iter();
-    let is_any = |types: &HeaderValue| {
-        let types = types.to_str().unwrap_or_default().split(',');
-        let mut types = types.map(|one| one.split(';').next().unwrap_or_default().trim());
-        types.any(|one| matches!(one, "*/*" | "application/*"))
-    };
-    if !headers.contains_key(ACCEPT) || accepted.any(is_any) {
-        headers.insert(ACCEPT, BOTH_TYPES);
-    }
-}
-
 /// The session id in the headers, if there is one.
 fn session_id(headers: &HeaderMap) -> Option<&str> {
     headers
@@ -77,11 +61,7 @@ fn is_modern(headers: &HeaderMap) -> bool {
 /// It must be a GET that accepts events. axum passes HEAD requests to this handler too, but rmcp
 /// refuses them.
 fn opens_stream(parts: &Parts) -> bool {
-    let accepts = |value: &HeaderValue| {
-        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
-        value.contains("text/event-stream")
-    };
-    parts.method == Method::GET && parts.headers.get_all(ACCEPT).iter().any(accepts)
+    parts.method == Method::GET && accepts(&parts.headers, accepted::EVENTS)
 }
 
 /// Whether the client is a browser that shows pages.
@@ -134,7 +114,7 @@ pub(in crate::http) struct McpQuery {
     (status = 403, description = "The Host, the Origin or the other site is not allowed; without sessions: the caller may not use the tool",
         content((JsonRpcError = "application/json"), (Problem = "application/problem+json"))),
     (status = 404, description = "No such session; without sessions: no such method", body = JsonRpcError, content_type = "application/json"),
-    (status = 406, description = "The client must accept application/json and text/event-stream, or anything", body = JsonRpcError, content_type = "application/json"),
+    (status = 406, description = "The client must accept application/json, or text/event-stream too for subscriptions", body = JsonRpcError, content_type = "application/json"),
     (status = 409, description = "Without sessions: idempotency_in_progress", body = JsonRpcError, content_type = "application/json"),
     (status = 422, description = "Without sessions: idempotency_mismatch", body = JsonRpcError, content_type = "application/json"),
     (status = 500, description = "Internal error", content((JsonRpcError = "application/json"), (Problem = "application/problem+json")))))]
@@ -160,7 +140,6 @@ pub(super) async fn answer_post(
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
     let (mut parts, body) = request.into_parts();
-    list_accepted_types(&mut parts.headers);
     let body = body::read_json_body(&parts.headers, body, state.max_body).await?;
     // Twice, because rmcp parses the body again.
     let reserved = state.memory.reserve_json(&body, 2).await?;
@@ -178,6 +157,13 @@ pub(super) async fn answer_post(
     };
     if let Some(header) = find_duplicate_header(&parts.headers) {
         return Ok(message::duplicate_header(header, message.id));
+    }
+    let takes_streams = accepts(&parts.headers, accepted::EVENTS);
+    // A stream without end has no other form.
+    if accepts(&parts.headers, accepted::JSON)
+        && (takes_streams || message.method() != Some(LISTEN_METHOD))
+    {
+        parts.headers.insert(ACCEPT, accepted::BOTH_TYPES);
     }
     let peer = McpPeer {
         caller,
@@ -210,7 +196,10 @@ pub(super) async fn answer_post(
     if let Some(span) = span {
         span.end(error_type(&answer));
     }
-    answer
+    match takes_streams {
+        true => answer,
+        false => Ok(accepted::to_one_body(answer?).await),
+    }
 }
 
 /// The methods whose requests get a span. A call has the span of its tool, and listening has no
@@ -347,7 +336,9 @@ pub(in crate::http) async fn get(
     if wants_page(&parts.headers) {
         return Ok(message::not_a_page());
     }
-    list_accepted_types(&mut parts.headers);
+    if accepts(&parts.headers, accepted::EVENTS) {
+        parts.headers.insert(ACCEPT, accepted::BOTH_TYPES);
+    }
     let peer = McpPeer {
         caller,
         tag: tag.map(Into::into),
@@ -488,8 +479,7 @@ fn stream_until(
     kept_alive: impl Send + 'static,
     response: Response,
 ) -> Response {
-    let kind = response.headers().get(CONTENT_TYPE);
-    if kind.is_none_or(|kind| kind != "text/event-stream") {
+    if !accepted::is_stream(&response) {
         return response;
     }
     response.map(|body| {

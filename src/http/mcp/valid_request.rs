@@ -6,6 +6,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::model::ClientCapabilities;
 use serde::Deserialize;
 
+use super::accepted::BOTH_TYPES;
 use super::message::Message;
 use super::{STATELESS_VERSION, VERSION_HEADER};
 use crate::call::JsonObject;
@@ -31,7 +32,7 @@ impl<'m> ValidRequest<'m> {
             && has(CONTENT_TYPE.as_str(), "application/json")
             && has(VERSION_HEADER, STATELESS_VERSION)
             && has("mcp-method", method)
-            && accepts_both(headers);
+            && single_header(headers, ACCEPT.as_str()).is_some_and(|types| types == BOTH_TYPES);
         let params = message.fields.get("params").filter(|_| is_valid)?;
         let params = params.as_object()?;
         let meta = params.get("_meta")?.as_object()?;
@@ -54,13 +55,4 @@ pub(super) fn single_header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'
 /// Whether the object has no other keys.
 pub(super) fn has_only(fields: &JsonObject, known: &[&str]) -> bool {
     fields.keys().all(|key| known.contains(&key.as_str()))
-}
-
-/// Whether the client accepts JSON and events, as the protocol demands.
-fn accepts_both(headers: &HeaderMap) -> bool {
-    let accepted = single_header(headers, ACCEPT.as_str()).unwrap_or_default();
-    let kinds = || accepted.split(',').map(str::trim);
-    ["application/json", "text/event-stream"]
-        .iter()
-        .all(|wanted| kinds().any(|kind| kind == *wanted))
 }

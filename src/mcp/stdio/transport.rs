@@ -312,9 +312,9 @@ async fn write_all(
                 write.flush().await
             };
             if let Err(error) = written.await {
-                // A client that has left needs no answer.
+                // A client that has left needs no answer. Its input may end a moment later.
                 if !disconnected.is_cancelled() {
-                    tracing::warn!(%error, "standard output cannot be written: the client no longer reads it");
+                    tracing::info!(%error, "standard output cannot be written: the client no longer reads it");
                 }
                 is_broken = true;
                 disconnected.cancel();
