@@ -4,7 +4,10 @@
 //! Only regions that may contain a form are condensed and searched: see [`Grams`]. So ordinary
 //! text, which also has line breaks, costs one lookup at each break.
 
+use std::collections::HashSet;
 use std::ops::Range;
+
+use foldhash::fast::FixedState;
 
 /// Number of consecutive bytes that are looked up around an insertion.
 const GRAM_LENGTH: usize = 4;
@@ -13,11 +16,6 @@ const GRAM_LENGTH: usize = 4;
 const MAX_BACKSLASHES: usize = 8;
 /// Number of bytes that are examined together.
 const CHUNK_SIZE: usize = 32;
-/// Bits for each gram of a form. With them, one gram in 1,000 of other text is mistaken for a gram
-/// of a form.
-const BITS_PER_GRAM: usize = 64;
-/// Maximum number of bits.
-const MAX_BITS: usize = 1 << 24;
 
 /// Which characters count as inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,21 +64,19 @@ pub(super) fn candidate_windows(
     while let Some(Token { range, byte }) = tokens.next() {
         let Range { start, end } = range;
         let tail = &text[from.max(start.saturating_sub(GRAM_LENGTH))..start];
-        last = tail
-            .iter()
-            .fold(last, |last, byte| last << 8 | u32::from(*byte));
+        last = push_bytes(last, tail);
         let mut may_hold = false;
         if let Some(byte) = byte {
-            last = last << 8 | u32::from(byte);
-            may_hold |= grams.may_contain(last);
+            last = push_bytes(last, &[byte]);
+            may_hold |= grams.contain(last);
         }
         let stop = tokens.peek().map_or(text.len(), |next| next.range.start);
         // Looks up all grams across this token, up to the next token. Later grams cross that token
         // too.
         let mut across = last;
         for byte in &text[end..stop.min(end + GRAM_LENGTH - 1)] {
-            across = across << 8 | u32::from(*byte);
-            may_hold |= grams.may_contain(across);
+            across = push_bytes(across, &[*byte]);
+            may_hold |= grams.contain(across);
         }
         from = end;
         if may_hold {
@@ -302,52 +298,26 @@ fn count_spaces(text: &[u8]) -> usize {
         .count()
 }
 
-/// The set of all grams (four consecutive bytes) of the forms. It may contain a few others (a Bloom
-/// filter with two hashes).
-pub(super) struct Grams {
-    bits: Box<[u64]>,
-    shift: u32,
-}
+/// The set of all grams (four consecutive bytes) of the forms.
+pub(super) struct Grams(HashSet<u32, FixedState>);
 
 impl Grams {
     /// The grams of these forms.
-    pub(super) fn from_forms<'a>(forms: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
-        let count: usize = forms
-            .clone()
-            .map(|form| form.len().saturating_sub(GRAM_LENGTH - 1))
-            .sum();
-        let size = (count * BITS_PER_GRAM)
-            .clamp(1 << 10, MAX_BITS)
-            .next_power_of_two();
-        let mut grams = Self {
-            bits: vec![0; size / 64].into(),
-            shift: 64 - size.ilog2(),
-        };
-        for gram in forms.flat_map(|form| form.windows(GRAM_LENGTH)) {
-            let gram = gram
-                .iter()
-                .fold(0, |gram, byte| gram << 8 | u32::from(*byte));
-            for bit in grams.bit_positions(gram) {
-                grams.bits[bit / 64] |= 1 << (bit % 64);
-            }
-        }
-        grams
+    pub(super) fn from_forms<'a>(forms: impl Iterator<Item = &'a [u8]>) -> Self {
+        let grams = forms.flat_map(|form| form.windows(GRAM_LENGTH));
+        Self(grams.map(|gram| push_bytes(0, gram)).collect())
     }
 
-    /// Whether a form may contain these bytes. The last byte is in the lowest bits.
-    fn may_contain(&self, gram: u32) -> bool {
-        self.bit_positions(gram)
-            .iter()
-            .all(|bit| self.bits[bit / 64] & (1 << (bit % 64)) != 0)
+    /// Whether a form contains these bytes. The last byte is in the lowest bits.
+    fn contain(&self, gram: u32) -> bool {
+        self.0.contains(&gram)
     }
+}
 
-    fn bit_positions(&self, gram: u32) -> [usize; 2] {
-        // Multiplicative hashing: the upper bits of products with odd numbers (2^64 divided by the
-        // golden ratio, and a prime).
-        [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F].map(|factor: u64| {
-            usize::try_from(u64::from(gram).wrapping_mul(factor) >> self.shift).unwrap_or_default()
-        })
-    }
+/// Adds bytes at the end of a gram, of which only the last four bytes stay.
+fn push_bytes(gram: u32, bytes: &[u8]) -> u32 {
+    let push = |gram, byte: &u8| gram << 8 | u32::from(*byte);
+    bytes.iter().fold(gram, push)
 }
 
 #[cfg(test)]

@@ -418,6 +418,7 @@ mod tests {
     use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
     use super::*;
+    use crate::call::UpstreamFailure;
     use crate::call::Violation;
     use crate::call::{UpstreamCause, UpstreamReason};
 
@@ -623,7 +624,7 @@ mod tests {
 
     #[test]
     fn hosts_of_failures_are_redacted() {
-        let mut error = CallError::UpstreamFailed {
+        let mut error = CallError::UpstreamFailed(UpstreamFailure {
             message: "no answer of first-secret".into(),
             retryable: false,
             unavailable: false,
@@ -634,7 +635,7 @@ mod tests {
                 host: Some("first-secret.example:443".into()),
                 body: Some("no first-secret here".into()),
             }),
-        };
+        });
         Redactor::new(["first-secret"]).redact_error(&mut error);
         assert!(!format!("{error:?}").contains("first-secret"), "{error:?}");
         assert_eq!(
