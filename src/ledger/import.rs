@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::counted_hour::HOUR_MS;
-use super::imported_counts::ImportedCounts;
+use super::pending_durations::PendingDurations;
 use super::read::{CALL_COLUMNS, NO_REPLICA, call_values};
 use super::sql::{Dialect, Fetch, Line, Sql, SqlRow, SqlValue};
+use super::totals;
 use super::{RecordedCall, Row, checksum};
 use crate::call::InvocationId;
 
@@ -75,9 +76,19 @@ pub(super) async fn import_calls(
     let insert = "insert into attempt (invocation, attempt, kind, message, duration_us) values ";
     let attempts: Vec<Line> = attempts.collect();
     add_lines(connection, insert, &attempts, " on conflict do nothing").await?;
-    let counts = ImportedCounts::of(new.iter().map(|call| &call.row));
-    add_totals(connection, &TOTALS, counts.totals()).await?;
-    add_totals(connection, &LATENCIES, counts.latencies()).await?;
+    let (mut totals, mut durations) = (totals::Totals::default(), PendingDurations::default());
+    for call in &new {
+        totals.count_start(&call.row);
+        totals.count_end(&call.row);
+    }
+    durations.add(new.iter().map(|call| &call.row));
+    let lines = totals.rows().map(Line::from).collect();
+    add_totals(connection, &TOTALS, lines).await?;
+    let lines = durations.to_rows().into_iter().map(|row| {
+        let (caller, tool) = (row.caller.into(), row.tool.into());
+        vec![caller, tool, row.bucket.into(), row.calls.into()]
+    });
+    add_totals(connection, &LATENCIES, lines.collect()).await?;
     Ok(new.len() as u64)
 }
 

@@ -4,7 +4,8 @@
 //! compares engines with a model. `transfer/` moves a whole ledger to another engine.
 //! `sql.rs` has statements and rows that no engine owns. With them, both engines run the same queries
 //! (`read.rs`, `list.rs`, `buckets.rs`, `approvals.rs`), changes (`changes.rs`) and imports (`import.rs`).
-//! `count_by_time.rs` puts counts together from calls and from counted hours.
+//! `count_by_time.rs` puts counts together from calls and from counted hours. `units.rs` has the units of
+//! limits that both engines hand out from memory.
 
 mod approval;
 mod approvals;
@@ -23,7 +24,6 @@ mod engine;
 mod error;
 mod fleet;
 mod import;
-mod imported_counts;
 mod latency;
 mod list;
 mod maintenance;
@@ -46,7 +46,9 @@ mod sqlite;
 #[cfg(test)]
 mod states_tests;
 mod tally;
+mod totals;
 mod transfer;
+mod units;
 mod writer_queue;
 
 pub use approval::{

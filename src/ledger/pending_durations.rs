@@ -20,10 +20,10 @@ type CallerAndTool = (Arc<str>, Arc<str>);
 /// A line for the table `usage_latency`.
 #[derive(Serialize)]
 pub(super) struct LatencyRow {
-    caller: Arc<str>,
-    tool: Arc<str>,
-    bucket: i64,
-    calls: u64,
+    pub(super) caller: Arc<str>,
+    pub(super) tool: Arc<str>,
+    pub(super) bucket: i64,
+    pub(super) calls: u64,
 }
 
 /// Durations that are not written yet.
@@ -42,13 +42,14 @@ impl Default for PendingDurations {
 }
 
 impl PendingDurations {
-    /// Adds the duration of an ended call.
-    pub(super) fn add(&mut self, row: &Row) {
-        let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) else {
-            return;
-        };
-        let of = (row.caller.clone(), row.tool.clone());
-        self.pending.entry(of).or_default().add(us);
+    /// Adds the durations of ended calls. Refused calls have none.
+    pub(super) fn add<'a>(&mut self, rows: impl IntoIterator<Item = &'a Row>) {
+        for row in rows {
+            if let Some(us) = row.duration_us.filter(|_| row.state != State::Refused) {
+                let of = (row.caller.clone(), row.tool.clone());
+                self.pending.entry(of).or_default().add(us);
+            }
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -93,14 +94,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn durations_are_due_after_one_second() {
         let mut durations = PendingDurations::default();
-        durations.add(&ended_call(State::Refused));
+        durations.add([&ended_call(State::Refused)]);
         tokio::time::advance(LATENCY_WRITE_INTERVAL).await;
         assert!(
             durations.is_empty() && !durations.is_due(),
             "a refused call took no time"
         );
         for turn in 0..2 {
-            durations.add(&ended_call(State::Succeeded));
+            durations.add([&ended_call(State::Succeeded)]);
             assert_eq!(
                 (durations.is_empty(), durations.to_rows().len()),
                 (false, 1)

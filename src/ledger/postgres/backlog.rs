@@ -47,10 +47,7 @@ impl WriterTask {
         };
         if is_committed == Some(true) {
             self.units.end(&batch);
-            batch
-                .ends
-                .iter()
-                .for_each(|end| self.durations.add(&end.row));
+            self.durations.add(batch.ended_rows());
             self.backlog.voids.extend(batch.failed);
         } else {
             let later = std::mem::take(&mut self.backlog);
@@ -72,10 +69,7 @@ impl WriterTask {
                 Ok(mut decisions) => {
                     self.take_over_units(&mut decisions);
                     self.units.end(&batch);
-                    batch
-                        .ends
-                        .iter()
-                        .for_each(|end| self.durations.add(&end.row));
+                    self.durations.add(batch.ended_rows());
                     return true;
                 }
                 Err(error) if fault::is_repeatable(&error) && repetitions < MAX_REPETITIONS => {
@@ -90,11 +84,7 @@ impl WriterTask {
                 }
                 Err(error) if fault::is_row_error(&error) => {
                     self.units.mark_uncertain();
-                    let ids: Vec<_> = batch
-                        .ends
-                        .iter()
-                        .map(|end| end.row.id.to_string())
-                        .collect();
+                    let ids: Vec<_> = batch.ended_rows().map(|row| row.id.to_string()).collect();
                     tracing::error!(
                         ?ids,
                         reason = fault::reason(&error),

@@ -75,6 +75,11 @@ impl Batch {
         self.ends.len() + self.shared_refusals.len()
     }
 
+    /// The calls that have ended.
+    pub(super) fn ended_rows(&self) -> impl Iterator<Item = &Row> {
+        self.ends.iter().map(|end| &*end.row)
+    }
+
     /// Removes entries that one statement cannot write twice: the first end of a call counts, and
     /// the last result of a key.
     pub(super) fn remove_duplicates(&mut self) {
@@ -117,7 +122,7 @@ impl Batch {
     /// Drops the oldest rows of calls that were not reserved, so that at most `rows` with `bytes`
     /// stay. Returns their number. There are no more reserved calls than ran at the failure.
     pub(super) fn drop_excess(&mut self, rows: usize, bytes: usize) -> usize {
-        let mut memory: usize = self.ends.iter().map(|end| end.row.memory_bytes()).sum();
+        let mut memory: usize = self.ended_rows().map(Row::memory_bytes).sum();
         let mut remaining = self.ends.len();
         let before = remaining;
         if remaining > rows || memory > bytes {

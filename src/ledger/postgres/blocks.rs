@@ -3,22 +3,18 @@
 use uuid::Uuid;
 
 use super::super::counts::CounterKey;
+use super::super::units;
 
 /// The unit of a call.
-#[derive(Debug, Clone)]
-pub(super) struct HeldUnit {
-    pub(super) key: CounterKey,
+pub(super) type HeldUnit = units::HeldUnit<BlockId>;
+
+/// Distinguishes a counter with a block from others of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct BlockId {
     /// The boot id that has the block.
     pub(super) boot: Uuid,
+    /// The counter's id in the database.
     pub(super) counter: i64,
-    pub(super) window_start: i64,
-}
-
-impl HeldUnit {
-    /// The counter and the start of the window, if the block is one of this replica.
-    pub(super) fn block(&self, boot: Uuid) -> Option<(i64, i64)> {
-        (self.boot == boot).then_some((self.counter, self.window_start))
-    }
 }
 
 /// The changes of blocks in a commit.

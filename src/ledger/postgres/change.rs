@@ -17,53 +17,50 @@ use crate::call::InvocationId;
 /// How often a reset looks whether the free units of its counters are back.
 const RECALL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Makes changes in the name of one process.
-pub(super) struct Changes {
-    pub(super) pool: PgPool,
-    /// The sender of the announcements.
-    pub(super) process: Uuid,
+/// Deletes the counters of a tool, or only those of a caller. See the trait.
+pub(super) async fn reset_counters(pool: &PgPool, tool: &str, caller: Option<&str>) -> Result<u64> {
+    let counters = async |sql| {
+        sqlx::query_scalar::<_, i64>(sql)
+            .bind(storable(tool))
+            .bind(caller.map(storable))
+            .fetch_one(pool)
+            .await
+    };
+    // A replica that keeps silent must not hand out units that were set aside before.
+    let until = Instant::now() + RECALL_TIME;
+    while counters("select recall_units_1($1, $2)").await? > 0 && Instant::now() < until {
+        sleep(RECALL_INTERVAL).await;
+    }
+    let deleted = counters("select reset_counters_1($1, $2)").await?;
+    Ok(deleted.unsigned_abs())
 }
 
-impl Changes {
-    /// Deletes the counters of a tool, or only those of a caller. See the trait.
-    pub(super) async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<u64> {
-        let counters = async |sql| {
-            sqlx::query_scalar::<_, i64>(sql)
-                .bind(storable(tool))
-                .bind(caller.map(storable))
-                .fetch_one(&self.pool)
-                .await
-        };
-        // A replica that keeps silent must not hand out units that were set aside before.
-        let until = Instant::now() + RECALL_TIME;
-        while counters("select recall_units_1($1, $2)").await? > 0 && Instant::now() < until {
-            sleep(RECALL_INTERVAL).await;
-        }
-        let deleted = counters("select reset_counters_1($1, $2)").await?;
-        Ok(deleted.unsigned_abs())
-    }
+/// Asks the other replicas to cancel a call.
+pub(super) async fn request_cancel(
+    pool: &PgPool,
+    process: Uuid,
+    call: InvocationId,
+    caller: Option<&str>,
+) -> Result<()> {
+    let caller = caller.map(str::to_owned);
+    let change = SharedChange::Cancel { call, caller };
+    let mut connection = pool.acquire().await?;
+    announce(&mut connection, process, &change).await
+}
 
-    /// Asks the other replicas to cancel a call.
-    pub(super) async fn request_cancel(
-        &self,
-        call: InvocationId,
-        caller: Option<&str>,
-    ) -> Result<()> {
-        let caller = caller.map(str::to_owned);
-        let change = SharedChange::Cancel { call, caller };
-        let mut connection = self.pool.acquire().await?;
-        announce(&mut connection, self.process, &change).await
-    }
-
-    /// Runs the statement and announces the change. Returns the number of affected rows.
-    pub(super) async fn make(&self, sql: Sql, change: Option<&SharedChange>) -> Result<u64> {
-        let Some(change) = change else {
-            return self.pool.acquire().await?.execute(sql).await;
-        };
-        let mut transaction = self.pool.begin().await?;
-        let rows = transaction.execute(sql).await?;
-        announce(&mut transaction, self.process, change).await?;
-        transaction.commit().await?;
-        Ok(rows)
-    }
+/// Runs the statement and announces the change. Returns the number of affected rows.
+pub(super) async fn make(
+    pool: &PgPool,
+    process: Uuid,
+    sql: Sql,
+    change: Option<&SharedChange>,
+) -> Result<u64> {
+    let Some(change) = change else {
+        return pool.acquire().await?.execute(sql).await;
+    };
+    let mut transaction = pool.begin().await?;
+    let rows = transaction.execute(sql).await?;
+    announce(&mut transaction, process, change).await?;
+    transaction.commit().await?;
+    Ok(rows)
 }

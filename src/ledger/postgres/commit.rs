@@ -93,7 +93,8 @@ pub(super) async fn commit(
             false => end
                 .held
                 .iter()
-                .filter_map(|unit| unit.block(number.boot))
+                .filter(|unit| unit.instance.boot == number.boot)
+                .map(|unit| (unit.instance.counter, unit.window_start))
                 .collect(),
         },
     });

@@ -23,7 +23,6 @@ use super::super::{
 };
 use super::address::Address;
 use super::batch::End;
-use super::change::Changes;
 use super::fault::QUERY_TIMEOUT;
 use super::key_lookups::{KeyLookups, LookupError};
 use super::lease::Lease;
@@ -31,7 +30,9 @@ use super::queue::{Operation, Undo, Writer};
 use super::replica::{CLOSE_TIMEOUT, Replica};
 use super::servers::Servers;
 use super::units::SetAside;
-use super::{announce, answered, fault, hours, list, open, retention, running, settle, writer};
+use super::{
+    announce, answered, change, fault, hours, list, open, retention, running, settle, writer,
+};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How often partitions are added. They are added for several days.
@@ -56,7 +57,8 @@ pub(in crate::ledger) struct PostgresLedger {
     units: SetAside,
     pool: PgPool,
     keys: KeyLookups,
-    changes: Changes,
+    /// The sender of announcements.
+    process: Uuid,
     /// The current boot id, which changes if another replica settles this one.
     boot: watch::Receiver<Uuid>,
     shared_changes: broadcast::Sender<SharedChange>,
@@ -108,10 +110,7 @@ impl PostgresLedger {
             lease,
             units,
             keys,
-            changes: Changes {
-                pool: pool.clone(),
-                process,
-            },
+            process,
             pool,
             boot,
             shared_changes,
@@ -137,10 +136,7 @@ impl PostgresLedger {
             lease: Arc::new(Lease::new()),
             units: SetAside::default(),
             keys,
-            changes: Changes {
-                pool: pool.clone(),
-                process,
-            },
+            process,
             pool,
             boot: watch::channel(process).1,
             shared_changes: broadcast::channel(1).0,
@@ -182,7 +178,7 @@ impl Store for PostgresLedger {
             // Results that are on their way are purged too.
             self.flush().await?;
         }
-        bounded(self.changes.make(sql, news.as_ref())).await
+        bounded(change::make(&self.pool, self.process, sql, news.as_ref())).await
     }
 
     fn writer(&self) -> &dyn WriterHandle {
@@ -313,7 +309,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
-        bounded(self.changes.reset_counters(tool, caller))
+        bounded(change::reset_counters(&self.pool, tool, caller))
             .await
             .map(drop)
     }
@@ -378,11 +374,11 @@ impl Ledger for PostgresLedger {
     }
 
     async fn request_cancel(&self, id: InvocationId, caller: Option<&str>) -> Result<(), Error> {
-        bounded(self.changes.request_cancel(id, caller)).await
+        bounded(change::request_cancel(&self.pool, self.process, id, caller)).await
     }
 
     async fn tell_answered(&self, calls: &[AnsweredCall]) -> Result<(), Error> {
-        bounded(answered::tell(&self.pool, self.changes.process, calls)).await
+        bounded(answered::tell(&self.pool, self.process, calls)).await
     }
 
     fn watch_answered(&self) -> Option<broadcast::Receiver<Vec<AnsweredCall>>> {

@@ -63,15 +63,8 @@ type SettledRow = (
 pub(super) struct Settled {
     /// The number of calls that are now `unknown`.
     pub(super) calls: i64,
-    pub(super) lost: Vec<LostUnits>,
-}
-
-/// Units of a limit that stay used, although no call has them.
-pub(super) struct LostUnits {
-    tool: String,
-    caller: String,
-    per: String,
-    pub(super) units: i64,
+    /// Units of limits that stay used, although no call has them: tool, caller, period, number.
+    pub(super) lost: Vec<(String, String, String, i64)>,
 }
 
 async fn suspects(pool: &PgPool) -> Result<Vec<Uuid>, sqlx::Error> {
@@ -117,14 +110,7 @@ pub(super) async fn settle_replica(
     let calls = rows.first().and_then(|(calls, ..)| *calls);
     let lost = rows
         .into_iter()
-        .filter_map(|(_, tool, caller, per, units)| {
-            Some(LostUnits {
-                tool: tool?,
-                caller: caller?,
-                per: per?,
-                units: units?,
-            })
-        });
+        .filter_map(|(_, tool, caller, per, units)| Some((tool?, caller?, per?, units?)));
     Ok(calls.map(|calls| Settled {
         calls,
         lost: lost.collect(),
@@ -137,13 +123,13 @@ fn log_settled(boot: Uuid, settled: &Settled) {
         calls = settled.calls,
         "a replica has ended; its interrupted calls are now `unknown`"
     );
-    for lost in &settled.lost {
+    for (tool, caller, per, lost_units) in &settled.lost {
         tracing::warn!(
             replica = %boot,
-            tool = lost.tool,
-            caller = lost.caller,
-            per = lost.per,
-            lost_units = lost.units,
+            tool,
+            caller,
+            per,
+            lost_units,
             "units of a limit that an ended replica had set aside stay used"
         );
     }

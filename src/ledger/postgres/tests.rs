@@ -92,7 +92,7 @@ impl Fixture {
             if let Some(settled) = settled.unwrap() {
                 *calls.get_or_insert(0) += settled.calls;
                 self.lost_units
-                    .extend(settled.lost.iter().map(|lost| lost.units));
+                    .extend(settled.lost.iter().map(|(.., units)| units));
             }
         }
         calls.unwrap_or(-1)

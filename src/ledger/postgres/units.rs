@@ -15,8 +15,9 @@ use uuid::Uuid;
 use super::super::Reservation;
 use super::super::counts::{CounterKey, counter_key};
 use super::super::operation::{Starting, UnitRequest};
+use super::super::units::{CounterUnits, Units};
 use super::batch::Batch;
-use super::blocks::{BlockChanges, HeldUnit};
+use super::blocks::{BlockChanges, BlockId, HeldUnit};
 use super::commit::CommittedCounter;
 use crate::call::{Charge, Charged, InvocationId, Per};
 
@@ -38,33 +39,25 @@ pub(super) struct SetAside(Arc<Mutex<Blocks>>);
 struct Blocks {
     /// The boot id that has the blocks.
     boot: Uuid,
-    blocks: HashMap<CounterKey, Block>,
-    holders: HashMap<InvocationId, Vec<HeldUnit>>,
+    units: Units<BlockId, BlockState>,
     /// Whether the database may count more units than these blocks have, because a commit failed.
     is_uncertain: bool,
 }
 
 /// The units of one counter in one window.
-struct Block {
-    /// The counter's id in the database.
-    counter: i64,
-    window_start: i64,
+type Block = CounterUnits<BlockId, BlockState>;
+
+/// What the writer knows of a block.
+#[derive(Default)]
+struct BlockState {
     /// The limit when the units were set aside.
     limit: u64,
-    /// Units that the database counts as used, in all replicas.
-    used: u64,
-    /// Units that no call has taken.
-    free: u64,
-    /// Those among them that were free before the last commit.
+    /// Free units that were free before the last commit.
     free_before: u64,
-    /// Units of calls whose end is not committed.
-    in_use: u64,
     /// Whether the database knows that units may be free.
     is_declared: bool,
     /// Whether other calls need the free units.
     is_recalled: bool,
-    /// Whether a call has taken a unit since the last look for idle blocks.
-    was_used: bool,
 }
 
 impl SetAside {
@@ -78,30 +71,8 @@ impl SetAside {
 
     /// Takes a unit of each counter from memory, or none.
     pub(super) fn take(&self, request: &UnitRequest) -> Option<Reservation> {
-        let mut state = self.0.lock();
-        let keys: Vec<CounterKey> = request.charges.iter().map(counter_key).collect();
-        let mut charged = Vec::with_capacity(keys.len());
-        for (key, charge) in keys.iter().zip(&request.charges) {
-            let block = state.blocks.get(key)?;
-            let used = block.used.saturating_sub(block.free);
-            let is_current = block.window_start >= charge.per.window_start(request.started_at);
-            if !is_current || block.free == 0 || block.limit != charge.limit || used >= charge.limit
-            {
-                return None;
-            }
-            charged.push(Charged {
-                charge: charge.clone(),
-                window_start: block.window_start,
-                used: used + 1,
-            });
-        }
-        for key in &keys {
-            if let Some(block) = state.blocks.get_mut(key) {
-                block.free -= 1;
-            }
-        }
-        state.hold(request.invocation, keys, &charged);
-        Some(Reservation { charged })
+        let fits = |block: &BlockState, charge: &Charge| block.limit == charge.limit;
+        self.0.lock().units.take(request, fits)
     }
 
     /// Answers requests with the free units that have come meanwhile. The others stay.
@@ -120,18 +91,16 @@ impl SetAside {
 
     /// Notes that a commit has given these units to a call.
     pub(super) fn hold(&self, invocation: InvocationId, charged: &[Charged]) {
-        let keys = charged.iter().map(|charged| counter_key(&charged.charge));
-        self.0.lock().hold(invocation, keys.collect(), charged);
+        self.0.lock().units.hold(invocation, charged);
     }
 
     /// Takes the free units of this replica out of the numbers that a caller sees.
     pub(super) fn hide_free(&self, charged: &mut [Charged]) {
         let state = self.0.lock();
         for charged in charged {
-            if let Some(block) = state.blocks.get(&counter_key(&charged.charge))
-                && block.window_start == charged.window_start
-            {
-                charged.used = charged.used.saturating_sub(block.free_before).max(1);
+            if let Some(block) = state.units.of_charged(charged) {
+                let free = block.state.free_before;
+                charged.used = charged.used.saturating_sub(free).max(1);
             }
         }
     }
@@ -139,26 +108,20 @@ impl SetAside {
     /// Takes the units of a call that has ended. They stay in use until [`SetAside::end`].
     pub(super) fn release(&self, invocation: InvocationId) -> Vec<HeldUnit> {
         let mut state = self.0.lock();
-        state.holders.remove(&invocation).unwrap_or_default()
+        state.units.release(invocation).unwrap_or_default()
     }
 
     /// Frees the units of a call that does not use them.
     pub(super) fn cancel(&self, invocation: InvocationId) {
-        let mut state = self.0.lock();
-        for unit in state.holders.remove(&invocation).unwrap_or_default() {
-            if let Some(block) = state.current_mut(&unit) {
-                block.in_use -= 1;
-                block.free += 1;
-            }
-        }
+        self.0.lock().units.cancel(invocation);
     }
 
     /// Notes that other calls need the free units of a counter.
     pub(super) fn recall(&self, counter: i64) {
         let mut state = self.0.lock();
-        let blocks = state.blocks.values_mut();
+        let blocks = state.units.counters.values_mut();
         blocks
-            .filter(|block| block.counter == counter)
+            .filter(|block| block.instance.counter == counter)
             .for_each(Block::recall);
     }
 
@@ -167,9 +130,9 @@ impl SetAside {
         let mut state = self.0.lock();
         let mut has_units = false;
         for charge in charges {
-            if let Some(block) = state.blocks.get_mut(&counter_key(charge)) {
+            if let Some(block) = state.units.counters.get_mut(&counter_key(charge)) {
                 block.recall();
-                has_units |= block.is_recalled;
+                has_units |= block.state.is_recalled;
             }
         }
         has_units
@@ -178,19 +141,17 @@ impl SetAside {
     /// Whether a commit is needed even without a batch.
     pub(super) fn has_changes(&self) -> bool {
         let state = self.0.lock();
-        let mut blocks = state.blocks.values();
-        state.is_uncertain || blocks.any(|block| block.is_recalled || block.is_stray())
+        let mut blocks = state.units.counters.values();
+        state.is_uncertain || blocks.any(|block| block.state.is_recalled || block.is_stray())
     }
 
     /// Asks for the return of free units that no call has used lately; with `all`, of all.
     pub(super) fn recall_idle(&self, all: bool) {
-        let mut state = self.0.lock();
-        state
-            .blocks
-            .retain(|_, block| block.free + block.in_use > 0);
-        for block in state.blocks.values_mut() {
+        let blocks = &mut self.0.lock().units.counters;
+        blocks.retain(|_, block| block.free + block.in_use > 0);
+        for block in blocks.values_mut() {
             let is_used = std::mem::take(&mut block.was_used) && !all;
-            block.is_recalled |= !is_used && block.free > 0;
+            block.state.is_recalled |= !is_used && block.free > 0;
         }
     }
 
@@ -202,7 +163,7 @@ impl SetAside {
         let mut ending: HashMap<&CounterKey, (u64, bool)> = HashMap::new();
         for end in &batch.ends {
             for unit in &end.held {
-                if state.is_current(unit) {
+                if state.units.current_mut(unit).is_some() {
                     let ending = ending.entry(&unit.key).or_default();
                     ending.0 += 1;
                     ending.1 |= end.refunds;
@@ -217,20 +178,21 @@ impl SetAside {
             is_complete: state.is_uncertain,
             ..BlockChanges::default()
         };
-        let has_room = state.blocks.len() < MAX_COUNTERS;
-        for (key, block) in &mut state.blocks {
+        let has_room = state.units.counters.len() < MAX_COUNTERS;
+        for (key, block) in &mut state.units.counters {
             let (ended, has_refunds) = ending.get(key).copied().unwrap_or_default();
             let asked = requested.remove(key).unwrap_or_default();
-            let is_returned = block.is_recalled || block.is_stray();
-            block.is_recalled = false;
+            let is_returned = block.state.is_recalled || block.is_stray();
+            block.state.is_recalled = false;
             let is_counted_ahead = key.3 != Per::Run && !is_returned && ended + asked > 0;
             let wanted = if is_counted_ahead {
                 block.wanted(asked)
             } else {
                 0
             };
-            changes.want(key, block.window_start, wanted, block.limit);
-            let is_exhausted = block.is_declared && block.free == 0 && wanted == 0 && ended > 0;
+            changes.want(key, block.window_start, wanted, block.state.limit);
+            let is_exhausted =
+                block.state.is_declared && block.free == 0 && wanted == 0 && ended > 0;
             if is_returned {
                 block.used = block.used.saturating_sub(block.free);
                 block.free = 0;
@@ -239,14 +201,14 @@ impl SetAside {
                 let stays = block.free + block.in_use.saturating_sub(ended);
                 let fewer = is_returned || has_refunds;
                 let kept = (
-                    block.counter,
+                    block.instance.counter,
                     block.window_start,
                     stays,
                     block.free > 0,
                     fewer,
                 );
                 changes.kept.push(kept);
-                block.is_declared = block.free > 0;
+                block.state.is_declared = block.free > 0;
             }
         }
         for (key, asked) in requested {
@@ -265,53 +227,57 @@ impl SetAside {
         counters: Vec<(CounterKey, CommittedCounter)>,
         gone: &[(i64, i64)],
     ) {
-        let mut state = self.0.lock();
+        let state = &mut *self.0.lock();
         state.is_uncertain = false;
+        let blocks = &mut state.units.counters;
         if !gone.is_empty() {
-            let is_gone = |block: &Block| gone.contains(&(block.counter, block.window_start));
-            state.blocks.retain(|_, block| !is_gone(block));
+            blocks.retain(|_, block| !gone.contains(&(block.instance.counter, block.window_start)));
         }
         for (key, counter) in counters {
-            let known = state.blocks.get_mut(&key).filter(|block| {
-                block.counter == counter.id && block.window_start == counter.window_start
+            let known = blocks.get_mut(&key).filter(|block| {
+                block.instance.counter == counter.id && block.window_start == counter.window_start
             });
             match known {
                 Some(block) => {
                     block.used = counter.used;
-                    block.free_before = block.free;
+                    block.state.free_before = block.free;
                     block.free += counter.added;
-                    block.is_declared |= counter.added > 0;
-                    block.limit = counter.limit.unwrap_or(block.limit);
+                    block.state.is_declared |= counter.added > 0;
+                    block.state.limit = counter.limit.unwrap_or(block.state.limit);
                 }
                 None if counter.has_units => {
                     let block = Block {
-                        counter: counter.id,
+                        instance: BlockId {
+                            boot: state.boot,
+                            counter: counter.id,
+                        },
                         window_start: counter.window_start,
-                        limit: counter.limit.unwrap_or_default(),
                         used: counter.used,
                         free: counter.added,
-                        free_before: 0,
                         in_use: 0,
-                        is_declared: counter.added > 0,
-                        is_recalled: false,
                         was_used: false,
+                        state: BlockState {
+                            limit: counter.limit.unwrap_or_default(),
+                            is_declared: counter.added > 0,
+                            ..BlockState::default()
+                        },
                     };
-                    state.blocks.insert(key, block);
+                    blocks.insert(key, block);
                 }
                 // Units of an older window are worth nothing.
-                None => drop(state.blocks.remove(&key)),
+                None => drop(blocks.remove(&key)),
             }
         }
     }
 
     /// Notes that the ends of the batch are committed.
     pub(super) fn end(&self, batch: &Batch) {
-        let mut state = self.0.lock();
+        let units = &mut self.0.lock().units;
         for unit in batch.ends.iter().flat_map(|end| &end.held) {
-            if let Some(block) = state.current_mut(unit) {
+            if let Some(block) = units.current_mut(unit) {
                 block.in_use -= 1;
                 if block.in_use + block.free == 0 {
-                    state.blocks.remove(&unit.key);
+                    units.counters.remove(&unit.key);
                 }
             }
         }
@@ -325,63 +291,26 @@ impl SetAside {
     /// The free units of a counter.
     pub(super) fn free_units(&self, charged: &Charged) -> u64 {
         let state = self.0.lock();
-        let block = state.blocks.get(&counter_key(&charged.charge));
-        block
-            .filter(|block| block.window_start == charged.window_start)
+        state
+            .units
+            .of_charged(charged)
             .map_or(0, |block| block.free)
-    }
-}
-
-impl Blocks {
-    fn hold(&mut self, invocation: InvocationId, keys: Vec<CounterKey>, charged: &[Charged]) {
-        let mut held = Vec::with_capacity(keys.len());
-        for (key, charged) in keys.into_iter().zip(charged) {
-            if let Some(block) = self.blocks.get_mut(&key)
-                && block.window_start == charged.window_start
-            {
-                block.in_use += 1;
-                block.was_used = true;
-                held.push(HeldUnit {
-                    boot: self.boot,
-                    counter: block.counter,
-                    window_start: block.window_start,
-                    key,
-                });
-            }
-        }
-        self.holders.insert(invocation, held);
-    }
-
-    fn current_mut(&mut self, unit: &HeldUnit) -> Option<&mut Block> {
-        let is_own = unit.boot == self.boot;
-        let block = self.blocks.get_mut(&unit.key).filter(|_| is_own);
-        block.filter(|block| {
-            (block.counter, block.window_start) == (unit.counter, unit.window_start)
-        })
-    }
-
-    fn is_current(&self, unit: &HeldUnit) -> bool {
-        let block = self.blocks.get(&unit.key);
-        unit.boot == self.boot
-            && block.is_some_and(|block| {
-                (block.counter, block.window_start) == (unit.counter, unit.window_start)
-            })
     }
 }
 
 impl Block {
     fn recall(&mut self) {
-        self.is_recalled = self.is_declared || self.free > 0;
+        self.state.is_recalled = self.state.is_declared || self.free > 0;
     }
 
     /// Whether it has free units of which the database does not know, as a call did not use them.
     fn is_stray(&self) -> bool {
-        self.free > 0 && !self.is_declared
+        self.free > 0 && !self.state.is_declared
     }
 
     /// How many more free units the calls of this block need.
     fn wanted(&self, asked: u64) -> u64 {
-        let remaining = self.limit.saturating_sub(self.used) + self.free;
+        let remaining = self.state.limit.saturating_sub(self.used) + self.free;
         let target = ((self.in_use + asked) * FREE_PER_UNIT_IN_USE)
             .min(MAX_FREE_UNITS)
             .min(remaining / SHARE_OF_REMAINING);

@@ -234,10 +234,7 @@ impl WriterTask {
         };
         match committed {
             Ok(decisions) => {
-                batch
-                    .ends
-                    .iter()
-                    .for_each(|end| self.durations.add(&end.row));
+                self.durations.add(batch.ended_rows());
                 self.answer(batch, waiting, decisions);
             }
             Err(error) => {
@@ -454,9 +451,9 @@ impl WriterTask {
         while let Ok(op) = operations.try_recv() {
             op.log_lost_row();
         }
-        let unanswered = self.unanswered.iter().flat_map(|batch| &batch.ends);
-        for end in self.backlog.ends.iter().chain(unanswered) {
-            tracing::error!(id = %end.row.id, tool = %end.row.tool, "the end of a call is not recorded");
+        let unanswered = self.unanswered.iter().flat_map(Batch::ended_rows);
+        for row in self.backlog.ended_rows().chain(unanswered) {
+            tracing::error!(id = %row.id, tool = %row.tool, "the end of a call is not recorded");
         }
         self.replica.close().await;
     }

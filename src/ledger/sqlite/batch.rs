@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::super::counts::{CounterKey, counter_key};
 use super::super::operation::{ReservedCall, Starting, UnitRequest};
 use super::super::refusals::{SharedRefusal, move_first};
+use super::super::totals::Totals;
 use super::super::{AttemptRow, Error, Row, StoredResult, checksum};
 use super::batch_connection::{BatchConnection, Start};
 use super::batch_counters::BatchCounters;
@@ -18,7 +19,6 @@ use super::keys::{self, KeyClaims};
 use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
 use super::set_aside::SetAside;
-use super::totals::Totals;
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";
@@ -266,7 +266,7 @@ impl Batch {
             .settlements
             .iter()
             .map(|end| match &end.held {
-                Some(held) => quota.charge_row(held, set_aside),
+                Some(held) => quota.charge_row(held, &end.refunds, set_aside),
                 // An empty list refunds the units of a reserved row.
                 None => (!end.refunds.is_empty()).then(String::new),
             })

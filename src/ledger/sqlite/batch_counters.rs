@@ -42,6 +42,7 @@ struct CounterUpdate {
 }
 
 /// The counters of one batch.
+#[derive(Default)]
 pub(super) struct BatchCounters {
     pub(super) counters: HashMap<CounterKey, Counter>,
     /// Highest number of a counter so far.
@@ -64,12 +65,7 @@ impl BatchCounters {
         Self {
             counters,
             highest_id,
-            updates: HashMap::new(),
-            changed: HashSet::new(),
-            taken_free: Vec::new(),
-            added: HashMap::new(),
-            requested: HashMap::new(),
-            admitted_count: 0,
+            ..Self::default()
         }
     }
 
@@ -212,22 +208,31 @@ impl BatchCounters {
     /// Moves units that a call held to its row, or gives them back. Returns the numbers of their
     /// counters. A unit of an older window, or of a counter that was reset, belongs to no counter.
     /// Another process may have reset it, so its free units are forgotten.
-    pub(super) fn charge_row(&mut self, held: &[HeldUnit], set_aside: &SetAside) -> Option<String> {
+    pub(super) fn charge_row(
+        &mut self,
+        held: &[HeldUnit],
+        refunds: &[Charged],
+        set_aside: &SetAside,
+    ) -> Option<String> {
         let mut ids = Vec::with_capacity(held.len());
         for unit in held {
             let counter = self
                 .counters
                 .get_mut(&unit.key)
-                .filter(|counter| counter.window() == unit.window && counter.set_aside > 0);
+                .filter(|counter| counter.window() == unit.instance && counter.set_aside > 0);
             if let Some(counter) = counter {
                 counter.set_aside -= 1;
-                match unit.is_refunded {
+                let is_refunded = refunds.iter().any(|refund| {
+                    refund.window_start == unit.window_start
+                        && counter_key(&refund.charge) == unit.key
+                });
+                match is_refunded {
                     true => counter.used = counter.used.saturating_sub(1),
                     false => ids.extend(counter.id),
                 }
                 self.changed.insert(unit.key.clone());
             } else {
-                set_aside.forget_window(&unit.key, unit.window);
+                set_aside.forget_window(&unit.key, unit.instance);
             }
         }
         join_ids(ids.into_iter())

@@ -1,7 +1,7 @@
 //! The counters of usage limits.
 
 /// One window of one counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     /// Distinguishes the counter from one of the same name before a reset.
     instance: i64,

@@ -205,11 +205,10 @@ impl Ledger for SqliteLedger {
     }
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
-        let held = self.set_aside.release(row.id, &refunds);
         let end = Settlement {
+            held: self.set_aside.release(row.id),
             row,
-            refunds: if held.is_some() { Vec::new() } else { refunds },
-            held,
+            refunds,
         };
         self.writer
             .send_and_wait(|reply| Operation::Settle { end, reply })

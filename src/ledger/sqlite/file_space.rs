@@ -15,6 +15,7 @@ const UNBOUNDED_MEASURE_COMMITS: u32 = 8 * CHECK_INTERVAL_COMMITS;
 const RESERVE_LIMITS: [u64; 2] = [1 << 20, 16 << 20];
 
 /// The bound, and the last measurement of the file.
+#[derive(Default)]
 pub(super) struct FileSpace {
     pub(super) max: Option<u64>,
     pub(super) size: Size,
@@ -39,13 +40,7 @@ impl FileSpace {
         Self {
             max,
             size,
-            newest_start: None,
-            cursor: Cursor::default(),
-            is_exhausted: false,
-            is_full: false,
-            has_warned: false,
-            commits: 0,
-            bytes: 0,
+            ..Self::default()
         }
     }
 

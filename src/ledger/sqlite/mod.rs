@@ -6,8 +6,8 @@
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit. `script.rs` holds its statements, and
 //!   `batch_connection.rs` runs them.
-//! - `keys.rs` claims idempotency keys; `quota.rs` and `totals.rs` count. `counter.rs` and
-//!   `batch_counters.rs` are the counters of limits, and `set_aside.rs` counts their units ahead.
+//! - `keys.rs` claims idempotency keys. `quota.rs`, `counter.rs` and `batch_counters.rs` are the
+//!   counters of limits, and `set_aside.rs` counts their units ahead.
 //! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
 //! - `hours.rs` keeps the counts of hours.
 //! - `fetch.rs` runs the queries of both engines, `list.rs` lists calls, and `backup.rs` makes a copy.
@@ -44,7 +44,6 @@ mod set_aside;
 mod settle;
 #[cfg(test)]
 mod tests;
-mod totals;
 mod trim;
 mod wal;
 mod writer;

@@ -105,7 +105,7 @@ pub(super) fn add_counter_query(keys: &HashSet<CounterKey>, script: &mut Script)
     script.add_with_rows(READ_COUNTERS, &keys.iter().map(values).collect::<Vec<_>>());
 }
 
-/// Refunds the units of these calls, before their ends are written. Returns whether there are any.
+/// Refunds the units of reserved calls, before their ends are written. Returns whether there are any.
 pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bool {
     let values = |(row, charged): (&Arc<Row>, &Charged)| {
         let Charged {
@@ -117,9 +117,8 @@ pub(super) fn add_refunds(settlements: &[Settlement], script: &mut Script) -> bo
         let id = hex::encode(row.id.as_bytes());
         (tool, caller, run, per.as_str(), window_start, id)
     };
-    let units = settlements
-        .iter()
-        .flat_map(|one| one.refunds.iter().map(move |charged| (&one.row, charged)));
+    let reserved = settlements.iter().filter(|one| one.held.is_none());
+    let units = reserved.flat_map(|one| one.refunds.iter().map(move |charged| (&one.row, charged)));
     let rows: Vec<_> = units.map(values).collect();
     script.add_with_rows(REFUND_UNITS, &rows);
     !rows.is_empty()

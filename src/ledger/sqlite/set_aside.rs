@@ -6,15 +6,15 @@
 //! they stay used: the next start moves them to `lost_units`. So a limit never allows more calls
 //! than its units, and without a crash exactly as many.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::super::Reservation;
-use super::super::counts::{CounterKey, counter_key};
+use super::super::counts::CounterKey;
 use super::super::operation::UnitRequest;
+use super::super::units::{self, CounterUnits, Units};
 use super::counter::Window;
 use crate::call::{Charged, InvocationId, Per};
 
@@ -27,39 +27,19 @@ const MAX_COUNTERS: usize = 4096;
 
 /// The units that this process has set aside, and the calls that hold some of them.
 #[derive(Clone, Default)]
-pub(super) struct SetAside(Arc<Mutex<Units>>);
+pub(super) struct SetAside(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct Units {
-    counters: HashMap<CounterKey, CounterUnits>,
-    holders: HashMap<InvocationId, Vec<HeldUnit>>,
+struct State {
+    /// The state of each counter is the start of the last counted call that a commit has written,
+    /// in Unix milliseconds.
+    units: Units<Window, i64>,
     /// Free units that a failed commit was to give back. It may be in the file nevertheless.
     withheld: Vec<(CounterKey, Window, u64)>,
 }
 
-/// The units of one counter in one window.
-struct CounterUnits {
-    window: Window,
-    /// Units that the file counts as used, the free ones included.
-    used: u64,
-    /// Units that no call has taken.
-    free: u64,
-    /// Units of calls whose end is not committed.
-    in_use: u64,
-    /// Start of the last counted call that a commit has written, in Unix milliseconds.
-    counted_at: i64,
-    /// Whether a call has taken a unit since the last look for idle counters.
-    was_used: bool,
-}
-
 /// The unit of a call.
-#[derive(Debug, Clone)]
-pub(super) struct HeldUnit {
-    pub(super) key: CounterKey,
-    pub(super) window: Window,
-    /// Whether the call did not start, so that its end gives the unit back.
-    pub(super) is_refunded: bool,
-}
+pub(super) type HeldUnit = units::HeldUnit<Window>;
 
 /// The state of a counter after a commit.
 pub(super) struct CommittedCounter {
@@ -77,65 +57,28 @@ pub(super) struct CommittedCounter {
 impl SetAside {
     /// Takes a unit of each counter from memory, or none.
     pub(super) fn take(&self, request: &UnitRequest) -> Option<Reservation> {
-        let mut units = self.0.lock();
-        let mut charged = Vec::with_capacity(request.charges.len());
-        for charge in &request.charges {
-            let counter = units.counters.get(&counter_key(charge))?;
-            let used = counter.used.saturating_sub(counter.free);
-            let is_current = counter.window.start >= charge.per.window_start(request.started_at);
-            if !is_current || counter.free == 0 || used >= charge.limit {
-                return None;
-            }
-            charged.push(Charged {
-                charge: charge.clone(),
-                window_start: counter.window.start,
-                used: used + 1,
-            });
-        }
-        for charge in &request.charges {
-            if let Some(counter) = units.counters.get_mut(&counter_key(charge)) {
-                counter.free -= 1;
-            }
-        }
-        units.hold(request.invocation, &charged);
-        Some(Reservation { charged })
+        self.0.lock().units.take(request, |_, _| true)
     }
 
     /// Notes that a commit has given these units to a call.
     pub(super) fn hold(&self, invocation: InvocationId, charged: &[Charged]) {
-        self.0.lock().hold(invocation, charged);
+        self.0.lock().units.hold(invocation, charged);
     }
 
     /// Takes the units of a call that has ended. They stay in use until [`SetAside::end`]. `None`:
     /// the call holds no unit here.
-    pub(super) fn release(
-        &self,
-        invocation: InvocationId,
-        refunds: &[Charged],
-    ) -> Option<Vec<HeldUnit>> {
-        let mut held = self.0.lock().holders.remove(&invocation)?;
-        for unit in &mut held {
-            unit.is_refunded = refunds.iter().any(|refund| {
-                refund.window_start == unit.window.start && counter_key(&refund.charge) == unit.key
-            });
-        }
-        Some(held)
+    pub(super) fn release(&self, invocation: InvocationId) -> Option<Vec<HeldUnit>> {
+        self.0.lock().units.release(invocation)
     }
 
     /// Frees the units of a call that does not use them.
     pub(super) fn cancel(&self, invocation: InvocationId) {
-        let mut units = self.0.lock();
-        for unit in units.holders.remove(&invocation).unwrap_or_default() {
-            if let Some(counter) = units.current_mut(&unit) {
-                counter.in_use = counter.in_use.saturating_sub(1);
-                counter.free += 1;
-            }
-        }
+        self.0.lock().units.cancel(invocation);
     }
 
     /// Notes that the row of a call with these units is committed.
     pub(super) fn end(&self, held: &[HeldUnit]) {
-        let mut units = self.0.lock();
+        let units = &mut self.0.lock().units;
         for unit in held {
             if let Some(counter) = units.current_mut(unit) {
                 // The counter may have been forgotten meanwhile, and begun again.
@@ -157,12 +100,11 @@ impl SetAside {
         if key.3 == Per::Run {
             return 0;
         }
-        let units = self.0.lock();
-        let counter = units
-            .counters
+        let counters = &self.0.lock().units.counters;
+        let counter = counters
             .get(key)
-            .filter(|counter| counter.window == window);
-        if counter.is_none() && units.counters.len() >= MAX_COUNTERS {
+            .filter(|counter| counter.instance == window);
+        if counter.is_none() && counters.len() >= MAX_COUNTERS {
             return 0;
         }
         let (free, in_use) = counter.map_or((0, 0), |counter| (counter.free, counter.in_use));
@@ -176,15 +118,15 @@ impl SetAside {
     /// Takes out the free units of a counter beyond `kept`, to give them back in a commit. Forgets
     /// the counter if the file has another one: another process has reset it.
     pub(super) fn take_free(&self, key: &CounterKey, window: Window, kept: u64) -> u64 {
-        let mut units = self.0.lock();
-        match units.counters.get_mut(key) {
-            Some(counter) if counter.window == window => {
+        let counters = &mut self.0.lock().units.counters;
+        match counters.get_mut(key) {
+            Some(counter) if counter.instance == window => {
                 let taken = counter.free.saturating_sub(kept);
                 counter.free -= taken;
                 taken
             }
             Some(_) => {
-                units.counters.remove(key);
+                counters.remove(key);
                 0
             }
             None => 0,
@@ -193,30 +135,25 @@ impl SetAside {
 
     /// Forgets a counter that is no longer in the file.
     pub(super) fn forget(&self, key: &CounterKey) {
-        self.0.lock().counters.remove(key);
+        self.0.lock().units.counters.remove(key);
     }
 
     /// Forgets a counter in this window.
     pub(super) fn forget_window(&self, key: &CounterKey, window: Window) {
-        let mut units = self.0.lock();
-        if units
-            .counters
-            .get(key)
-            .is_some_and(|counter| counter.window == window)
-        {
-            units.counters.remove(key);
+        let counters = &mut self.0.lock().units.counters;
+        let known = counters.get(key);
+        if known.is_some_and(|counter| counter.instance == window) {
+            counters.remove(key);
         }
     }
 
     /// The counters whose free units no call needs, and how many of them stay. Units stay for one
     /// interval after the last call has taken one. With `is_closing`, no unit stays.
     pub(super) fn idle_counters(&self, is_closing: bool) -> Vec<(CounterKey, u64)> {
-        let mut units = self.0.lock();
-        units
-            .counters
-            .retain(|_, counter| counter.free + counter.in_use > 0);
+        let counters = &mut self.0.lock().units.counters;
+        counters.retain(|_, counter| counter.free + counter.in_use > 0);
         let mut idle = Vec::new();
-        for (key, counter) in &mut units.counters {
+        for (key, counter) in counters {
             let is_used = std::mem::take(&mut counter.was_used) && !is_closing;
             let kept = if is_used { counter.in_use } else { 0 };
             if counter.free > kept {
@@ -228,8 +165,9 @@ impl SetAside {
 
     /// Whether some units are free, or withheld.
     pub(super) fn has_free_units(&self) -> bool {
-        let units = self.0.lock();
-        !units.withheld.is_empty() || units.counters.values().any(|counter| counter.free > 0)
+        let state = self.0.lock();
+        let mut counters = state.units.counters.values();
+        !state.withheld.is_empty() || counters.any(|counter| counter.free > 0)
     }
 
     /// Keeps free units away from calls after a commit has failed.
@@ -239,10 +177,10 @@ impl SetAside {
 
     /// Frees the withheld units, because it is certain that the failed commit is not in the file.
     pub(super) fn restore(&self) {
-        let units = &mut *self.0.lock();
-        for (key, window, free) in units.withheld.drain(..) {
-            if let Some(counter) = units.counters.get_mut(&key)
-                && counter.window == window
+        let state = &mut *self.0.lock();
+        for (key, window, free) in state.withheld.drain(..) {
+            if let Some(counter) = state.units.counters.get_mut(&key)
+                && counter.instance == window
             {
                 counter.free += free;
             }
@@ -251,19 +189,28 @@ impl SetAside {
 
     /// Takes over the counters as a commit has written them.
     pub(super) fn update(&self, committed: Vec<CommittedCounter>) {
-        let mut units = self.0.lock();
+        let counters = &mut self.0.lock().units.counters;
         for counter in committed {
-            match units.counters.get_mut(&counter.key) {
-                Some(known) if known.window == counter.window => {
+            match counters.get_mut(&counter.key) {
+                Some(known) if known.instance == counter.window => {
                     known.used = counter.used;
                     known.free += counter.added;
-                    known.counted_at = counter.counted_at.unwrap_or(known.counted_at);
+                    known.state = counter.counted_at.unwrap_or(known.state);
                 }
                 _ if counter.has_units => {
-                    units.insert(counter);
+                    let units = CounterUnits {
+                        instance: counter.window,
+                        window_start: counter.window.start,
+                        used: counter.used,
+                        free: counter.added,
+                        in_use: 0,
+                        was_used: false,
+                        state: counter.counted_at.unwrap_or_default(),
+                    };
+                    counters.insert(counter.key, units);
                 }
                 // Units of an older window are worth nothing.
-                _ => drop(units.counters.remove(&counter.key)),
+                _ => drop(counters.remove(&counter.key)),
             }
         }
     }
@@ -275,16 +222,15 @@ impl SetAside {
             let is_of_caller = caller.is_none_or(|caller| caller == key.1);
             (key.0 == tool || key.0.is_empty() && caller.is_some()) && is_of_caller
         };
-        self.0.lock().counters.retain(|key, _| !is_reset(key));
+        let counters = &mut self.0.lock().units.counters;
+        counters.retain(|key, _| !is_reset(key));
     }
 
     /// Forgets counters of runs that `Change::Prune` deletes.
     pub(super) fn forget_runs(&self, before: Timestamp) {
         let before = before.as_millisecond();
-        self.0
-            .lock()
-            .counters
-            .retain(|key, counter| key.3 != Per::Run || counter.counted_at >= before);
+        let counters = &mut self.0.lock().units.counters;
+        counters.retain(|key, counter| key.3 != Per::Run || counter.state >= before);
     }
 
     /// Takes the free units out of the numbers that callers see.
@@ -297,50 +243,8 @@ impl SetAside {
 
     /// The free units of a counter.
     pub(super) fn free_units(&self, charged: &Charged) -> u64 {
-        let units = self.0.lock();
-        units
-            .counters
-            .get(&counter_key(&charged.charge))
-            .filter(|counter| counter.window.start == charged.window_start)
-            .map_or(0, |counter| counter.free)
-    }
-}
-
-impl Units {
-    fn hold(&mut self, invocation: InvocationId, charged: &[Charged]) {
-        let mut held = Vec::with_capacity(charged.len());
-        for charged in charged {
-            let key = counter_key(&charged.charge);
-            if let Some(counter) = self.counters.get_mut(&key)
-                && counter.window.start == charged.window_start
-            {
-                counter.in_use += 1;
-                counter.was_used = true;
-                held.push(HeldUnit {
-                    key,
-                    window: counter.window,
-                    is_refunded: false,
-                });
-            }
-        }
-        self.holders.insert(invocation, held);
-    }
-
-    fn insert(&mut self, committed: CommittedCounter) {
-        let counter = CounterUnits {
-            window: committed.window,
-            used: committed.used,
-            free: committed.added,
-            in_use: 0,
-            counted_at: committed.counted_at.unwrap_or_default(),
-            was_used: false,
-        };
-        self.counters.insert(committed.key, counter);
-    }
-
-    fn current_mut(&mut self, unit: &HeldUnit) -> Option<&mut CounterUnits> {
-        self.counters
-            .get_mut(&unit.key)
-            .filter(|counter| counter.window == unit.window)
+        let state = self.0.lock();
+        let counter = state.units.of_charged(charged);
+        counter.map_or(0, |counter| counter.free)
     }
 }

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::Row;
-use super::super::counts::Counts;
-use super::super::sql::SqlValue;
+use super::Row;
+use super::counts::Counts;
+use super::sql::SqlValue;
 
-/// The additions of a batch to the totals.
+/// What calls add to the totals.
 #[derive(Default)]
 pub(super) struct Totals<'a>(HashMap<(&'a Arc<str>, &'a Arc<str>), Counts>);
 
@@ -20,12 +20,12 @@ impl<'a> Totals<'a> {
 
     /// Counts a started call.
     pub(super) fn count_start(&mut self, row: &'a Row) {
-        self.counts_mut(row).calls += 1;
+        self.counts_mut(row).calls += row.count;
     }
 
     /// Counts an ended call.
     pub(super) fn count_end(&mut self, row: &'a Row) {
-        self.counts_mut(row).count_end(row, 1);
+        self.counts_mut(row).count_end(row, row.count);
     }
 
     /// Counts refused calls that share an existing row.
@@ -49,8 +49,8 @@ impl<'a> Totals<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::State;
-    use super::super::super::contract::{ended_row, now, row};
+    use super::super::State;
+    use super::super::contract::{ended_row, now, row};
     use super::*;
     use crate::call::CacheStatus;
 
@@ -69,7 +69,10 @@ mod tests {
             ended_call(State::Succeeded, CacheStatus::Miss),
             ended_call(State::Failed, CacheStatus::Joined),
             ended_call(State::Unknown, CacheStatus::Off),
-            ended_call(State::Refused, CacheStatus::Hit),
+            Row {
+                count: 7,
+                ..ended_call(State::Refused, CacheStatus::Hit)
+            },
         ];
         let (caller, tool): (Arc<str>, Arc<str>) = ("a".into(), "t".into());
         let mut totals = Totals::default();
@@ -87,7 +90,7 @@ mod tests {
         ];
         assert_eq!(
             (ends, counts.cache_hits),
-            ([11, 3, 2, 6], 2),
+            ([17, 3, 2, 12], 2),
             "a refused call is no hit"
         );
     }
