@@ -61,7 +61,7 @@ struct ResettingGuard<S>(Arc<IdleSessions<S>>);
 
 impl<S> Drop for ResettingGuard<S> {
     fn drop(&mut self) {
-        self.0.lock().resetting -= 1;
+        self.0.state.lock().resetting -= 1;
         self.0.reset_done.notify_waiters();
     }
 }
@@ -71,7 +71,7 @@ struct WaitingGuard<'i, S>(&'i IdleSessions<S>);
 
 impl<S> Drop for WaitingGuard<'_, S> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        self.0.state.lock().waiting -= 1;
     }
 }
 
@@ -85,7 +85,17 @@ impl<S: Send + 'static> Pool<S> {
     pub(super) fn new() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            idle: Arc::new(IdleSessions::new()),
+            idle: Arc::new(IdleSessions {
+                state: Mutex::new(PoolState {
+                    idle: Vec::new(),
+                    is_expiring: false,
+                    unreset: Vec::new(),
+                    is_resetting_left: false,
+                    resetting: 0,
+                    waiting: 0,
+                }),
+                reset_done: Notify::new(),
+            }),
         }
     }
 
@@ -120,7 +130,7 @@ impl<S: Send + 'static> ConnectionPermit<S> {
         loop {
             let reset_done = self.idle.reset_done.notified();
             let _waiting = {
-                let mut state = self.idle.lock();
+                let mut state = self.idle.state.lock();
                 let unreset = state.unreset.pop();
                 if let Some((session, _)) = unreset.or_else(|| state.idle.pop()) {
                     return Some(session);
@@ -139,7 +149,7 @@ impl<S: Send + 'static> ConnectionPermit<S> {
 
     /// Closes all idle connections.
     pub(super) fn close_all_idle(&self) {
-        let mut state = self.idle.lock();
+        let mut state = self.idle.state.lock();
         let closed = (
             std::mem::take(&mut state.idle),
             std::mem::take(&mut state.unreset),
@@ -169,7 +179,7 @@ impl<S: Send + 'static> ConnectionPermit<S> {
     where
         R: Future<Output = Option<S>> + Send + 'static,
     {
-        let mut state = self.idle.lock();
+        let mut state = self.idle.state.lock();
         state.unreset.push((session, Instant::now() + UNRESET_TIME));
         if !std::mem::replace(&mut state.is_resetting_left, true) {
             let permits = self.permit.semaphore().clone();
@@ -180,7 +190,7 @@ impl<S: Send + 'static> ConnectionPermit<S> {
 
 impl<S: Send + 'static> IdleSessions<S> {
     fn push(self: &Arc<Self>, session: S) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.idle.push((session, Instant::now() + IDLE_TIMEOUT));
         if !std::mem::replace(&mut state.is_expiring, true) {
             tokio::spawn(close_expired(Arc::downgrade(self)));
@@ -193,7 +203,7 @@ impl<S: Send + 'static> IdleSessions<S> {
         reset: impl Future<Output = Option<S>> + Send + 'static,
         permit: OwnedSemaphorePermit,
     ) {
-        self.lock().resetting += 1;
+        self.state.lock().resetting += 1;
         let guard = ResettingGuard(self.clone());
         tokio::spawn(async move {
             if let Some(session) = reset.await {
@@ -205,33 +215,13 @@ impl<S: Send + 'static> IdleSessions<S> {
     }
 }
 
-impl<S> IdleSessions<S> {
-    fn new() -> Self {
-        Self {
-            state: Mutex::new(PoolState {
-                idle: Vec::new(),
-                is_expiring: false,
-                unreset: Vec::new(),
-                is_resetting_left: false,
-                resetting: 0,
-                waiting: 0,
-            }),
-            reset_done: Notify::new(),
-        }
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, PoolState<S>> {
-        self.state.lock()
-    }
-}
-
 /// Closes connections whose idle time is over, and ends when none is idle. The oldest are at the
 /// start of the list.
 async fn close_expired<S: Send + 'static>(idle: Weak<IdleSessions<S>>) {
     loop {
         let due = {
             let Some(idle) = idle.upgrade() else { return };
-            let mut state = idle.lock();
+            let mut state = idle.state.lock();
             let Some((_, due)) = state.idle.first() else {
                 state.is_expiring = false;
                 return;
@@ -242,6 +232,7 @@ async fn close_expired<S: Send + 'static>(idle: Weak<IdleSessions<S>>) {
         let Some(idle) = idle.upgrade() else { return };
         let now = Instant::now();
         let closed: Vec<_> = idle
+            .state
             .lock()
             .idle
             .extract_if(.., |(_, due)| *due <= now)
@@ -262,7 +253,7 @@ where
         sleep(UNRESET_TIME).await;
         let Some(idle) = idle.upgrade() else { return };
         let now = Instant::now();
-        let mut state = idle.lock();
+        let mut state = idle.state.lock();
         let mut left = Vec::new();
         // Without a permit, there are calls for all connections.
         while state.unreset.first().is_some_and(|(_, due)| *due <= now)

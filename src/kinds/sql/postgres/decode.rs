@@ -14,33 +14,16 @@ use crate::call::json::{Mended, parse_strict};
 use crate::kinds::sql::rows::float_to_json;
 
 /// How the binary form of a type is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Shape {
-    Bool,
-    Int2,
-    Int4,
-    Int8,
-    Oid,
-    Float4,
-    Float8,
-    Numeric,
+    /// A type with short values, and the function that reads them.
+    Short(fn(&mut Reader<'_>) -> Result<Value, InvalidBytes>),
     /// All text types, and the labels of enums.
     Text,
     Bytes,
     Json,
     /// A version byte, then the JSON text.
     Jsonb,
-    Uuid,
-    Date,
-    Time,
-    TimeTz,
-    Timestamp,
-    TimestampTz,
-    Interval,
-    /// `inet` and `cidr`.
-    Address,
-    /// The type of functions without a result.
-    Void,
     Array(Box<Self>),
 }
 
@@ -49,36 +32,61 @@ impl Shape {
     pub(super) fn for_type(kind: &PgTypeInfo) -> Option<Self> {
         match kind.kind() {
             PgTypeKind::Array(element) => {
-                return Self::for_type(element).map(|shape| Self::Array(Box::new(shape)));
+                Self::for_type(element).map(|shape| Self::Array(Box::new(shape)))
             }
-            PgTypeKind::Enum(_) => return Some(Self::Text),
-            PgTypeKind::Domain(of) => return Self::for_type(of),
-            PgTypeKind::Simple | PgTypeKind::Pseudo => {}
-            PgTypeKind::Composite(_) | PgTypeKind::Range(_) => return None,
+            PgTypeKind::Enum(_) => Some(Self::Text),
+            PgTypeKind::Domain(of) => Self::for_type(of),
+            PgTypeKind::Simple | PgTypeKind::Pseudo => Self::for_number(kind.oid()?.0),
+            PgTypeKind::Composite(_) | PgTypeKind::Range(_) => None,
         }
-        // The built-in types have these numbers in every database (pg_type.dat).
-        Some(match kind.oid()?.0 {
-            16 => Self::Bool,
+    }
+
+    /// The shape of a built-in type. These have the same numbers in every database (pg_type.dat).
+    fn for_number(number: u32) -> Option<Self> {
+        Some(match number {
+            // bool
+            16 => Self::Short(|reader| Ok((reader.read_array::<1>()? != [0]).into())),
             17 => Self::Bytes,
             // The types "char", name, text, xml, unknown, bpchar and varchar.
             18 | 19 | 25 | 142 | 705 | 1042 | 1043 => Self::Text,
-            20 => Self::Int8,
-            21 => Self::Int2,
-            23 => Self::Int4,
-            26 => Self::Oid,
+            // int8, int2, int4, oid
+            20 => Self::Short(|reader| Ok(reader.read_i64()?.into())),
+            21 => Self::Short(|reader| Ok(reader.read_i16()?.into())),
+            23 => Self::Short(|reader| Ok(reader.read_i32()?.into())),
+            26 => Self::Short(|reader| Ok(u32::from_be_bytes(reader.read_array()?).into())),
             114 => Self::Json,
-            650 | 869 => Self::Address,
-            700 => Self::Float4,
-            701 => Self::Float8,
-            1082 => Self::Date,
-            1083 => Self::Time,
-            1114 => Self::Timestamp,
-            1184 => Self::TimestampTz,
-            1186 => Self::Interval,
-            1266 => Self::TimeTz,
-            1700 => Self::Numeric,
-            2278 => Self::Void,
-            2950 => Self::Uuid,
+            // cidr, inet
+            650 | 869 => Self::Short(|reader| Ok(decode_address(reader)?.into())),
+            // float4, float8
+            700 => Self::Short(decode_single),
+            701 => {
+                Self::Short(|reader| Ok(float_to_json(f64::from_be_bytes(reader.read_array()?))))
+            }
+            // date, time, timestamp, timestamptz
+            1082 => Self::Short(|reader| Ok(time::format_date(reader.read_i32()?).into())),
+            1083 => Self::Short(|reader| Ok(time::format_time(reader.read_i64()?).into())),
+            1114 => Self::Short(|reader| Ok(time::format_timestamp(reader.read_i64()?, "").into())),
+            1184 => {
+                Self::Short(|reader| Ok(time::format_timestamp(reader.read_i64()?, "Z").into()))
+            }
+            // interval
+            1186 => Self::Short(|reader| {
+                let (micros, days) = (reader.read_i64()?, reader.read_i32()?);
+                Ok(time::format_interval(micros, days, reader.read_i32()?).into())
+            }),
+            // timetz
+            1266 => Self::Short(|reader| {
+                let time = time::format_time(reader.read_i64()?);
+                Ok((time + &time::format_offset(reader.read_i32()?)).into())
+            }),
+            // numeric
+            1700 => Self::Short(|reader| Ok(decode_numeric(reader)?.into())),
+            // void, the type of functions without a result
+            2278 => Self::Short(|_| Ok(Value::Null)),
+            // uuid
+            2950 => {
+                Self::Short(|reader| Ok(Uuid::from_bytes(reader.read_array()?).to_string().into()))
+            }
             3802 => Self::Jsonb,
             _ => return None,
         })
@@ -99,23 +107,7 @@ pub(super) fn decode_value(
 ) -> Result<Value, InvalidBytes> {
     let mut reader = Reader(bytes);
     Ok(match shape {
-        Shape::Bool => (reader.read_array::<1>()? != [0]).into(),
-        Shape::Int2 => i16::from_be_bytes(reader.read_array()?).into(),
-        Shape::Int4 => reader.read_i32()?.into(),
-        Shape::Int8 => reader.read_i64()?.into(),
-        Shape::Oid => u32::from_be_bytes(reader.read_array()?).into(),
-        Shape::Float4 => {
-            let single = f32::from_be_bytes(reader.read_array()?);
-            // The shortest text for this number. A direct conversion to a double would add digits
-            // that the database does not have.
-            float_to_json(if single.is_finite() {
-                single.to_string().parse().unwrap_or(single.into())
-            } else {
-                single.into()
-            })
-        }
-        Shape::Float8 => float_to_json(f64::from_be_bytes(reader.read_array()?)),
-        Shape::Numeric => decode_numeric(&mut reader)?.into(),
+        Shape::Short(read) => read(&mut reader)?,
         Shape::Text => decode_text(bytes)?.into(),
         Shape::Bytes => BASE64_STANDARD.encode(bytes).into(),
         Shape::Json => decode_json(decode_text(bytes)?, inexact),
@@ -123,22 +115,16 @@ pub(super) fn decode_value(
             decode_text(bytes.strip_prefix(&[1]).ok_or(InvalidBytes)?)?,
             inexact,
         ),
-        Shape::Uuid => Uuid::from_bytes(reader.read_array()?).to_string().into(),
-        Shape::Date => time::format_date(reader.read_i32()?).into(),
-        Shape::Time => time::format_time(reader.read_i64()?).into(),
-        Shape::TimeTz => {
-            let time = time::format_time(reader.read_i64()?);
-            (time + &time::format_offset(reader.read_i32()?)).into()
-        }
-        Shape::Timestamp => time::format_timestamp(reader.read_i64()?, "").into(),
-        Shape::TimestampTz => time::format_timestamp(reader.read_i64()?, "Z").into(),
-        Shape::Interval => {
-            time::format_interval(reader.read_i64()?, reader.read_i32()?, reader.read_i32()?).into()
-        }
-        Shape::Address => decode_address(&mut reader)?.into(),
-        Shape::Void => Value::Null,
         Shape::Array(element) => decode_array(&mut reader, element, inexact)?,
     })
+}
+
+/// A single as the shortest text for it reads. A direct conversion to a double would add digits that
+/// the database does not have.
+fn decode_single(reader: &mut Reader<'_>) -> Result<Value, InvalidBytes> {
+    let single = f32::from_be_bytes(reader.read_array()?);
+    let double = single.to_string().parse().unwrap_or(f64::from(single));
+    Ok(float_to_json(double))
 }
 
 fn decode_text(bytes: &[u8]) -> Result<&str, InvalidBytes> {
@@ -249,7 +235,7 @@ fn decode_dimension(
         .map(Value::Array)
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn read_array<const N: usize>(&mut self) -> Result<[u8; N], InvalidBytes> {
@@ -281,25 +267,23 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    fn shape(number: u32) -> Shape {
+        Shape::for_number(number).unwrap()
+    }
+
     #[test]
     fn too_few_bytes_are_an_error() {
-        for shape in [
-            Shape::Bool,
-            Shape::Int8,
-            Shape::Numeric,
-            Shape::Uuid,
-            Shape::Interval,
-            Shape::Jsonb,
-        ] {
+        // bool, int8, numeric, uuid, interval, jsonb
+        for number in [16, 20, 1700, 2950, 1186, 3802] {
             assert_eq!(
-                decode_value(&[], &shape, &mut || ()),
+                decode_value(&[], &shape(number), &mut || ()),
                 Err(InvalidBytes),
-                "{shape:?}"
+                "{number}"
             );
         }
         let endless = [[0, 0, 0, 1], [0; 4], [0; 4], [127, 255, 255, 255], [0; 4]].concat();
         assert_eq!(
-            decode_value(&endless, &Shape::Array(Box::new(Shape::Bool)), &mut || ()),
+            decode_value(&endless, &Shape::Array(Box::new(shape(16))), &mut || ()),
             Err(InvalidBytes)
         );
     }
@@ -307,8 +291,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_decode_or_fail(bytes: Vec<u8>, pick in 0usize..9) {
-            let shapes = [Shape::Numeric, Shape::Date, Shape::Timestamp, Shape::Interval, Shape::TimeTz, Shape::Jsonb,
-                Shape::Float4, Shape::Text, Shape::Array(Box::new(Shape::Numeric))];
+            // numeric, date, timestamp, interval, timetz, jsonb, float4, text
+            let mut shapes = [1700, 1082, 1114, 1186, 1266, 3802, 700, 25].map(shape).to_vec();
+            shapes.push(Shape::Array(Box::new(shape(1700))));
             let _ = decode_value(&bytes, &shapes[pick], &mut || ());
         }
     }

@@ -3,7 +3,6 @@
 use sqlx::postgres::PgDatabaseError;
 
 use super::ServerAddress;
-use super::session::ConnectError;
 use crate::call::ToolError;
 use crate::kinds::sql::faults::{Finding, WRITES_IN_READ_TOOL};
 
@@ -69,35 +68,31 @@ pub(super) fn call_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolE
 }
 
 /// The failure of a call that got no connection.
-pub(super) fn connect_failure(error: &ConnectError, server: &ServerAddress) -> ToolError {
+pub(super) fn connect_failure(error: &sqlx::Error, server: &ServerAddress) -> ToolError {
     let message = connect_message(error, server);
     match error {
         // A wrong password, role, database or certificate: a further attempt would fail in the same
         // way.
-        ConnectError::Database(sqlx::Error::Tls(_) | sqlx::Error::Configuration(_)) => {
+        sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => {
             ToolError::upstream_permanent(message)
         }
-        ConnectError::Database(error)
-            if error_code(error).is_some_and(|code| ["28", "3D", "42"].contains(&&code[..2])) =>
-        {
+        error if error_code(error).is_some_and(|code| ["28", "3D", "42"].contains(&&code[..2])) => {
             ToolError::upstream_permanent(message)
         }
-        ConnectError::Database(_) | ConnectError::Timeout(_) => ToolError::upstream(message),
+        _ => ToolError::upstream(message),
     }
     .not_delivered()
 }
 
 /// The message for a connection that could not be opened.
-pub(super) fn connect_message(error: &ConnectError, server: &ServerAddress) -> String {
+pub(super) fn connect_message(error: &sqlx::Error, server: &ServerAddress) -> String {
     let address = &server.display_name;
     match error {
-        ConnectError::Timeout(_) => format!("{address}: no connection within 10 seconds"),
-        ConnectError::Database(error) if server_error(error).is_some() => {
+        sqlx::Error::PoolTimedOut => format!("{address}: no connection within 10 seconds"),
+        error if server_error(error).is_some() => {
             format!("{address}: no connection: {}", server_message(error))
         }
-        ConnectError::Database(error) => {
-            format!("{address}: no connection: {}", connection_error_text(error))
-        }
+        error => format!("{address}: no connection: {}", connection_error_text(error)),
     }
 }
 

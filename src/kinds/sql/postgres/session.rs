@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
-use tokio::time::{error::Elapsed, timeout};
+use tokio::time::timeout;
 
 use super::ServerAddress;
 
@@ -43,14 +43,9 @@ struct CancelOnDrop {
     armed: bool,
 }
 
-/// Why no connection could be opened.
-pub(super) enum ConnectError {
-    Timeout(Elapsed),
-    Database(sqlx::Error),
-}
-
 impl Session {
-    pub(super) async fn open(server: &ServerAddress) -> Result<Self, ConnectError> {
+    /// Opens a connection. The error after [`CONNECT_TIMEOUT`] is that of a pool.
+    pub(super) async fn open(server: &ServerAddress) -> Result<Self, sqlx::Error> {
         let open = async {
             let mut connection = server.options.connect().await?;
             let process = sqlx::query_scalar("select pg_catalog.pg_backend_pid()")
@@ -68,10 +63,8 @@ impl Session {
                 is_unreset: false,
             })
         };
-        match timeout(CONNECT_TIMEOUT, open).await {
-            Ok(opened) => opened.map_err(ConnectError::Database),
-            Err(late) => Err(ConnectError::Timeout(late)),
-        }
+        let opened = timeout(CONNECT_TIMEOUT, open).await;
+        opened.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
     /// Begins a transaction, in which a statement may take `timeout_ms` milliseconds. `mode` is
