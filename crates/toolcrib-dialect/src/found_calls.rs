@@ -189,14 +189,12 @@ impl FoundCalls {
         if let Some((all, is_cut)) = body.as_object_mut().and_then(parts) {
             return self.visit_parts(all, is_cut, is_part, read_part);
         }
-        match body {
-            Value::Array(all) => self.visit_parts(all, false, is_part, read_part),
-            one => {
-                one.is_object()
-                    && is_part(one)
-                    && self.visit_parts(std::slice::from_mut(one), false, is_part, read_part)
-            }
-        }
+        let all = match body {
+            Value::Array(all) => all.as_mut_slice(),
+            one if one.is_object() && is_part(one) => std::slice::from_mut(one),
+            _ => return false,
+        };
+        self.visit_parts(all, false, is_part, read_part)
     }
 
     /// Warns about a part that may expect a result but does not call a tool of this service.

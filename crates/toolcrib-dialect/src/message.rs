@@ -113,7 +113,7 @@ pub struct Message {
 }
 
 /// One call as the model wrote it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id of the call: a string, or a number in JSON-RPC. The result is returned
     /// with the same id.
@@ -140,19 +140,15 @@ impl ToolCall {
     /// A call with a name and arguments only.
     pub fn new(name: String, arguments: RawArguments) -> Self {
         Self {
-            id: None,
             name,
             arguments,
-            cut_off: false,
-            doubtful: false,
-            namespace: None,
-            reply_fields: JsonObject::new(),
+            ..Self::default()
         }
     }
 }
 
 /// Arguments as the model wrote them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub enum RawArguments {
     /// A JSON object.
     Object(JsonObject),
@@ -161,13 +157,14 @@ pub enum RawArguments {
     /// The input of a custom tool: a free text, which is the one text parameter of the tool.
     Input(String),
     /// The call has no arguments.
+    #[default]
     Missing,
     /// JSON of another type.
     Other(Value),
 }
 
 /// A call that cannot be read.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MalformedCall {
     /// The provider's id of the call, if it could be read.
     pub id: Option<Value>,
@@ -188,12 +185,9 @@ impl MalformedCall {
     /// A call with neither id nor name. `correction` is in whole sentences.
     pub fn new(fault: String, correction: String) -> Self {
         Self {
-            id: None,
-            name: None,
             fault,
             correction,
-            is_other_method: false,
-            reply_fields: JsonObject::new(),
+            ..Self::default()
         }
     }
 }

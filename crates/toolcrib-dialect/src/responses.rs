@@ -79,14 +79,7 @@ fn read_item(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
             }
             // `id` identifies the item. Results refer to `call_id`.
             found.add_call_with_id(take_field(fields, &["call_id"]), name, arguments);
-            let mut repeated = JsonObject::new();
-            for key in ["caller", "namespace"] {
-                repeated.extend(
-                    fields
-                        .remove_entry(key)
-                        .filter(|(_, value)| !value.is_null()),
-                );
-            }
+            let repeated = take_members(fields, &["caller", "namespace"]);
             if let Some(call) = found.last_call() {
                 call.namespace = text_field(&repeated, "namespace").map(str::to_owned);
             }
@@ -131,13 +124,15 @@ fn is_hosted(environment: &Value) -> bool {
 
 /// Fields of an output of this type: what it repeats of the call.
 fn output_fields(kind: &str, call: &mut JsonObject) -> JsonObject {
-    let mut fields = JsonObject::new();
-    fields.insert("type".into(), kind.into());
-    fields.extend(
-        call.remove_entry("caller")
-            .filter(|(_, value)| !value.is_null()),
-    );
+    let mut fields = JsonObject::from_iter([("type".into(), kind.into())]);
+    fields.extend(take_members(call, &["caller"]));
     fields
+}
+
+/// The fields with these names that are not null.
+fn take_members(fields: &mut JsonObject, names: &[&str]) -> JsonObject {
+    let members = names.iter().filter_map(|name| fields.remove_entry(*name));
+    members.filter(|(_, value)| !value.is_null()).collect()
 }
 
 /// Adds a call of a tool of the API itself that the client would have to run. The output has the

@@ -7,8 +7,8 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{
-    Attribute, Block, Error, Expr, FnArg, Ident, ItemFn, Meta, Pat, PatType, Result, ReturnType,
-    Type, TypeImplTrait, TypeReference,
+    Attribute, Block, Error, FnArg, Ident, ItemFn, Meta, Pat, PatType, Result, ReturnType, Type,
+    TypeImplTrait, TypeReference,
 };
 
 use crate::entries::check_faults;
@@ -248,11 +248,7 @@ fn doc_text(attributes: &[Attribute]) -> Result<String> {
         let Meta::NameValue(pair) = &attribute.meta else {
             continue;
         };
-        let Expr::Lit(syn::ExprLit {
-            lit: syn::Lit::Str(text),
-            ..
-        }) = &pair.value
-        else {
+        let Ok(text) = parse_text(&pair.value) else {
             let message = "the description must be a literal text here: write it, or put the macro into `description = …`";
             return fail(&pair.value, message);
         };

@@ -275,24 +275,18 @@ fn concurrency_call(entry: &Meta, root: &Path) -> Result<TokenStream> {
     let mut fields = Vec::new();
     for part in nested_entries(entry, FIELDS)? {
         let value = entry_value(&part)?;
-        fields.push(match entry_key(&part).as_str() {
-            "max" => {
-                let max = parse_count(value, 1, most)?;
-                quote!(max: #max)
-            }
-            "queue" => {
-                let queue = parse_count(value, 0, most)?;
-                quote!(queue: #queue)
-            }
-            "wait" => {
-                let wait = duration_code(parse_duration(value)?);
-                quote!(wait: #wait)
-            }
+        let key = entry_key(&part);
+        let code = match key.as_str() {
+            "max" => parse_count(value, 1, most)?,
+            "queue" => parse_count(value, 0, most)?,
+            "wait" => duration_code(parse_duration(value)?),
             _ => {
                 let most = parse_count(value, 1, most)?;
-                quote!(per_caller: ::core::option::Option::Some(#most))
+                quote!(::core::option::Option::Some(#most))
             }
-        });
+        };
+        let field = format_ident!("{key}");
+        fields.push(quote!(#field: #code));
     }
     // Clippy reports `..` if no field remains.
     let rest = (fields.len() < FIELDS.len()).then(|| quote!(..::core::default::Default::default()));

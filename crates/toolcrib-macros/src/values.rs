@@ -6,7 +6,7 @@ use std::time::Duration;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Meta, Result};
+use syn::{Error, Expr, Lit, LitStr, Meta, Result};
 
 /// The library shortens longer times to this one (`toolcrib::call::units::MAX_DURATION`).
 const MAX_TIME: Duration = Duration::from_secs(10 * 366 * 86_400);
@@ -41,25 +41,26 @@ pub(crate) fn entry_key(entry: &Meta) -> String {
         })
 }
 
+fn as_literal(value: &Expr) -> Option<&Lit> {
+    match value {
+        Expr::Lit(literal) => Some(&literal.lit),
+        _ => None,
+    }
+}
+
 /// A literal text.
 pub(crate) fn parse_text(value: &Expr) -> Result<&LitStr> {
-    match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => Ok(text),
-        other => fail(other, "a text in quotes is expected here"),
+    match as_literal(value) {
+        Some(Lit::Str(text)) => Ok(text),
+        _ => fail(value, "a text in quotes is expected here"),
     }
 }
 
 /// `true` or `false`.
 pub(crate) fn parse_bool(value: &Expr) -> Result<bool> {
-    match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Bool(value),
-            ..
-        }) => Ok(value.value),
-        other => fail(other, "`true` or `false` is expected here"),
+    match as_literal(value) {
+        Some(Lit::Bool(flag)) => Ok(flag.value),
+        _ => fail(value, "`true` or `false` is expected here"),
     }
 }
 
@@ -73,11 +74,8 @@ pub(crate) fn parse_flag(entry: &Meta) -> Result<bool> {
 
 /// An integer of at least `least`.
 pub(crate) fn parse_integer(value: &Expr, least: u64) -> Result<u64> {
-    let number = match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) if number.suffix().is_empty() => number.base10_parse().ok(),
+    let number = match as_literal(value) {
+        Some(Lit::Int(number)) if number.suffix().is_empty() => number.base10_parse().ok(),
         _ => None,
     };
     match number.filter(|number| *number >= least) {

@@ -97,7 +97,7 @@ pub(crate) enum FaultKind {
 }
 
 /// Reads tokens one by one. It ends at the first fault.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tokens<'a> {
     text: &'a str,
     at: usize,
@@ -114,11 +114,7 @@ impl<'a> Tokens<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Self {
             text,
-            at: 0,
-            depth: 0,
-            key_may_follow: false,
-            ends_in_comment: false,
-            repairs: BTreeSet::new(),
+            ..Self::default()
         }
     }
 

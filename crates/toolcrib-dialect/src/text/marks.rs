@@ -145,31 +145,26 @@ pub(super) static STYLES: [Style; 10] = [
         form: "with strict JSON:\n\
                <|tool_call_begin|>functions.TOOL:0<|tool_call_argument_begin|>{\"PARAMETER\": \"VALUE\"}<|tool_call_end|>",
     },
-    // gpt-oss.
+    HARMONY,
     Style {
-        syntax: TextSyntax::Harmony,
-        begin: "<|channel|>",
-        grammar: HARMONY,
-        end: "<|call|>",
-        result: "<|start|>functions.",
-        reply: ("", ""),
-        form: "with strict JSON:\n\
-               <|channel|>commentary to=functions.TOOL <|constrain|>json<|message|>{\"PARAMETER\": \"VALUE\"}<|call|>",
-    },
-    Style {
-        syntax: TextSyntax::Harmony,
         begin: "<|start|>assistant",
-        grammar: HARMONY,
-        end: "<|call|>",
-        result: "<|start|>functions.",
-        reply: ("", ""),
-        form: "",
+        ..HARMONY
     },
 ];
 
-const HARMONY: Grammar = Grammar::Named {
-    after: "to=",
-    separators: &["<|message|>"],
+/// gpt-oss.
+const HARMONY: Style = Style {
+    syntax: TextSyntax::Harmony,
+    begin: "<|channel|>",
+    grammar: Grammar::Named {
+        after: "to=",
+        separators: &["<|message|>"],
+    },
+    end: "<|call|>",
+    result: "<|start|>functions.",
+    reply: ("", ""),
+    form: "with strict JSON:\n\
+           <|channel|>commentary to=functions.TOOL <|constrain|>json<|message|>{\"PARAMETER\": \"VALUE\"}<|call|>",
 };
 
 /// Gemini and Gemma. The begin mark is the opening line of a fence.

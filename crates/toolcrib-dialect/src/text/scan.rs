@@ -25,12 +25,7 @@ pub(super) struct ScannedText {
 pub(super) fn scan_text(text: &str) -> ScannedText {
     let mut scanner = Scanner {
         text,
-        position: 0,
-        in_fence: false,
-        in_final_answer: false,
-        broken_calls: 0,
-        wasted_bytes: 0,
-        found: ScannedText::default(),
+        ..Scanner::default()
     };
     while scanner.position < text.len() {
         if scanner.broken_calls >= MAX_BROKEN_CALLS
@@ -52,6 +47,7 @@ pub(super) fn scan_text(text: &str) -> ScannedText {
     scanner.found
 }
 
+#[derive(Default)]
 struct Scanner<'a> {
     text: &'a str,
     position: usize,
