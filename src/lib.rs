@@ -72,7 +72,7 @@ pub mod tracking;
 pub use app::{App, AppBuilder, Error, RegistryBuilder};
 pub use call::{
     Caller, Capture, Effect, Idempotency, Limit, LimitScope, Paging, Per, ToolContext, ToolError,
-    ToolResult,
+    ToolResult, UpstreamFailure,
 };
 pub use catalog::registry::{MAX_REGISTERED, Registry};
 pub use formats::Format;

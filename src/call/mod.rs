@@ -47,8 +47,8 @@ pub use context_fields::{ContextFields, is_field_name};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
 pub use error::{
     CallError, Coercion, ERROR_RESULT_SUMMARY, ErrorKind, Failure, FailureSource,
-    INTERRUPTED_SUMMARY, KindFacts, ToolError, UpstreamCause, UpstreamReason, Violation,
-    caller_attempt_message, error_text_beginning,
+    INTERRUPTED_SUMMARY, KindFacts, ToolError, UpstreamCause, UpstreamFailure, UpstreamReason,
+    Violation, caller_attempt_message, error_text_beginning,
 };
 pub use idempotency::{Fingerprint, Idempotency, IdempotencyKey, KEY_RETENTION};
 pub use invocation::{

@@ -1,7 +1,7 @@
 //! Tests: which bound ends a call, what that shows about its tool, and which results are stored.
 
 use super::*;
-use crate::call::{CacheStatus, CacheWhen};
+use crate::call::{CacheStatus, CacheWhen, UpstreamFailure};
 use crate::log::captured_log::capture_log;
 
 #[tokio::test(start_paused = true)]
@@ -65,14 +65,14 @@ async fn retry_wait_must_end_before_deadline() {
             .call(|_, _| async {
                 let (message, retryable, unavailable) = ("busy".to_owned(), true, false);
                 let retry_after = Some(7 * SECOND);
-                Err::<String, _>(ToolError::Upstream {
+                Err::<String, _>(ToolError::Upstream(UpstreamFailure {
                     message,
                     retryable,
                     unavailable,
                     not_delivered: false,
                     retry_after,
                     cause: None,
-                })
+                }))
             })
     };
     let registry = registry([wait("t")], 100);

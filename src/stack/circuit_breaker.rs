@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Outcome;
 use super::interceptor::{Inner, Interceptor, InterceptorLayer};
-use crate::call::{CallError, Invocation, Policy, ToolName};
+use crate::call::{CallError, Invocation, Policy, ToolName, UpstreamFailure};
 use crate::metrics::ToolMetrics;
 
 /// Failures in a row that open the circuit.
@@ -112,13 +112,13 @@ fn judge_outcome(outcome: &Outcome, is_operator_deadline: bool) -> Verdict {
         Err(
             CallError::ToolUnavailable { started: true, .. }
             | CallError::AttemptTimedOut { .. }
-            | CallError::UpstreamFailed {
+            | CallError::UpstreamFailed(UpstreamFailure {
                 unavailable: true, ..
-            },
+            }),
         ) => Verdict::Unavailable,
         Ok(_)
         | Err(
-            CallError::UpstreamFailed { .. }
+            CallError::UpstreamFailed(_)
             | CallError::BadOutput(_)
             | CallError::InvalidArguments(_)
             | CallError::InvalidContext(_),

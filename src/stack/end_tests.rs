@@ -1,6 +1,7 @@
 //! Tests: how ends of calls are recorded, logged and replayed.
 
 use super::*;
+use crate::call::UpstreamFailure;
 use crate::log::captured_log::{CapturedLog, capture_log};
 use crate::metrics::ServiceState;
 
@@ -33,14 +34,14 @@ fn failing_tool() -> Tool {
         .effect(Effect::Write)
         .call(|_, _| async {
             let (message, retry_after) = ("busy with top-secret-value".to_owned(), Some(SECOND));
-            Err::<String, _>(ToolError::Upstream {
+            Err::<String, _>(ToolError::Upstream(UpstreamFailure {
                 message,
                 retryable: true,
                 unavailable: false,
                 not_delivered: false,
                 retry_after,
                 cause: None,
-            })
+            }))
         })
 }
 

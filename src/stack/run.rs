@@ -121,9 +121,8 @@ impl Inner {
             }
             Err(mut error) => {
                 // A host that the arguments select is an argument.
-                if let CallError::UpstreamFailed {
-                    cause: Some(cause), ..
-                } = &mut error
+                if let CallError::UpstreamFailed(failure) = &mut error
+                    && let Some(cause) = &mut failure.cause
                     && !self.runner.traits().has_one_target
                 {
                     cause.host = None;
@@ -151,21 +150,7 @@ fn convert_error(error: ToolError, tool: &ToolName) -> Result<ToolResult, CallEr
             started,
             retry_after,
         },
-        ToolError::Upstream {
-            message,
-            retryable,
-            unavailable,
-            not_delivered,
-            retry_after,
-            cause,
-        } => CallError::UpstreamFailed {
-            message,
-            retryable,
-            unavailable,
-            not_delivered,
-            retry_after,
-            cause,
-        },
+        ToolError::Upstream(failure) => CallError::UpstreamFailed(failure),
         ToolError::BadOutput(message) => CallError::BadOutput(message),
         ToolError::DefinitionChanged => CallError::DefinitionChanged {
             tool: tool.to_string(),

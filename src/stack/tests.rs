@@ -18,7 +18,7 @@ use crate::cache::ResultCache;
 use crate::call::{
     Answer, CallError, Caller, Capture, Clock, Concurrency, DigestKey, Effect, ErrorKind,
     IdempotencyKey, Invocation, JsonObject, Limit, LimitScope, Per, Services, ToolContext,
-    ToolError, ToolResult, Violation,
+    ToolError, ToolResult, UpstreamFailure, Violation,
 };
 use crate::catalog::registry::Registry;
 use crate::kinds::{Runner, RunnerTraits, Tool};
@@ -200,14 +200,14 @@ async fn retry_waits_for_the_upstreams_retry_after() {
                 let first = made_attempts.fetch_add(1, Ordering::SeqCst) == 0;
                 async move {
                     let (message, retryable, unavailable) = ("busy".to_owned(), true, false);
-                    let busy = ToolError::Upstream {
+                    let busy = ToolError::Upstream(UpstreamFailure {
                         message,
                         retryable,
                         unavailable,
                         not_delivered: false,
                         retry_after: Some(wait),
                         cause: None,
-                    };
+                    });
                     if first { Err(busy) } else { Ok("yes") }
                 }
             })
@@ -445,14 +445,14 @@ fn backend_down() -> ToolOutput {
 }
 
 fn rate_limited(retryable: bool) -> ToolOutput {
-    ToolOutput::Fails(ToolError::Upstream {
+    ToolOutput::Fails(ToolError::Upstream(UpstreamFailure {
         message: "429".into(),
         retryable,
         unavailable: false,
         not_delivered: false,
         retry_after: None,
         cause: None,
-    })
+    }))
 }
 
 type Script = Arc<Mutex<Vec<ToolOutput>>>;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use crate::call::{Content, ToolError, ToolResult};
+use crate::call::{Content, ToolError, ToolResult, UpstreamFailure};
 
 /// The text without ANSI escape sequences and without C0 and C1 control characters. Line ends
 /// `\r\n` and `\r` become `\n`; tabs stay. An unfinished sequence ends with its line.
@@ -101,9 +101,8 @@ pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
         ToolError::ErrorResult(text)
         | ToolError::Unavailable { message: text, .. }
         | ToolError::BadOutput(text) => clean_texts([text]),
-        ToolError::Upstream { message, .. } | ToolError::InvalidContext(message) => {
-            clean_texts([message])
-        }
+        ToolError::Upstream(UpstreamFailure { message, .. })
+        | ToolError::InvalidContext(message) => clean_texts([message]),
         ToolError::DefinitionChanged => Vec::new(),
         ToolError::InvalidArguments(violations) => {
             clean_texts(violations.iter_mut().map(|one| &mut one.message))

@@ -14,7 +14,7 @@ use super::messages::{
     format_duration, limit_reached_detail, limit_reached_message, note_suffix, overloaded_message,
     too_many_waiting_message, violations_message,
 };
-use super::upstream_cause::UpstreamCause;
+use super::upstream_cause::UpstreamFailure;
 use super::violation::Violation;
 use crate::call::capture::Digest;
 use crate::call::invocation_id::InvocationId;
@@ -231,21 +231,8 @@ pub enum CallError {
         started: bool,
     },
     /// The backend of the tool failed.
-    #[error("{message}")]
-    UpstreamFailed {
-        /// The message of the failure.
-        message: String,
-        /// Whether a further attempt may succeed.
-        retryable: bool,
-        /// Whether the backend is unavailable for any call.
-        unavailable: bool,
-        /// Whether the call did not reach the backend at all, so it cannot have had an effect.
-        not_delivered: bool,
-        /// The minimum wait that the backend asked for.
-        retry_after: Option<Duration>,
-        /// What the service itself observed, if it did.
-        cause: Option<UpstreamCause>,
-    },
+    #[error("{}", .0.message)]
+    UpstreamFailed(UpstreamFailure),
     /// The output violates the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
@@ -292,7 +279,7 @@ impl CallError {
             Self::DeadlineExceeded { .. } => ErrorKind::DeadlineExceeded,
             Self::AttemptTimedOut { .. } => ErrorKind::AttemptTimedOut,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
-            Self::UpstreamFailed { .. } => ErrorKind::UpstreamFailed,
+            Self::UpstreamFailed(_) => ErrorKind::UpstreamFailed,
             Self::BadOutput(_) => ErrorKind::BadOutput,
             Self::Internal => ErrorKind::Internal,
         }
@@ -301,7 +288,7 @@ impl CallError {
     /// Whether a further attempt of the same call may succeed, if the tool's effect permits one.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::UpstreamFailed { retryable, .. } => *retryable,
+            Self::UpstreamFailed(failure) => failure.retryable,
             Self::AttemptTimedOut { .. } | Self::ToolUnavailable { .. } => true,
             _ => false,
         }
@@ -325,8 +312,8 @@ impl CallError {
     /// How long the caller should wait before that, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::UsageLimitReached { retry_after, .. }
-            | Self::UpstreamFailed { retry_after, .. } => *retry_after,
+            Self::UsageLimitReached { retry_after, .. } => *retry_after,
+            Self::UpstreamFailed(failure) => failure.retry_after,
             Self::Overloaded { retry_after, .. } => Some(*retry_after),
             Self::TooManyWaiting { .. } => Some(Duration::from_secs(60)),
             Self::ToolUnavailable {
@@ -358,7 +345,7 @@ impl CallError {
     /// The texts that a tool, its backend, a model or a caller may have written.
     pub fn foreign_texts(&mut self) -> Vec<&mut String> {
         match self {
-            Self::UpstreamFailed { message, cause, .. } => {
+            Self::UpstreamFailed(UpstreamFailure { message, cause, .. }) => {
                 let cause = cause
                     .as_mut()
                     .map(|cause| [&mut cause.host, &mut cause.body]);
@@ -384,10 +371,10 @@ impl CallError {
     pub fn is_not_delivered(&self) -> bool {
         matches!(
             self,
-            Self::UpstreamFailed {
+            Self::UpstreamFailed(UpstreamFailure {
                 not_delivered: true,
                 ..
-            }
+            })
         )
     }
 
@@ -486,8 +473,8 @@ impl CallError {
                 "The tool is unavailable and did not run. Try again later, or continue without it.".into()
             }
             Self::ToolUnavailable { .. } => "The tool failed: it became unavailable.".into(),
-            Self::UpstreamFailed { cause: Some(cause), .. } => format!("The tool failed: {}.", cause.for_model()),
-            Self::UpstreamFailed { .. } | Self::BadOutput(_) => {
+            Self::UpstreamFailed(UpstreamFailure { cause: Some(cause), .. }) => format!("The tool failed: {}.", cause.for_model()),
+            Self::UpstreamFailed(_) | Self::BadOutput(_) => {
                 format!("The tool failed: {self}.")
             }
             Self::Internal => "The tool could not be run because of a fault in the service.".into(),
@@ -540,7 +527,7 @@ impl Failure {
             failure.retryable = false;
             if matches!(
                 error,
-                CallError::UpstreamFailed { .. }
+                CallError::UpstreamFailed(_)
                     | CallError::BadOutput(_)
                     | CallError::ToolUnavailable { .. }
                     | CallError::Cancelled { started: true }

@@ -20,5 +20,5 @@ pub use kind::{ErrorKind, FailureSource, KindFacts};
 pub use recorded::caller_attempt_message;
 pub use summary::{ERROR_RESULT_SUMMARY, INTERRUPTED_SUMMARY, error_text_beginning};
 pub use tool_error::ToolError;
-pub use upstream_cause::{UpstreamCause, UpstreamReason};
+pub use upstream_cause::{UpstreamCause, UpstreamFailure, UpstreamReason};
 pub use violation::{Coercion, Violation};

@@ -4,7 +4,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::call_error::{CallError, Failure};
-use super::upstream_cause::UpstreamCause;
+use super::upstream_cause::{UpstreamCause, UpstreamFailure};
 use super::violation::Violation;
 use crate::call::canonical::Sorted;
 use crate::call::capture::{DigestKey, NOT_RECORDED};
@@ -113,13 +113,13 @@ impl CallError {
     /// The message in the row of a failed attempt. What follows its mark is for operators.
     pub fn attempt_message(&self) -> String {
         match self {
-            Self::UpstreamFailed {
+            Self::UpstreamFailed(UpstreamFailure {
                 cause:
                     Some(UpstreamCause {
                         body: Some(body), ..
                     }),
                 ..
-            } => format!("{self}{RESPONSE_MARK}{body}"),
+            }) => format!("{self}{RESPONSE_MARK}{body}"),
             _ => self.to_string(),
         }
     }
@@ -163,14 +163,14 @@ mod tests {
     fn only_quoting_messages_are_replaced() {
         let key = DigestKey::random().unwrap();
         let message = "no user Ann".into();
-        let error = CallError::UpstreamFailed {
+        let error = CallError::UpstreamFailed(UpstreamFailure {
             message,
             retryable: true,
             unavailable: true,
             not_delivered: false,
             retry_after: None,
             cause: None,
-        };
+        });
         let recorded = Failure::from_error(&error, Effect::Read).with_digest(&key);
         assert!(!serde_json::to_string(&recorded).unwrap().contains("Ann"));
         assert_eq!(

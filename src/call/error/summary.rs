@@ -5,6 +5,7 @@
 //! arguments and results must not.
 
 use super::call_error::CallError;
+use super::upstream_cause::UpstreamFailure;
 use crate::call::units::Count;
 
 /// The summary of a result with `is_error`. Its own text may quote anything.
@@ -122,13 +123,12 @@ impl CallError {
             Self::ToolUnavailable { started: true, .. } => {
                 "the tool became unavailable during the call".into()
             }
-            Self::UpstreamFailed {
+            Self::UpstreamFailed(UpstreamFailure {
                 cause: Some(cause), ..
-            } => cause.summary(),
-            Self::UpstreamFailed {
-                not_delivered: true,
-                ..
-            } => "the call did not reach the tool's backend".into(),
+            }) => cause.summary(),
+            Self::UpstreamFailed(failure) if failure.not_delivered => {
+                "the call did not reach the tool's backend".into()
+            }
             _ => self.kind().summary().into(),
         }
     }
@@ -147,14 +147,14 @@ mod tests {
 
     fn upstream(cause: Option<UpstreamCause>, not_delivered: bool) -> CallError {
         let message = SECRET.to_owned();
-        CallError::UpstreamFailed {
+        CallError::UpstreamFailed(UpstreamFailure {
             message,
             retryable: false,
             unavailable: false,
             not_delivered,
             retry_after: None,
             cause,
-        }
+        })
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::upstream_cause::{UpstreamCause, UpstreamReason};
+use super::upstream_cause::{UpstreamCause, UpstreamFailure, UpstreamReason};
 use super::violation::{Violation, first_violation_message};
 
 /// Why a tool failed.
@@ -33,22 +33,8 @@ pub enum ToolError {
         retry_after: Option<Duration>,
     },
     /// The backend of the tool failed.
-    #[error("{message}")]
-    Upstream {
-        /// What happened.
-        message: String,
-        /// Whether a further attempt may succeed.
-        retryable: bool,
-        /// Whether the backend is unavailable for any call. Such failures count for the tool's
-        /// circuit breaker.
-        unavailable: bool,
-        /// Whether the call did not reach the backend at all, so it cannot have had an effect.
-        not_delivered: bool,
-        /// The minimum wait that the backend asked for.
-        retry_after: Option<Duration>,
-        /// What the service itself observed, if it did.
-        cause: Option<UpstreamCause>,
-    },
+    #[error("{}", .0.message)]
+    Upstream(UpstreamFailure),
     /// The output violates the tool's output schema or format.
     #[error("{0}")]
     BadOutput(String),
@@ -96,21 +82,21 @@ impl ToolError {
     }
 
     fn new_upstream(message: String, retryable: bool, unavailable: bool) -> Self {
-        Self::Upstream {
+        Self::Upstream(UpstreamFailure {
             message,
             retryable,
             unavailable,
             not_delivered: false,
             retry_after: None,
             cause: None,
-        }
+        })
     }
 
     /// The same failure with the wait that the backend asked for.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
-        if let Self::Upstream { retry_after, .. } = &mut self {
-            *retry_after = wait;
+        if let Self::Upstream(failure) = &mut self {
+            failure.retry_after = wait;
         }
         self
     }
@@ -119,8 +105,8 @@ impl ToolError {
     /// host: the caller of the runner removes it then.
     #[must_use]
     pub fn with_cause(mut self, reason: UpstreamReason, host: &str) -> Self {
-        if let Self::Upstream { cause, .. } = &mut self {
-            *cause = Some(UpstreamCause {
+        if let Self::Upstream(failure) = &mut self {
+            failure.cause = Some(UpstreamCause {
                 reason,
                 host: Some(host.to_owned()),
                 body: None,
@@ -132,8 +118,8 @@ impl ToolError {
     /// The same failure of the backend with another message. Other failures stay as they are.
     #[must_use]
     pub fn map_upstream_message(mut self, map: impl FnOnce(&str) -> String) -> Self {
-        if let Self::Upstream { message, .. } = &mut self {
-            *message = map(message);
+        if let Self::Upstream(failure) = &mut self {
+            failure.message = map(&failure.message);
         }
         self
     }
@@ -141,8 +127,8 @@ impl ToolError {
     /// The same failure, but the call did not reach the backend.
     #[must_use]
     pub fn not_delivered(mut self) -> Self {
-        if let Self::Upstream { not_delivered, .. } = &mut self {
-            *not_delivered = true;
+        if let Self::Upstream(failure) = &mut self {
+            failure.not_delivered = true;
         }
         self
     }

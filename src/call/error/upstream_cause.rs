@@ -1,6 +1,26 @@
 //! Why a server that a tool called gave no usable answer.
 
+use std::time::Duration;
+
 use crate::call::units::Count;
+
+/// A failure of the backend of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpstreamFailure {
+    /// What happened.
+    pub message: String,
+    /// Whether a further attempt may succeed.
+    pub retryable: bool,
+    /// Whether the backend is unavailable for any call. Such failures count for the tool's circuit
+    /// breaker.
+    pub unavailable: bool,
+    /// Whether the call did not reach the backend at all, so it cannot have had an effect.
+    pub not_delivered: bool,
+    /// The minimum wait that the backend asked for.
+    pub retry_after: Option<Duration>,
+    /// What the service itself observed, if it did.
+    pub cause: Option<UpstreamCause>,
+}
 
 /// Why the backend of a tool failed, as far as the service itself observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Response};
 use serde_json::Value;
@@ -107,10 +107,7 @@ impl Endpoint {
                 HeaderName::from_bytes(name.as_bytes()),
                 HeaderValue::from_str(value),
             ) {
-                (Ok(name), Ok(mut value)) => {
-                    value.set_sensitive(true);
-                    headers.insert(name, value);
-                }
+                (Ok(name), Ok(value)) => drop(headers.insert(name, value)),
                 _ => fault(
                     &["model", "headers", name],
                     "this is not a valid header field".into(),
@@ -119,8 +116,7 @@ impl Endpoint {
         }
         if let Some(key) = &config.key {
             match HeaderValue::from_str(&format!("Bearer {}", key.trim())) {
-                Ok(mut value) if !key.trim().is_empty() => {
-                    value.set_sensitive(true);
+                Ok(value) if !key.trim().is_empty() => {
                     headers.insert(AUTHORIZATION, value);
                 }
                 _ => fault(
@@ -129,6 +125,9 @@ impl Endpoint {
                 ),
             }
         }
+        headers
+            .values_mut()
+            .for_each(|value| value.set_sensitive(true));
         let client = clients
             .get(AddressPolicy::allow_all())
             .map_err(|message| fault(&["model"], message))
@@ -206,11 +205,7 @@ impl Endpoint {
     /// for too long a wait.
     fn retry_wait(&self, attempt: u32, error: &ToolError) -> Option<Duration> {
         let retry_after = match error {
-            ToolError::Upstream {
-                retryable: true,
-                retry_after,
-                ..
-            } => *retry_after,
+            ToolError::Upstream(failure) if failure.retryable => failure.retry_after,
             ToolError::BadOutput(_) => None,
             _ => return None,
         };
@@ -272,18 +267,16 @@ impl Endpoint {
         response: Response,
         listener: &mut dyn AnswerListener,
     ) -> Result<Completion, ToolError> {
-        let chunks =
-            stream::try_unfold((response, 0), |(mut response, length_before)| async move {
-                let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else {
-                    return Ok(None);
-                };
-                let length = length_before + chunk.len();
-                if length > MAX_ANSWER_BYTES {
-                    return Err(StreamError::TooLong);
-                }
-                Ok(Some((chunk, (response, length))))
-            });
-        let mut events = std::pin::pin!(SseByteStream::new(chunks.into_stream()));
+        let mut length = 0;
+        let chunks = response.bytes_stream().map(move |chunk| {
+            let chunk = chunk.map_err(StreamError::Interrupted)?;
+            length += chunk.len();
+            match length > MAX_ANSWER_BYTES {
+                true => Err(StreamError::TooLong),
+                false => Ok(chunk),
+            }
+        });
+        let mut events = std::pin::pin!(SseByteStream::new(chunks));
         let mut assembly = AnswerAssembler::default();
         while let Some(event) = events.next().await {
             let event = match event {
@@ -444,6 +437,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::call::UpstreamFailure;
 
     fn build_endpoint(model: Value) -> Result<Endpoint, Vec<ConfigFault>> {
         let mut faults = Vec::new();
@@ -491,13 +485,15 @@ mod tests {
     #[test]
     fn waits_double_and_respect_retry_after() {
         let endpoint = endpoint();
-        let busy = |seconds: Option<u64>| ToolError::Upstream {
-            message: String::new(),
-            retryable: true,
-            unavailable: false,
-            not_delivered: false,
-            retry_after: seconds.map(Duration::from_secs),
-            cause: None,
+        let busy = |seconds: Option<u64>| {
+            ToolError::Upstream(UpstreamFailure {
+                message: String::new(),
+                retryable: true,
+                unavailable: false,
+                not_delivered: false,
+                retry_after: seconds.map(Duration::from_secs),
+                cause: None,
+            })
         };
         let wait = |tries, error: &ToolError| {
             endpoint

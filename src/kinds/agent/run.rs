@@ -202,18 +202,13 @@ impl<'a> AgentRun<'a> {
                 .redact_and_shorten(message, MAX_ERROR_TEXT_BYTES)
         };
         match &mut error {
-            ToolError::Upstream {
-                message,
-                retryable,
-                not_delivered,
-                ..
-            } => {
-                *message = adapt(message);
+            ToolError::Upstream(failure) => {
+                failure.message = adapt(&failure.message);
                 if self.has_called_tools {
-                    message.push_str(" (tools were called before)");
+                    failure.message.push_str(" (tools were called before)");
                 }
-                *retryable &= !self.has_called_tools;
-                *not_delivered = !self.has_called_tools;
+                failure.retryable &= !self.has_called_tools;
+                failure.not_delivered = !self.has_called_tools;
             }
             ToolError::BadOutput(message) => *message = adapt(message),
             _ => {}

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::call::{
     Caller, Content, Effect, Invocation, JsonObject, ToolContext, ToolError, ToolName, ToolResult,
-    ToolSettings,
+    ToolSettings, UpstreamFailure,
 };
 use crate::kinds::{BuildContext, ConfigFault, Runner, ValueFault, Values};
 
@@ -861,11 +861,11 @@ mod results {
             ),
         ] {
             let (result, _) = call(&runner(config, Effect::Read), json!({})).await;
-            let Err(ToolError::Upstream {
+            let Err(ToolError::Upstream(UpstreamFailure {
                 message,
                 retryable: false,
                 ..
-            }) = result
+            })) = result
             else {
                 panic!("{result:?}")
             };

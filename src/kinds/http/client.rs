@@ -234,6 +234,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::call::UpstreamFailure;
 
     fn client(allow_private: bool) -> HttpClient {
         HttpClient::new(
@@ -254,11 +255,11 @@ mod tests {
             let error =
                 send_expecting_error(&client(false), &format!("http://{host}:1/?token=secret"))
                     .await;
-            let ToolError::Upstream {
+            let ToolError::Upstream(UpstreamFailure {
                 message,
                 retryable: false,
                 ..
-            } = error
+            }) = error
             else {
                 panic!("{error:?}")
             };
@@ -282,11 +283,11 @@ mod tests {
             .send()
             .await
             .unwrap_err();
-        let ToolError::Upstream {
+        let ToolError::Upstream(UpstreamFailure {
             message,
             retryable: false,
             ..
-        } = request_error("localhost:1", error)
+        }) = request_error("localhost:1", error)
         else {
             panic!("not a denial")
         };
@@ -304,11 +305,11 @@ mod tests {
             .unwrap();
         let error =
             send_expecting_error(&client(true), &format!("http://{unused}/a?token=secret")).await;
-        let ToolError::Upstream {
+        let ToolError::Upstream(UpstreamFailure {
             message,
             retryable: true,
             ..
-        } = error
+        }) = error
         else {
             panic!("{error:?}")
         };
@@ -321,11 +322,11 @@ mod tests {
     #[tokio::test]
     async fn unresolved_name_is_retryable() {
         let error = send_expecting_error(&client(true), "http://no-such-host.invalid/").await;
-        let ToolError::Upstream {
+        let ToolError::Upstream(UpstreamFailure {
             message,
             retryable: true,
             ..
-        } = error
+        }) = error
         else {
             panic!("{error:?}")
         };
@@ -400,11 +401,11 @@ mod tests {
                     &format!("http://{host}:{port}/invocations?token=secret"),
                 )
                 .await;
-                let ToolError::Upstream {
+                let ToolError::Upstream(UpstreamFailure {
                     message,
                     retryable: false,
                     ..
-                } = error
+                }) = error
                 else {
                     panic!("{error:?}")
                 };

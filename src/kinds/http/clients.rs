@@ -12,7 +12,7 @@ use super::own_ports::OwnPorts;
 /// The clients of the tools that are built together. Tools with equal address policies share one
 /// client, and with it the connections and the CA certificates, which are then read from the system
 /// only once.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct HttpClients {
     by_policy: Mutex<HashMap<AddressPolicy, HttpClient>>,
     own_ports: OwnPorts,

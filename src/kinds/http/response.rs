@@ -329,9 +329,8 @@ pub(crate) async fn check_status(
                 _ => ToolError::upstream_permanent(message),
             };
             let mut error = error.with_cause(UpstreamReason::Status(code), host);
-            if let ToolError::Upstream {
-                cause: Some(cause), ..
-            } = &mut error
+            if let ToolError::Upstream(failure) = &mut error
+                && let Some(cause) = &mut failure.cause
             {
                 cause.body = body_for_operators(response, context).await;
             }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::call::{
     Caller, Content, Effect, Incomplete, Invocation, JsonObject, Resource, ToolContext, ToolError,
-    ToolName, ToolResult, Unit,
+    ToolName, ToolResult, Unit, UpstreamFailure,
 };
 use crate::kinds::{ConfigFault, FaultRule, Runner, Values};
 
@@ -177,12 +177,12 @@ async fn call_with_reply(reply: Reply, response: Value) -> Result<ToolResult, To
 
 fn expect_upstream_error(result: Result<ToolResult, ToolError>) -> (bool, Option<u64>, String) {
     match result {
-        Err(ToolError::Upstream {
+        Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable,
             retry_after,
             ..
-        }) => (retryable, retry_after.map(|wait| wait.as_secs()), message),
+        })) => (retryable, retry_after.map(|wait| wait.as_secs()), message),
         other => panic!("{other:?}"),
     }
 }
@@ -1020,7 +1020,7 @@ async fn status_decides_whether_upstream_is_unavailable() {
     ] {
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
         match call_with_reply(Reply::Bytes(head.into_bytes()), json!({})).await {
-            Err(ToolError::Upstream { unavailable, .. }) => {
+            Err(ToolError::Upstream(UpstreamFailure { unavailable, .. })) => {
                 assert_eq!(unavailable, is_down, "{status}");
             }
             other => panic!("{status}: {other:?}"),

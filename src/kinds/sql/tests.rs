@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::call::{
     Caller, Effect, Invocation, JsonObject, ToolContext, ToolError, ToolName, ToolResult,
-    ToolSettings,
+    ToolSettings, UpstreamFailure,
 };
 use crate::kinds::{BuildContext, ConfigFault, Runner};
 
@@ -338,12 +338,12 @@ async fn only_write_tools_change_the_database() {
         )
         .unwrap();
         let (result, _) = call(&runner, json!({})).await;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable: false,
             not_delivered: true,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{result:?}")
         };
@@ -488,12 +488,12 @@ async fn missing_file_is_never_created() {
             "{warnings:?}"
         );
         let (result, _) = call(&runner, json!({})).await;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             not_delivered: true,
             unavailable: true,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{result:?}")
         };
@@ -616,12 +616,12 @@ async fn locked_database_is_awaited_until_the_deadline() {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
         let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
         let result = runner.call(object(json!({})), context).await;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable: true,
             not_delivered: true,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{result:?}")
         };
@@ -687,10 +687,10 @@ async fn database_errors_are_error_results() {
     assert!(
         matches!(
             &result,
-            Err(ToolError::Upstream {
+            Err(ToolError::Upstream(UpstreamFailure {
                 retryable: false,
                 ..
-            })
+            }))
         ),
         "{result:?}"
     );
@@ -835,12 +835,12 @@ async fn long_value_is_refused_without_reading() {
         Effect::Write,
     );
     let result = call(&shown, json!({"a": "y"})).await.0;
-    let Err(ToolError::Upstream {
+    let Err(ToolError::Upstream(UpstreamFailure {
         message,
         not_delivered: true,
         retryable: false,
         ..
-    }) = &result
+    })) = &result
     else {
         panic!("{result:?}")
     };

@@ -91,12 +91,9 @@ fn send_failure(error: &(dyn Error + 'static)) -> CallFailure {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // The server was not reached.
-            ToolError::Upstream {
-                message,
-                unavailable: true,
-                not_delivered: true,
-                ..
-            } => CallFailure::NotDelivered(message.clone()),
+            ToolError::Upstream(failure) if failure.unavailable && failure.not_delivered => {
+                CallFailure::NotDelivered(failure.message.clone())
+            }
             error => CallFailure::Reported(error.clone()),
         },
         Some(StreamableHttpError::SessionExpired) => {

@@ -42,7 +42,7 @@ const NOT_MODIFIED: u16 = 304;
 const POLL_INTERVAL: Duration = Duration::from_secs(300);
 
 /// One entry of `openapi:`, with references and relative paths resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct ApiSettings {
     /// The name of the source.
     pub name: String,

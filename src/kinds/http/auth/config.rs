@@ -1,23 +1,11 @@
 //! The manifest keys below `auth`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Deserialize;
 use url::Url;
 
 use crate::kinds::ConfigFault;
-
-/// Form fields of a token request that have keys of their own.
-const OWN_PARAMETERS: [&str; 7] = [
-    "grant_type",
-    "client_id",
-    "client_secret",
-    "refresh_token",
-    "scope",
-    "audience",
-    "client_assertion",
-];
 
 /// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`.
 #[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
@@ -144,16 +132,14 @@ impl OauthConfig {
         {
             error("scopes", "each item is one scope, without white space");
         }
-        for name in self
-            .parameters
-            .keys()
-            .filter(|name| OWN_PARAMETERS.contains(&name.as_str()))
-        {
+        for name in self.parameters.keys() {
+            // What the other keys set.
             let key = match name.as_str() {
                 "scope" => "`scopes`",
                 "grant_type" => "`refresh_token` or none",
                 "client_assertion" => "client_secret; signed assertions are not supported",
-                own => own,
+                own @ ("client_id" | "client_secret" | "refresh_token" | "audience") => own,
+                _ => continue,
             };
             error(
                 "parameters",
@@ -164,12 +150,5 @@ impl OauthConfig {
             Ok(url) if faults.is_empty() => Ok(url),
             _ => Err(faults),
         }
-    }
-}
-
-/// Shows no secret.
-impl fmt::Debug for AuthConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuthConfig").finish_non_exhaustive()
     }
 }

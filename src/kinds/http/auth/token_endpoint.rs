@@ -1,6 +1,5 @@
 //! Requests an access token, and reads the answer (RFC 6749, sections 4.4, 5 and 6).
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,15 +40,6 @@ pub(super) struct Grant {
     pub(super) lifetime: Duration,
     /// The refresh token that replaces the one of the request.
     pub(super) refresh_token: Option<String>,
-}
-
-/// Shows no token.
-impl fmt::Debug for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant")
-            .field("lifetime", &self.lifetime)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Where tokens come from.
@@ -252,7 +242,17 @@ mod tests {
     use super::super::super::address_policy::AddressPolicy;
     use super::super::super::tests::{Reply, start_server};
     use super::*;
+    use crate::call::UpstreamFailure;
     use crate::kinds::HttpClients;
+
+    /// Shows no token.
+    impl std::fmt::Debug for Grant {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Grant")
+                .field("lifetime", &self.lifetime)
+                .finish_non_exhaustive()
+        }
+    }
 
     fn endpoint(host: &str, more: Value) -> TokenEndpoint {
         let mut config = json!({"token_url": format!("http://{host}/token"), "client_id": "a:b", "client_secret": "s é"});
@@ -287,10 +287,10 @@ mod tests {
         granted.map_err(|error| {
             let is_delivered = matches!(
                 error,
-                ToolError::Upstream {
+                ToolError::Upstream(UpstreamFailure {
                     not_delivered: false,
                     ..
-                }
+                })
             );
             assert!(!is_delivered, "the call has not reached its server");
             error.map_upstream_message(|message| message.replace(&server.host, "auth"))
@@ -396,9 +396,9 @@ mod tests {
     async fn refusals_state_the_reason() {
         let text = |status: &'static str, body: &'static str| async move {
             let error = answer(status, body, Some("r")).await.unwrap_err();
-            let ToolError::Upstream {
+            let ToolError::Upstream(UpstreamFailure {
                 message, retryable, ..
-            } = error
+            }) = error
             else {
                 panic!("{error:?}")
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
@@ -89,14 +89,10 @@ impl TokenSource {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// The token. Waits for a new token only if no usable one is kept.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<Token>, ToolError> {
         let request = {
-            let (mut state, now) = (self.state(), Instant::now());
+            let (mut state, now) = (self.state.lock(), Instant::now());
             let token = state.token.clone().filter(|token| now < token.usable_until);
             match (token, &state.failure) {
                 (Some(token), failure) => {
@@ -106,15 +102,11 @@ impl TokenSource {
                     }
                     return Ok(token);
                 }
-                (
-                    None,
-                    Some((
-                        refusal @ ToolError::Upstream {
-                            retryable: false, ..
-                        },
-                        at,
-                    )),
-                ) if now < *at + REFUSAL_TIME => return Err(refusal.clone()),
+                (None, Some((ToolError::Upstream(refusal), at)))
+                    if !refusal.retryable && now < *at + REFUSAL_TIME =>
+                {
+                    return Err(ToolError::Upstream(refusal.clone()));
+                }
                 (None, _) => self.join_request(&mut state),
             }
         };
@@ -127,7 +119,7 @@ impl TokenSource {
         refused: &Arc<Token>,
     ) -> Result<Option<Arc<Token>>, ToolError> {
         {
-            let (mut state, now) = (self.state(), Instant::now());
+            let (mut state, now) = (self.state.lock(), Instant::now());
             // Another call may have replaced it already.
             if state
                 .token
@@ -173,7 +165,7 @@ impl TokenSource {
     }
 
     async fn request(self: Arc<Self>) -> Result<Arc<Token>, ToolError> {
-        let refresh_token = self.state().refresh_token.clone();
+        let refresh_token = self.state.lock().refresh_token.clone();
         let asked_at = Instant::now();
         let requested = timeout(
             REQUEST_TIMEOUT,
@@ -190,7 +182,7 @@ impl TokenSource {
         let result = result
             .inspect(|grant| self.tell_redactor(grant))
             .map_err(|error| self.redact_error(error));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.request = None;
         match result {
             Ok(Grant {
@@ -229,7 +221,7 @@ impl TokenSource {
             .cloned()
             .collect();
         let before_last = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let last = std::mem::replace(&mut state.secrets[0], secrets.clone());
             std::mem::replace(&mut state.secrets[1], last)
         };

@@ -1,7 +1,6 @@
 //! Shares token sources among all entries with equal settings.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -43,11 +42,5 @@ impl TokenSources {
         let source = TokenSource::new(endpoint, refresh_token, self.0.redactor.clone());
         by_settings.insert(key, Arc::downgrade(&source));
         source
-    }
-}
-
-impl fmt::Debug for TokenSources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenSources").finish_non_exhaustive()
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
-use crate::call::{Effect, JsonObject, ToolContext, ToolError, ToolResult, ToolSettings};
+use crate::call::{
+    Effect, JsonObject, ToolContext, ToolError, ToolResult, ToolSettings, UpstreamFailure,
+};
 use crate::kinds::sql::tests::{
     BuildOutcome, TEST_TIMEOUT, build_runner, call, first_message, invocation, object, result_data,
 };
@@ -418,12 +420,12 @@ async fn database_enforces_read_only_tools() {
         "select 1 as x into t",
     ] {
         let result = shop.run_read(statement, json!({})).await;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable: false,
             not_delivered: true,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{result:?}")
         };
@@ -662,7 +664,7 @@ async fn server_timeout_ends_uncancelled_statement() {
     let context = ToolContext::new(&invocation, deadline, Arc::new(ToolSettings::default()));
     let result = runner.call(object(json!({})), context).await;
     assert!(
-        matches!(&result, Err(ToolError::Upstream { message, .. }) if message.contains("statement timeout")),
+        matches!(&result, Err(ToolError::Upstream(UpstreamFailure { message, .. })) if message.contains("statement timeout")),
         "{result:?}"
     );
     shop.run("alter database time_limit set statement_timeout = '200ms'")
@@ -710,10 +712,10 @@ async fn changed_table_is_described_again() {
     assert!(
         matches!(
             &result,
-            Err(ToolError::Upstream {
+            Err(ToolError::Upstream(UpstreamFailure {
                 retryable: false,
                 ..
-            })
+            }))
         ),
         "{result:?}"
     );
@@ -772,13 +774,13 @@ async fn calls_resume_after_a_server_restart() {
     for runner in [&read, &write] {
         let started = Instant::now();
         let result = call(runner, json!({})).await.0;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable: true,
             unavailable: true,
             not_delivered: true,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{result:?}")
         };
@@ -807,7 +809,7 @@ async fn calls_resume_after_a_server_restart() {
     }
     let result = call(&late, json!({})).await.0;
     assert!(
-        matches!(&result, Err(ToolError::Upstream { message, .. }) if message.contains("declare effect: write")),
+        matches!(&result, Err(ToolError::Upstream(UpstreamFailure { message, .. })) if message.contains("declare effect: write")),
         "{result:?}"
     );
     // The idle connections lead to the old server, and another one has replaced it.
@@ -870,11 +872,11 @@ async fn failed_logins_are_reported_without_the_password() {
             build_runner(Path::new("/"), config, Effect::Read, &Databases::default()).unwrap();
         assert!(warnings[0].message.contains(want), "{warnings:?}");
         let result = call(&runner, json!({})).await.0;
-        let Err(ToolError::Upstream {
+        let Err(ToolError::Upstream(UpstreamFailure {
             message,
             retryable: false,
             ..
-        }) = result
+        })) = result
         else {
             panic!("{url}: {result:?}")
         };
@@ -976,13 +978,13 @@ async fn long_row_is_refused_by_the_server() {
             let message = match (&result, effect) {
                 (Err(ToolError::BadOutput(message)), Effect::Read) => message,
                 (
-                    Err(ToolError::Upstream {
+                    Err(ToolError::Upstream(UpstreamFailure {
                         message,
                         not_delivered: true,
                         retryable: false,
                         unavailable: false,
                         ..
-                    }),
+                    })),
                     _,
                 ) => message,
                 _ => panic!("{statement}: {result:?}"),

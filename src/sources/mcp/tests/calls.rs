@@ -1,6 +1,7 @@
 //! Calls over one connection.
 
 use super::*;
+use crate::call::UpstreamFailure;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_share_one_process() {
@@ -144,12 +145,12 @@ async fn json_rpc_errors_map_to_tool_errors() {
         (-32021, false),
     ] {
         let expected = format!("the MCP server probe answered with error {code}: no such luck");
-        let ToolError::Upstream {
+        let ToolError::Upstream(UpstreamFailure {
             message,
             retryable: may,
             unavailable: false,
             ..
-        } = refuse(code).await
+        }) = refuse(code).await
         else {
             panic!()
         };

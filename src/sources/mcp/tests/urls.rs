@@ -1,6 +1,7 @@
 //! Servers that are reached by URL.
 
 use super::*;
+use crate::call::UpstreamFailure;
 
 /// A server with a URL, whose process the test itself has started.
 struct Remote {
@@ -239,10 +240,10 @@ async fn url_server_is_reconnected_after_its_death() {
         let started = matches!(
             error,
             ToolError::Unavailable { started: true, .. }
-                | ToolError::Upstream {
+                | ToolError::Upstream(UpstreamFailure {
                     not_delivered: false,
                     ..
-                }
+                })
         );
         assert!(started, "{error:?}");
         remote.kill();
@@ -255,10 +256,10 @@ async fn url_server_is_reconnected_after_its_death() {
                 .unwrap_err()
             {
                 // The call used an idle connection whose end was not noticed yet.
-                ToolError::Upstream {
+                ToolError::Upstream(UpstreamFailure {
                     not_delivered: false,
                     ..
-                } => {}
+                }) => {}
                 error => break error,
             }
         };
