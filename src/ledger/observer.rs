@@ -18,19 +18,19 @@ pub struct Size {
 /// Gets events of the writer and of `maintenance.rs`. No method may block.
 pub trait LedgerObserver: Send + Sync + 'static {
     /// A commit with this number of rows has succeeded.
-    fn on_commit(&self, rows: usize, took: Duration);
+    fn on_commit(&self, _rows: usize, _took: Duration) {}
 
     /// A commit has failed.
-    fn on_commit_failure(&self);
+    fn on_commit_failure(&self) {}
 
     /// Number of rows of ended calls that wait for a retry of their commit.
-    fn on_backlog(&self, rows: usize);
+    fn on_backlog(&self, _rows: usize) {}
 
     /// By how many units the counters of limits differ from the rows.
-    fn on_drift(&self, units: u64);
+    fn on_drift(&self, _units: u64) {}
 
     /// The wall clock jumped by minutes.
-    fn on_clock_jump(&self);
+    fn on_clock_jump(&self) {}
 
     /// The size of the ledger.
     fn on_size(&self, _: Size) {}
@@ -45,14 +45,4 @@ pub trait LedgerObserver: Send + Sync + 'static {
 }
 
 /// Ignores all events.
-impl LedgerObserver for () {
-    fn on_commit(&self, _: usize, _: Duration) {}
-
-    fn on_commit_failure(&self) {}
-
-    fn on_backlog(&self, _: usize) {}
-
-    fn on_drift(&self, _: u64) {}
-
-    fn on_clock_jump(&self) {}
-}
+impl LedgerObserver for () {}

@@ -47,7 +47,7 @@ impl Finder {
                 .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
             all.add_value(value);
         }
-        let forms = all.into_sorted();
+        let forms: Vec<_> = all.0.into_iter().collect();
         let mut anchor_groups: Vec<Range<usize>> = Vec::new();
         for (at, (form, _)) in forms.iter().enumerate() {
             match anchor_groups.last_mut() {

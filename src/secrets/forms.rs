@@ -45,7 +45,7 @@ pub(super) struct NeighborBits {
 
 /// All forms of the values.
 #[derive(Default)]
-pub(super) struct Forms(BTreeMap<Box<[u8]>, NeighborBits>);
+pub(super) struct Forms(pub(super) BTreeMap<Box<[u8]>, NeighborBits>);
 
 impl Forms {
     /// Adds the forms of a value.
@@ -76,11 +76,6 @@ impl Forms {
         self.insert_plain(&percent);
         self.insert_json_escapes(secret);
         self.insert_html_escapes(secret);
-    }
-
-    /// The forms in order, without duplicates.
-    pub(super) fn into_sorted(self) -> Vec<(Box<[u8]>, NeighborBits)> {
-        self.0.into_iter().collect()
     }
 
     fn insert_plain(&mut self, form: &str) {

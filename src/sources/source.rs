@@ -2,7 +2,6 @@
 //! listing contains.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -181,14 +180,9 @@ fn drop_secret_defaults(schema: &mut Value, redactor: &Redactor) {
 }
 
 /// Why a source has no tools: one sentence that says where and what.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct SourceFault(pub String);
-
-impl fmt::Display for SourceFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The state of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

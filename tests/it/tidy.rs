@@ -290,7 +290,11 @@ fn axum_and_sqlx_stay_in_their_modules() {
     assert_absent(
         "",
         &["rusqlite::"],
-        &["kinds/sql/sqlite/", "ledger/sqlite/batch_connection.rs"],
+        &[
+            "kinds/sql/sqlite/",
+            "ledger/sqlite/batch_connection.rs",
+            "ledger/sqlite/fault.rs",
+        ],
     );
     assert_absent("", &["rmcp::"], &["mcp/", "sources/mcp/", "http/mcp/"]);
     assert_absent("", &["minijinja::"], &["expression/", "http/approvals/"]);

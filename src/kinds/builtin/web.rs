@@ -5,11 +5,10 @@ use reqwest::{Method, Request, Response};
 use url::{Host, Url};
 
 use crate::call::ToolError;
-use crate::kinds::ConfigFault;
-use crate::kinds::HttpClients;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::client::HttpClient;
 use crate::kinds::http::parse_listed_host;
+use crate::kinds::{ConfigFault, HttpClients};
 
 /// The most bytes of a URL: what the HTTP client can send (`http::Uri`).
 const MAX_URL_BYTES: usize = 65_534;

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::fault_collector::FaultCollector;
-use crate::call::JsonObject;
 use crate::call::json::plain_text;
 use crate::kinds::template::Template;
 use crate::kinds::{Placeholder, Values};
@@ -47,19 +46,19 @@ impl JsonTemplate {
         }
     }
 
-    /// Parses the values of an object.
-    pub(super) fn parse_entries(
-        object: JsonObject,
+    /// Parses the values of a map.
+    pub(super) fn parse_entries<V: Into<Value>>(
+        entries: impl IntoIterator<Item = (String, V)>,
         path: &[&str],
         collector: &mut FaultCollector<'_>,
     ) -> Vec<(String, Self)> {
-        let entry = |(key, value): (String, Value)| {
+        let entry = |(key, value): (String, V)| {
             let path = [path, &[&key]].concat();
             collector.check_key(&key, &path);
-            let node = Self::parse(value, &path, collector);
+            let node = Self::parse(value.into(), &path, collector);
             (key, node)
         };
-        object.into_iter().map(entry).collect()
+        entries.into_iter().map(entry).collect()
     }
 
     /// Adds its placeholders to `found`.
@@ -164,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::Effect;
+    use crate::call::{Effect, JsonObject};
     use crate::kinds::BuildContext;
 
     fn node(value: Value) -> JsonTemplate {

@@ -66,16 +66,8 @@ impl RequestTemplate {
         let query =
             JsonTemplate::parse_entries(config.query.clone(), &["request", "query"], collector);
         let headers = parse_headers(config.headers.clone(), collector);
-        let cookies = JsonTemplate::parse_entries(
-            config
-                .cookies
-                .clone()
-                .into_iter()
-                .map(|(name, text)| (name, text.into()))
-                .collect(),
-            &["request", "cookies"],
-            collector,
-        );
+        let cookies =
+            JsonTemplate::parse_entries(config.cookies.clone(), &["request", "cookies"], collector);
         let body = BodyTemplate::parse(&config, collector);
         let method = method?;
         if effect == Effect::Read && WRITING_METHODS.contains(&method) {

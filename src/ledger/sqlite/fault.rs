@@ -3,28 +3,21 @@
 
 use std::path::Path;
 
+// Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
+use rusqlite::ffi::{
+    SQLITE_BUSY as BUSY, SQLITE_CANTOPEN as CANTOPEN, SQLITE_CONSTRAINT as CONSTRAINT,
+    SQLITE_CORRUPT as CORRUPT, SQLITE_FULL as FULL, SQLITE_IOERR as IOERR, SQLITE_IOERR_SHMLOCK,
+    SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_WRITE as IOERR_WRITE, SQLITE_LOCKED as LOCKED,
+    SQLITE_MISMATCH as MISMATCH, SQLITE_NOMEM as NOMEM, SQLITE_NOTADB as NOTADB,
+    SQLITE_RANGE as RANGE, SQLITE_READONLY as READONLY, SQLITE_TOOBIG as TOOBIG,
+};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::super::Error;
 
-// Result codes (sqlite.org/rescode.html). The lower byte of an extended code is its primary code.
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const NOMEM: u32 = 7;
-const READONLY: u32 = 8;
-const IOERR: u32 = 10;
-const CORRUPT: u32 = 11;
-const FULL: u32 = 13;
-const CANTOPEN: u32 = 14;
-const TOOBIG: u32 = 18;
-const CONSTRAINT: u32 = 19;
-const MISMATCH: u32 = 20;
-const RANGE: u32 = 25;
-const NOTADB: u32 = 26;
-const IOERR_WRITE: u32 = IOERR | 3 << 8;
-/// SHMOPEN and SHMLOCK concern the index of the write-ahead log and occur before anything is
-/// written. (SHMSIZE and SHMMAP may occur when the commit is already on disk.)
-const IOERR_SHM: [u32; 2] = [IOERR | 18 << 8, IOERR | 20 << 8];
+/// They concern the index of the write-ahead log and occur before anything is written.
+/// (`SQLITE_IOERR_SHMSIZE` and `SQLITE_IOERR_SHMMAP` may occur when the commit is already on disk.)
+const IOERR_SHM: [i32; 2] = [SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMLOCK];
 
 /// A failure of the writer.
 pub(super) struct Fault {
@@ -81,11 +74,11 @@ impl Fault {
     }
 }
 
-fn is_uncertain(code: u32) -> bool {
+fn is_uncertain(code: i32) -> bool {
     matches!(code & 0xff, IOERR | CORRUPT | NOTADB) && !IOERR_SHM.contains(&code)
 }
 
-fn error_code(error: &sqlx::Error) -> Option<u32> {
+fn error_code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
@@ -109,7 +102,7 @@ pub(super) fn error_reason(error: &sqlx::Error) -> String {
     }
 }
 
-fn reason_for_code(code: u32, error: &sqlx::Error) -> String {
+fn reason_for_code(code: i32, error: &sqlx::Error) -> String {
     match code & 0xff {
         BUSY | LOCKED => "another process keeps the file locked".into(),
         READONLY => {
@@ -139,7 +132,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("code {0}")]
-    struct CodeError(u32);
+    struct CodeError(i32);
 
     impl DatabaseError for CodeError {
         fn message(&self) -> &str {
@@ -167,7 +160,7 @@ mod tests {
         }
     }
 
-    fn error_with_code(code: u32) -> sqlx::Error {
+    fn error_with_code(code: i32) -> sqlx::Error {
         sqlx::Error::Database(Box::new(CodeError(code)))
     }
 

@@ -1,11 +1,9 @@
 //! A Pratt parser (Vaughan Pratt, "Top down operator precedence", 1973) that evaluates while it
 //! parses.
 
-use crate::text::suggest;
-use std::fmt;
-
 use super::functions::{CONSTANTS, FUNCTIONS, apply_function};
 use super::number::{CalculationError, Number};
+use crate::text::suggest;
 
 /// The deepest nesting: enough for any real expression, and small enough for any stack.
 const MAX_DEPTH: usize = 100;
@@ -13,16 +11,11 @@ const MAX_DEPTH: usize = 100;
 const SIGN_BINDING_POWER: u8 = 5;
 
 /// What is wrong, and at which character (counted from 1).
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("{message} (at character {position})")]
 pub(super) struct ParseError {
     position: usize,
     message: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (at character {})", self.message, self.position)
-    }
 }
 
 /// The value of an expression.
