@@ -39,7 +39,7 @@ const KEPT_VARIABLES: [&str; 16] = [
     "LOCALDOMAIN",
     "RES_OPTIONS",
     // sqlx: the file with passwords of PostgreSQL. Its other variables are in
-    // `kinds/sql/postgres/defaults.rs`.
+    // `kinds/sql/postgres/address.rs`.
     "PGPASSFILE",
     // libfaketime, which tests load to set the clock.
     "DONT_FAKE_MONOTONIC",

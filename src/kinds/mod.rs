@@ -5,14 +5,12 @@ pub mod agent;
 pub(crate) mod agent_directory;
 #[doc(hidden)]
 pub mod attribute;
-mod blocking;
 mod build_context;
 mod build_error;
 pub mod builtin;
 pub mod command;
 mod config_fault;
 mod denied_files;
-pub(crate) mod features;
 mod folder;
 pub mod http;
 pub(crate) mod literal;

@@ -9,14 +9,16 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemars::{JsonSchema, generate::SchemaSettings};
-use serde::{Serialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::blocking::run_on_blocking_thread;
 use super::{Runner, RunnerTraits, Tool, ToolOutcome};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
+use crate::runtime::blocking;
 
 /// The most threads of one blocking tool. The pool is shared (512 threads by default), and name
 /// lookups need it too.
@@ -201,4 +203,13 @@ where
     fn traits(&self) -> RunnerTraits {
         RunnerTraits::with_context(self.takes_context)
     }
+}
+
+/// Runs `work` on a blocking thread. A panic continues in the caller, and the attempt layer catches
+/// it like any panic of a tool.
+pub(super) async fn run_on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let done = blocking::run_blocking(work).await;
+    done.unwrap_or_else(|| Err(ToolError::unavailable("the service is stopping")))
 }

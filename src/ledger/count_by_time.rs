@@ -10,10 +10,9 @@ use std::ops::Range;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::buckets::{Calls, ID_DELAY};
+use super::buckets::{Calls, ID_DELAY, Tally};
 use super::counted_hour::{CountedHour, HOUR_MS};
 use super::sql::Fetch;
-use super::tally::Tally;
 use super::{BucketQuery, BucketRow, UsageBy};
 use crate::call::InvocationId;
 

@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::counted_hour::HOUR_MS;
-use super::pending_durations::PendingDurations;
+use super::latency::PendingDurations;
 use super::read::{CALL_COLUMNS, NO_REPLICA, call_values};
 use super::sql::{Dialect, Fetch, Line, Sql, SqlRow, SqlValue};
-use super::totals;
-use super::{RecordedCall, Row, checksum};
+use super::{RecordedCall, Row, checksum, counts};
 use crate::call::InvocationId;
 
 /// The slot of totals that no replica has counted. Slots of replicas start at 0.
@@ -76,7 +75,7 @@ pub(super) async fn import_calls(
     let insert = "insert into attempt (invocation, attempt, kind, message, duration_us) values ";
     let attempts: Vec<Line> = attempts.collect();
     add_lines(connection, insert, &attempts, " on conflict do nothing").await?;
-    let (mut totals, mut durations) = (totals::Totals::default(), PendingDurations::default());
+    let (mut totals, mut durations) = (counts::Totals::default(), PendingDurations::default());
     for call in &new {
         totals.count_start(&call.row);
         totals.count_end(&call.row);

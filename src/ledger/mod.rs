@@ -22,7 +22,6 @@ mod counts;
 mod end;
 mod engine;
 mod error;
-mod fleet;
 mod import;
 mod latency;
 mod list;
@@ -35,7 +34,6 @@ mod model_test;
 mod observer;
 mod open;
 mod operation;
-mod pending_durations;
 mod postgres;
 mod read;
 mod record;
@@ -45,8 +43,6 @@ mod sql;
 mod sqlite;
 #[cfg(test)]
 mod states_tests;
-mod tally;
-mod totals;
 mod transfer;
 mod units;
 mod writer_queue;
@@ -57,7 +53,6 @@ pub use approval::{
 pub use end::{End, UnreadableRow};
 pub use engine::Ledger;
 pub use error::Error;
-pub use fleet::{AnsweredCall, ReplicaRow, SharedChange};
 pub use maintenance::{count_ended_hours, run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
@@ -69,9 +64,9 @@ pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;
 pub use record::{
-    AttemptRow, BucketQuery, BucketRow, EndedQuery, ExportQuery, LISTED_ARGUMENTS, Query,
-    RecordedCall, RegisteredTool, Reservation, ReserveError, Row, State, StoredResult, Switch,
-    TokenRow, TokenSums, UsageBy, UsageRow,
+    AnsweredCall, AttemptRow, BucketQuery, BucketRow, EndedQuery, ExportQuery, LISTED_ARGUMENTS,
+    Query, RecordedCall, RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange,
+    State, StoredResult, Switch, TokenRow, TokenSums, UsageBy, UsageRow,
 };
 pub use settings::{Durability, MIN_SIZE_BOUND, Settings, WhenDown};
 pub use transfer::{Moved, TableSums, migrate};

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
-use crate::kinds::features::missing_feature;
+use crate::kinds::table::missing_feature;
 use crate::kinds::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
 use crate::ledger;
 use crate::secrets::Redactor;

@@ -3,8 +3,8 @@
 //! - `source.rs`: the trait of a source, and what it lists
 //! - `settings.rs`: what a source is started with. It is the only file that knows all kinds of sources
 //! - `mcp/`, `python/`, `openapi/`: the kinds
-//! - `kept.rs`: one worker or connection that is replaced whenever it ends
-//! - `restart_history.rs`: how often something ended lately, and how long to wait before the next start
+//! - `kept.rs`: one worker or connection that is replaced whenever it ends; how often something ended
+//!   lately, and how long to wait before the next start
 //! - `live/`: the tools while the service runs; `live/lifecycle/`: the state of each source
 
 mod kept;
@@ -12,7 +12,6 @@ pub mod live;
 pub mod mcp;
 pub mod openapi;
 pub mod python;
-mod restart_history;
 mod settings;
 mod source;
 

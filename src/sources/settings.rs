@@ -13,8 +13,8 @@ use super::openapi::{Api, ApiSettings, DocumentLocation};
 use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
 use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 use crate::call::{Kind, Origin};
-use crate::kinds::features::missing_feature;
 use crate::kinds::process_env::ProcessEnv;
+use crate::kinds::table::missing_feature;
 
 /// The kinds of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, IntoStaticStr)]

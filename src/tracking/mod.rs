@@ -5,7 +5,6 @@
 //! - `questions.rs`: questions of running tools
 //! - `run_news.rs`: what other replicas are told of runs
 //! - `runs.rs`: recent calls of each run
-//! - `waiting_calls.rs`: calls that wait for a person
 
 pub mod events;
 pub mod in_flight;

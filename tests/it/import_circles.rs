@@ -54,13 +54,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &["schema/coerce.rs", "schema/compiled.rs"],
     ),
     (
-        "An address is completed from the defaults, which have the modes of an address.",
-        &[
-            "kinds/sql/postgres/address.rs",
-            "kinds/sql/postgres/defaults.rs",
-        ],
-    ),
-    (
         "A session has the guard, whose faults name the file of the session.",
         &[
             "kinds/sql/sqlite/faults.rs",

@@ -8,8 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::message::ToolReply;
-use crate::content::media_type_essence;
-use crate::content::{Content, EMPTY_ERROR_MESSAGE, Resource};
+use crate::content::{Content, EMPTY_ERROR_MESSAGE, Resource, media_type_essence};
 
 /// The text for a result without text. An API may refuse an empty result, and a model learns
 /// nothing from it.

@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use super::message::{Dialect, MalformedCall, Message, RawArguments, ToolCall, call_id};
 use super::message_texts;
-use crate::strict_json::JsonObject;
-use crate::strict_json::type_name;
+use crate::strict_json::{JsonObject, type_name};
 
 /// Finds the parts of a message, and whether the last one was cut off.
 type FindParts = for<'a> fn(&'a mut JsonObject) -> Option<(&'a mut Vec<Value>, bool)>;

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use super::blocks;
 use super::found_calls::{FoundCalls, take_field, text_field};
-use super::message::AnsweredCall;
-use super::message::MalformedCall;
+use super::message::{AnsweredCall, MalformedCall};
 use crate::content::Content;
 use crate::strict_json::JsonObject;
 

@@ -14,7 +14,6 @@ mod gemini;
 mod guess;
 mod interactions;
 pub mod json_repair;
-mod late;
 mod mcp;
 mod mended_json;
 mod message;
@@ -34,12 +33,11 @@ pub use content::{
     Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, media_type_essence,
 };
 pub use json_repair::{Repaired, UnreadableArguments, read_arguments};
-pub use late::write_late_results;
 pub use mended_json::{Changes, Mended};
 pub use message::{
     Dialect, MalformedCall, Message, RawArguments, TextSyntax, ToolCall, ToolReply, call_id,
     tool_name,
 };
 pub use read::{ReadError, read_message};
-pub use reply::write_replies;
+pub use reply::{write_late_results, write_replies};
 pub use strict_json::{JsonObject, parse_foreign, parse_result, parse_strict, type_name};

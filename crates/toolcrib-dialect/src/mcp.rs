@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::blocks;
 use super::found_calls::{FoundCalls, take_field, text_field};
-use super::message::AnsweredCall;
-use super::message::{MalformedCall, ToolCall, ToolReply};
+use super::message::{AnsweredCall, MalformedCall, ToolCall, ToolReply};
 use crate::content::{Content, RESULT_AS_ANSWER_KEY, Resource};
 use crate::strict_json::JsonObject;
 

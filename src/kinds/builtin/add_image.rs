@@ -17,10 +17,10 @@ use super::arguments::{argument_faults, text_argument};
 use super::web::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
-use crate::kinds::blocking::run_on_blocking_thread;
 use crate::kinds::denied_files::DeniedFiles;
 use crate::kinds::folder::{self, Folder};
 use crate::kinds::http::response::{ResponseReader, url_without_secrets};
+use crate::kinds::native::run_on_blocking_thread;
 use crate::kinds::{
     ConfigFault, HttpClients, Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values, media,
 };

@@ -15,9 +15,9 @@ use crate::call::{
     CutEnds, Effect, Incomplete, JsonObject, SurroundedPart, ToolContext, ToolError, ToolResult,
     Unit,
 };
-use crate::kinds::blocking::run_on_blocking_thread;
 use crate::kinds::denied_files::DeniedFiles;
 use crate::kinds::folder::{self, Folder};
+use crate::kinds::native::run_on_blocking_thread;
 use crate::kinds::{
     ConfigFault, Placeholder, Runner, Tool, ToolOutcome, ValueFault, Values, media,
 };

@@ -10,13 +10,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::argv::Argv;
-use super::items::CommandItem;
+use super::argv::{Argv, CommandItem};
 use super::output::Output;
 use super::output_file::OutputFile;
 use super::run::{DEFAULT_MAX_OUTPUT, RunLimits};
-use super::runner::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE};
-use super::size_limit::SizeLimit;
+use super::runner::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE, SizeLimit};
 use super::variables::ContextVariables;
 use crate::call::units::Size;
 use crate::kinds::build_context::template_placeholder;

@@ -4,25 +4,22 @@
 //! argument or goes to standard input. So it needs no quoting and cannot break out. When an attempt
 //! ends, everything that it started ends too.
 //!
-//! `config` checks the manifest keys. `items` are the items of the command line in the manifest;
-//! `argv`, `item_text` and `variables` encode values, and `size_limit` bounds their size. `run`
+//! `config` checks the manifest keys. `argv` has the items of the command line in the manifest;
+//! `argv`, `item_text` and `variables` encode values, and `SizeLimit` bounds their size. `run`
 //! feeds the program and reads its output. `output` and `output_file` build the result. `runner` makes
 //! one attempt.
 
 mod argv;
 mod config;
-mod dash;
 mod item_text;
-mod items;
 mod output;
 mod output_file;
 mod run;
 mod runner;
-mod size_limit;
 mod variables;
 
+pub use self::argv::{CommandItem, EachItem, WhenItem};
 pub use self::config::{Config, build};
-pub use self::items::{CommandItem, EachItem, WhenItem};
 pub use self::output::Output;
 
 #[cfg(test)]

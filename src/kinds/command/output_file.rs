@@ -10,9 +10,9 @@ use super::run::StreamCapture;
 use crate::call::json::plain_text;
 use crate::call::units::Count;
 use crate::call::{Content, Resource, ToolContext, ToolError, ToolResult};
-use crate::kinds::blocking::run_on_blocking_thread;
 use crate::kinds::denied_files::DeniedFiles;
 use crate::kinds::folder::{self, Folder, MAX_PATH_BYTES};
+use crate::kinds::native::run_on_blocking_thread;
 use crate::kinds::template::{Part, Template};
 use crate::kinds::{BuildContext, ConfigFault, Placeholder, ValueFault, Values, media};
 

@@ -104,7 +104,7 @@ pub(crate) struct AddressPolicy {
     /// Refuses every address of this machine.
     deny_this_machine: bool,
     /// Refuses global addresses, for requests with secrets over http.
-    deny_global: bool,
+    pub(super) deny_global: bool,
     allow_key: Option<&'static str>,
 }
 
@@ -151,14 +151,6 @@ impl AddressPolicy {
     pub(super) fn denying_this_machine(self) -> Self {
         Self {
             deny_this_machine: true,
-            ..self
-        }
-    }
-
-    /// The same policy, but it refuses global addresses. For requests with secrets over http.
-    pub(super) fn denying_global(self) -> Self {
-        Self {
-            deny_global: true,
             ..self
         }
     }

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use sqlx::postgres::PgListener;
 use sqlx::{PgConnection, PgPool, Result};
 use tokio::sync::{broadcast, mpsc};
@@ -11,11 +13,11 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::super::{AnsweredCall, SharedChange};
-use super::fault::QUERY_TIMEOUT;
+use super::fault::{self, QUERY_TIMEOUT};
 use super::open::open_listener_pool;
-use super::queue::UnitSignal;
 use super::servers::Servers;
-use super::{answered, fault};
+use super::writer::UnitSignal;
+use crate::call::InvocationId;
 
 /// The channel of the notifications.
 const CHANNEL: &str = "toolcrib";
@@ -94,7 +96,7 @@ async fn follow_connected(
     let connected = Instant::now();
     let listening = async {
         let mut listener = PgListener::connect_with(&open_listener_pool(servers)).await?;
-        let channels = [CHANNEL, UNITS_CHANNEL, answered::CHANNEL];
+        let channels = [CHANNEL, UNITS_CHANNEL, ANSWERED_CHANNEL];
         listener.listen_all(channels).await?;
         Ok(listener)
     };
@@ -142,12 +144,102 @@ async fn wait_for_change(
                     let _ = receivers.signals.try_send(signal);
                 }
             }
-            answered::CHANNEL => {
-                if let Some(calls) = answered::parse(received.payload(), own) {
+            ANSWERED_CHANNEL => {
+                if let Some(calls) = parse_answered(received.payload(), own) {
                     let _ = receivers.answered.send(calls);
                 }
             }
             _ => return Ok(()),
+        }
+    }
+}
+
+/// The channel of the last answered calls of runs.
+const ANSWERED_CHANNEL: &str = "toolcrib_runs";
+/// Notifications of answered calls that a slow receiver may be behind.
+pub(super) const ANSWERED_CAPACITY: usize = 64;
+/// Calls in one notification, whose text has less than 8000 bytes.
+const MAX_CALLS: usize = 64;
+/// Bytes of one call: the hashes of run and call, the id, and the age in milliseconds.
+const CALL_BYTES: usize = 32 + 32 + 16 + 4;
+/// Does nothing while there is no other replica.
+const TELL: &str = "select pg_notify($1, text) from unnest($2::text[]) as text \
+    where (select count(*) from replica where ended_at is null) > 1";
+
+/// Sends the last answered calls of runs to all replicas. A lost notification only lets a repeated
+/// call pass.
+pub(super) async fn tell_answered(pool: &PgPool, own: Uuid, calls: &[AnsweredCall]) -> Result<()> {
+    let texts: Vec<String> = calls
+        .chunks(MAX_CALLS)
+        .map(|calls| format_text(own, calls))
+        .collect();
+    sqlx::query(TELL)
+        .bind(ANSWERED_CHANNEL)
+        .bind(texts)
+        .execute(pool)
+        .await
+        .map(drop)
+}
+
+fn format_text(own: Uuid, calls: &[AnsweredCall]) -> String {
+    let mut bytes = Vec::with_capacity(calls.len() * CALL_BYTES);
+    for call in calls {
+        let age = u32::try_from(call.age.as_millis()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&call.run);
+        bytes.extend_from_slice(&call.call);
+        bytes.extend_from_slice(call.invocation.as_bytes());
+        bytes.extend_from_slice(&age.to_be_bytes());
+    }
+    format!("{own} {}", BASE64.encode(bytes))
+}
+
+/// Reads the text of a notification. `None` if it is of this process, or of a form that only a newer
+/// version knows.
+pub(super) fn parse_answered(text: &str, own: Uuid) -> Option<Vec<AnsweredCall>> {
+    let (sender, calls) = text.split_once(' ')?;
+    if sender.parse::<Uuid>().ok()? == own {
+        return None;
+    }
+    let bytes = BASE64.decode(calls).ok()?;
+    let (calls, rest) = bytes.as_chunks::<CALL_BYTES>();
+    rest.is_empty()
+        .then(|| calls.iter().map(parse_call).collect::<Option<Vec<_>>>())?
+}
+
+fn parse_call(bytes: &[u8; CALL_BYTES]) -> Option<AnsweredCall> {
+    let (run, rest) = bytes.split_first_chunk()?;
+    let (call, rest) = rest.split_first_chunk()?;
+    let (id, rest) = rest.split_first_chunk()?;
+    let (age, _) = rest.split_first_chunk()?;
+    Some(AnsweredCall {
+        run: *run,
+        call: *call,
+        invocation: InvocationId::from_bytes(*id),
+        age: Duration::from_millis(u32::from_be_bytes(*age).into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notification_has_calls_of_other_replicas() {
+        let calls: Vec<AnsweredCall> = (0..MAX_CALLS)
+            .map(|n| AnsweredCall {
+                run: [n as u8; 32],
+                call: [255; 32],
+                invocation: InvocationId::new(),
+                age: Duration::from_millis(n as u64 * 1000),
+            })
+            .collect();
+        let (sender, other) = (Uuid::now_v7(), Uuid::now_v7());
+        let text = format_text(sender, &calls);
+        assert!(text.len() < 8000, "{}", text.len());
+        assert_eq!(parse_answered(&text, other), Some(calls));
+        assert_eq!(parse_answered(&text, sender), None);
+        for unknown in ["", "x", &text[1..], &text[..text.len() - 8]] {
+            assert_eq!(parse_answered(unknown, other), None, "{unknown}");
         }
     }
 }

@@ -11,10 +11,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::super::counts::{CounterKey, counter_key};
-use super::super::pending_durations::PendingDurations;
+use super::super::latency::PendingDurations;
 use super::super::{Reservation, ReserveError, Row};
-use super::batch::{Batch, End};
-use super::blocks::BlockChanges;
+use super::batch::{Batch, BlockChanges, End};
 use super::lease::RECALL_TIME;
 use crate::call::{Charge, Charged, InvocationId};
 

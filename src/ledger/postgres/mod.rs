@@ -2,7 +2,7 @@
 //!
 //! - `engine.rs` implements the trait. `address.rs` reads the URL, `servers.rs` finds the primary among its
 //!   servers, `session.rs` connects to one, and `open.rs` prepares the schema.
-//! - `queue.rs` leads to `writer.rs`, which groups commits: one batch, one statement, one round trip.
+//! - `writer.rs` groups commits: one batch, one statement, one round trip.
 //!   `batch.rs` is the content of one commit, and `commit.rs` sends it. The function in the database
 //!   decides limits and keys, so the decisions of all replicas are made in one place.
 //! - `units.rs` has the units of limits that this replica has set aside.
@@ -11,21 +11,17 @@
 //! - `fetch.rs` runs the queries of both engines, `list.rs` lists calls, `change.rs` makes rare changes,
 //!   and `retention.rs` deletes.
 //! - `exclusive.rs` keeps replicas out while a whole ledger is moved.
-//! - `key_lookups.rs` finds the holders of idempotency keys, many with one query.
 //! - `hours.rs` keeps the counts of hours.
 //! - `running.rs` shows running calls to other replicas.
-//! - `announce.rs` tells other replicas of changes, and follows theirs.
-//! - `answered.rs` tells other replicas the last answered calls of runs.
+//! - `announce.rs` tells other replicas of changes and of the last answered calls of runs, and follows
+//!   theirs.
 //! - `backlog.rs` keeps what a failed commit leaves to write.
-//! - `blocks.rs` has the data types of `units.rs` for commits.
 //! - `fault.rs` classifies errors.
 
 mod address;
 mod announce;
-mod answered;
 mod backlog;
 mod batch;
-mod blocks;
 mod change;
 mod commit;
 mod engine;
@@ -33,11 +29,9 @@ mod exclusive;
 mod fault;
 mod fetch;
 mod hours;
-mod key_lookups;
 mod lease;
 mod list;
 mod open;
-mod queue;
 mod replica;
 mod retention;
 mod running;

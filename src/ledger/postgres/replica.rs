@@ -8,14 +8,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::batch::Batch;
-use super::blocks::BlockChanges;
+use super::batch::{Batch, BlockChanges};
 use super::commit::{self, CommitNumber, Decisions, from_uuid};
 use super::fault;
 use super::lease::{BootTime, Lease};
 use super::servers::Servers;
 use crate::call::{InvocationId, KEY_RETENTION};
-use crate::ledger::pending_durations::PendingDurations;
+use crate::ledger::latency::PendingDurations;
 
 /// How long a commit may take. Its callers wait, and then get an error.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);

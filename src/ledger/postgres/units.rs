@@ -16,8 +16,7 @@ use super::super::Reservation;
 use super::super::counts::{CounterKey, counter_key};
 use super::super::operation::{Starting, UnitRequest};
 use super::super::units::{CounterUnits, Units};
-use super::batch::Batch;
-use super::blocks::{BlockChanges, BlockId, HeldUnit};
+use super::batch::{Batch, BlockChanges, BlockId, HeldUnit};
 use super::commit::CommittedCounter;
 use crate::call::{Charge, Charged, InvocationId, Per};
 

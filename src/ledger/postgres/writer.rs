@@ -12,17 +12,15 @@ use std::time::{Duration, Instant as StdInstant};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::super::operation::{OnCommit, Reply, Waiting, Write};
-use super::super::pending_durations::PendingDurations;
+use super::super::latency::PendingDurations;
+use super::super::operation::{self, OnCommit, Reply, Waiting, Write};
 use super::super::refusals::Refusals;
-use super::super::writer_queue::{COLLECT_TIME, MAX_BATCH, WriterHealth};
+use super::super::writer_queue::{COLLECT_TIME, MAX_BATCH, WriterHealth, WriterQueue};
 use super::super::{Error, LedgerObserver, State};
-use super::batch::{Batch, End, Postponed};
-use super::blocks::BlockChanges;
+use super::batch::{Batch, BlockChanges, End, Postponed};
 use super::commit::Decisions;
 use super::fault;
 use super::lease::HEARTBEAT;
-use super::queue::{Operation, Undo, UnitSignal, Writer};
 use super::replica::{Attached, Replica};
 use super::units::SetAside;
 use crate::call::{Charge, InvocationId};
@@ -464,4 +462,33 @@ fn warn_settled(replica: &Replica) {
         replica = %replica.boot(),
         "another replica has settled this one, which did not reach the database in time; it goes on under a new id"
     );
+}
+
+/// The handle of the writer's task.
+pub(super) type Writer = WriterQueue<End, Undo>;
+
+/// An operation of the writer.
+pub(super) type Operation = operation::Operation<End, Undo>;
+
+/// Undoes a reservation.
+pub(super) struct Undo(pub(super) InvocationId);
+
+/// What other replicas tell the writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnitSignal {
+    /// Calls need the free units of this counter.
+    Recall(i64),
+    /// Free units were given back.
+    Freed,
+}
+
+impl UnitSignal {
+    /// Reads the text of a notification.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text.split_once(' ')? {
+            ("recall", counter) => counter.parse().ok().map(Self::Recall),
+            ("freed", _) => Some(Self::Freed),
+            _ => None,
+        }
+    }
 }

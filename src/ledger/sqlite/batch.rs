@@ -6,19 +6,17 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::super::counts::{CounterKey, counter_key};
+use super::super::counts::{CounterKey, Totals, counter_key};
 use super::super::operation::{ReservedCall, Starting, UnitRequest};
 use super::super::refusals::{SharedRefusal, move_first};
-use super::super::totals::Totals;
 use super::super::{AttemptRow, Error, Row, StoredResult, checksum};
 use super::batch_connection::{BatchConnection, Start};
 use super::batch_counters::BatchCounters;
-use super::commit_marker;
-use super::hours;
 use super::keys::{self, KeyClaims};
 use super::quota::{self, CounterCache, ReserveResult, Settlement};
 use super::script::Script;
 use super::set_aside::SetAside;
+use super::{commit_marker, hours};
 
 const WRITE_ATTEMPTS: &str = "insert or ignore into attempt (invocation, attempt, kind, message, duration_us) \
     select unhex(value->>0), value->>1, value->>2, value->>3, value->>4 from json_each(?)";

@@ -8,9 +8,8 @@ use super::super::counts::{CounterKey, counter_key};
 use super::super::operation::UnitRequest;
 use super::super::sql::SqlValue;
 use super::super::{Reservation, ReserveError};
-use super::counter::{Counter, Window};
 use super::script::Script;
-use super::set_aside::{CommittedCounter, HeldUnit, SetAside};
+use super::set_aside::{CommittedCounter, Counter, HeldUnit, SetAside, Window};
 use crate::call::{Charge, Charged, InvocationId, Per};
 
 /// A counter with a new window counts from the next row on.

@@ -20,14 +20,13 @@ use super::super::{
     BucketQuery, BucketRow, Durability, Error, Ledger, LedgerObserver, Query, RecordedCall,
     Reservation, ReserveError, Row, Settings, SharedChange, WhenDown, read,
 };
-use super::change::Change;
+use super::change::{Change, Operation, Rare, Writer};
 use super::fault::{self, Fault};
 use super::hours::{self, Claim};
-use super::processes::ProcessLock;
-use super::queue::{Operation, Rare, Writer};
+use super::processes::{self, ProcessLock};
 use super::quota::{SUM_DRIFT, Settlement};
 use super::set_aside::SetAside;
-use super::{backup, list, open, processes, writer};
+use super::{backup, list, open, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.

@@ -1,17 +1,16 @@
 //! The ledger in one SQLite file: WAL, `synchronous=FULL`, one writer, a pool of readers.
 //!
 //! - `engine.rs` implements the trait. `open.rs` prepares the file and its schema.
-//!   `writer_settings.rs` has the settings of the connections that write.
-//! - `queue.rs` leads to `writer.rs`, which groups commits. `recovery.rs` retries after failures,
+//! - `writer.rs` groups commits. `recovery.rs` retries after failures,
 //!   and `reclaim.rs` keeps the file below its bound (`file_space.rs`).
 //! - `batch.rs` defines the content of one commit. `script.rs` holds its statements, and
-//!   `batch_connection.rs` runs them.
-//! - `keys.rs` claims idempotency keys. `quota.rs`, `counter.rs` and `batch_counters.rs` are the
+//!   `batch_connection.rs` runs them, with the settings of the connections that write.
+//! - `keys.rs` claims idempotency keys. `quota.rs` and `batch_counters.rs` are the
 //!   counters of limits, and `set_aside.rs` counts their units ahead.
-//! - `change.rs` makes rare changes, `prune.rs` deletes by age, `trim.rs` deletes for space.
+//! - `change.rs` has the operations of the queue, makes rare changes and deletes by age, `trim.rs` deletes for space.
 //! - `hours.rs` keeps the counts of hours.
 //! - `fetch.rs` runs the queries of both engines, `list.rs` lists calls, and `backup.rs` makes a copy.
-//! - `processes.rs` notices processes that have ended, and `settle.rs` settles their calls.
+//! - `processes.rs` notices processes that have ended; `change.rs` settles their calls.
 //! - `fault.rs` classifies errors, and `wal.rs` copies the log into the database.
 //! - `commit_marker.rs` detects missing commits.
 
@@ -20,9 +19,7 @@ mod batch;
 mod batch_connection;
 mod batch_counters;
 mod change;
-mod checkpoints;
 mod commit_marker;
-mod counter;
 mod engine;
 mod fault;
 #[cfg(test)]
@@ -34,20 +31,16 @@ mod keys;
 mod list;
 mod open;
 mod processes;
-mod prune;
-mod queue;
 mod quota;
 mod reclaim;
 mod recovery;
 mod script;
 mod set_aside;
-mod settle;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod wal;
 mod writer;
-mod writer_settings;
 
 pub(super) use engine::SqliteLedger;
 pub(super) use open::open_alone;

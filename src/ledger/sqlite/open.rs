@@ -15,13 +15,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePo
 use super::super::sql::{Fetch, Sql};
 use super::super::transfer::End;
 use super::super::{Error, Settings, migrations};
-use super::batch_connection::BatchConnection;
+use super::batch_connection::{self, BUSY_TIMEOUT, BatchConnection, writer_options};
 use super::commit_marker::{self, CommitMarker, HeadFile, StoredMarker, with_suffix};
 use super::fault::{error_reason, statement_error};
 use super::processes::{self, ProcessLock};
 use super::quota::{FIND_LOST_UNITS, LOSE_UNITS, SUM_DRIFT};
-use super::writer_settings::{self, BUSY_TIMEOUT, writer_options};
-use super::{settle, wal};
+use super::{change, wal};
 use crate::call::InvocationId;
 
 /// Number of reading connections. A read takes microseconds; more connections would only hold file
@@ -435,7 +434,7 @@ async fn set_size_bound(
     let page: i64 = sqlx::query_scalar("pragma page_size")
         .fetch_one(&mut *connection)
         .await?;
-    sqlx::query(AssertSqlSafe(writer_settings::bound_size(max, page)))
+    sqlx::query(AssertSqlSafe(batch_connection::bound_size(max, page)))
         .execute(connection)
         .await
         .map(drop)
@@ -449,7 +448,7 @@ async fn settle_interrupted(
     now: Timestamp,
 ) -> Result<(), sqlx::Error> {
     let mut change = connection.begin_with("begin immediate").await?;
-    let found = settle::settle_calls(&mut change, None, now).await?;
+    let found = change::settle_calls(&mut change, None, now).await?;
     let lost = sqlx::query_as::<_, (String, String, String, i64)>(FIND_LOST_UNITS)
         .fetch_all(&mut *change)
         .await?;

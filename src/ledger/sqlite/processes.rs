@@ -14,9 +14,8 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::super::Error;
-use super::change::Change;
+use super::change::{Change, Operation, Rare, Writer};
 use super::commit_marker::with_suffix;
-use super::queue::{Operation, Rare, Writer};
 use crate::call::Clock;
 
 /// How often a process looks for others that have ended.

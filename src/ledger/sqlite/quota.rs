@@ -13,9 +13,8 @@ use super::super::counts::{CounterKey, counter_key};
 use super::super::sql::SqlRow;
 use super::super::{Reservation, ReserveError, Row};
 use super::batch_counters::BatchCounters;
-use super::counter::Counter;
 use super::script::Script;
-use super::set_aside::HeldUnit;
+use super::set_aside::{Counter, HeldUnit};
 use crate::call::{Charged, Per};
 
 /// The counters of these keys. The first row holds the highest number of a counter so far.

@@ -9,14 +9,13 @@
 #[cfg(test)]
 mod contract_test;
 mod end;
-mod sums;
 mod tables;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
 pub(super) use self::end::End;
-pub use self::sums::TableSums;
+pub use self::tables::TableSums;
 use self::tables::{TABLES, Table};
 use super::sql::{FromColumn, Sql, SqlRow, Unreadable};
 use super::{Error, Settings, open};

@@ -2,6 +2,8 @@
 //!
 //! Not moved: the processes that have used the ledger, and what they tell each other.
 
+use std::fmt;
+
 use jiff::Timestamp;
 
 use crate::ledger::import::{LATENCIES, TOTALS, Totals, add_lines, add_rows, add_totals};
@@ -299,5 +301,28 @@ impl Lines {
             Self::Other(to, lines) => (to, lines),
         };
         add_lines(connection, &format!("insert into {to} values "), &lines, "").await
+    }
+}
+
+/// The sums of one table, which both sides of a move count. Equal numbers mean that nothing was
+/// lost, and nothing was counted twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSums {
+    /// What the rows are, for people.
+    pub table: &'static str,
+    /// Number of rows.
+    pub rows: i64,
+    /// Names and sums of columns.
+    pub sums: Vec<(&'static str, i64)>,
+}
+
+impl fmt::Display for TableSums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.rows, self.table)?;
+        for (at, (name, sum)) in self.sums.iter().enumerate() {
+            let before = if at == 0 { " (" } else { ", " };
+            write!(f, "{before}{name} {sum}")?;
+        }
+        f.write_str(if self.sums.is_empty() { "" } else { ")" })
     }
 }

@@ -7,21 +7,22 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-    ClientNotification, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetExtensions,
-    JsonObject, MetaObject, PingRequest, RequestId, RequestMetaObject, ServerResult,
+    ClientCapabilities, ClientConfig, ClientNotification, ClientRequest, DiscoverRequest,
+    DiscoverRequestParams, ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability,
+    GetExtensions, Implementation, JsonObject, MetaObject, PingRequest, ProtocolVersion, RequestId,
+    RequestMetaObject, ServerResult, SubscriptionFilter,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RunningService};
-use rmcp::{RoleClient, ServiceError};
+use rmcp::{ClientHandler, RoleClient, ServiceError};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::child::Child;
-use super::client::Client;
 use super::fault::{self, CallFailure};
 use super::transport_adapter::{AskMark, SharedConnectionState};
-use super::{questions, result};
+use super::{message, result};
 use crate::call::{Effect, ToolContext, ToolError, ToolResult};
 
 /// After an abandoned call, a server that sends nothing for this long counts as stuck.
@@ -42,20 +43,22 @@ pub(super) struct Connection {
     pub(super) is_sessionless: bool,
     pub(super) created_at: Instant,
     name: Arc<str>,
-    has_answered: AtomicBool,
+    /// Whether it has answered a call.
+    pub(super) has_answered: AtomicBool,
     /// A task is checking whether the server still sends anything.
     is_probing: AtomicBool,
     /// Whether several calls use it, so that an abandoned call can affect others.
     is_shared: bool,
     /// Tripped when the connection takes no more calls, as when no more messages can come.
-    draining: CancellationToken,
+    pub(super) draining: CancellationToken,
     /// Why we stopped using it.
     close_reason: Mutex<Option<String>>,
     _subscription: Option<AbortOnDropHandle<()>>,
     // The order of these fields matters: the service is dropped first and closes the server's
     // standard input. A server ends when its standard input is closed.
     service: RunningService<RoleClient, Client>,
-    child: Option<Child>,
+    /// The server's own process.
+    pub(super) child: Option<Child>,
     runtime: Handle,
 }
 
@@ -73,7 +76,7 @@ impl Connection {
             .peer_info()
             .is_some_and(|info| !info.protocol_version.has_initialize());
         Self {
-            _subscription: super::subscription::keep_subscribed(&peer, &state, is_sessionless),
+            _subscription: keep_subscribed(&peer, &state, is_sessionless),
             draining: state.closed.child_token(),
             peer,
             state,
@@ -104,8 +107,8 @@ impl Connection {
             params.arguments = Some(arguments.clone());
             (params.input_responses, params.request_state) = (answers.take(), state.take());
             match self.request(params, context).await? {
-                ServerResult::InputRequiredResult(asked) if questions::are_forms(&asked) => {
-                    answers = Some(questions::ask(&asked, context).await);
+                ServerResult::InputRequiredResult(asked) if message::are_forms(&asked) => {
+                    answers = Some(message::ask(&asked, context).await);
                     state = asked.request_state;
                 }
                 response => {
@@ -148,12 +151,12 @@ impl Connection {
         // An error here means that the SDK did not take the request, so the server did not get it.
         // If `handle.rx` fails later, the request may have been sent, and the call may have run.
         let handle = sent.map_err(|_| just_closed())?;
-        let pending = PendingCall {
+        let mut pending = PendingCall {
             connection: self,
             id: Some(handle.id),
         };
         let response = handle.rx.await;
-        pending.mark_answered();
+        pending.id = None;
         drop(running);
         let Ok(response) = response else {
             return Err(CallFailure::ConnectionLost);
@@ -178,24 +181,9 @@ impl Connection {
         response
     }
 
-    /// Whether it has answered a call.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered.load(Ordering::Relaxed)
-    }
-
-    /// Whether it has a server process of its own.
-    pub(super) fn has_process(&self) -> bool {
-        self.child.is_some()
-    }
-
     /// Whether no new call may use it.
     pub(super) fn is_unusable(&self) -> bool {
         self.draining.is_cancelled()
-    }
-
-    /// Waits until no new call may use it.
-    pub(super) async fn wait_until_unusable(&self) {
-        self.draining.cancelled().await;
     }
 
     /// Takes no more calls. Running calls go on, and the last of them drops the connection.
@@ -280,12 +268,6 @@ struct PendingCall<'a> {
     id: Option<RequestId>,
 }
 
-impl PendingCall<'_> {
-    fn mark_answered(mut self) {
-        self.id = None;
-    }
-}
-
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take().filter(|_| self.connection.is_shared) {
@@ -315,4 +297,80 @@ fn request_options(context: &ToolContext) -> PeerRequestOptions {
         true => PeerRequestOptions::no_options(),
         false => PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(meta))),
     }
+}
+
+/// The SDK's handler for messages of a server.
+pub(super) struct Client {
+    /// The version that `initialize` offers. Without `initialize`, each request names its own
+    /// version.
+    pub version: ProtocolVersion,
+}
+
+/// The requests of a server do not come here: `transport_adapter` answers them before.
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        let forms = ElicitationCapability::new().with_form(FormElicitationCapability::default());
+        let capabilities = ClientCapabilities::builder()
+            .enable_elicitation_with(forms)
+            .build();
+        ClientConfig::new(capabilities, us).with_protocol_version(self.version.clone())
+    }
+}
+
+/// Pause before a subscription that has ended is requested again.
+const MIN_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause. It doubles with each failed request.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// Keeps a subscription, if the server offers one. `transport_adapter` sees its notifications as
+/// they come in.
+fn keep_subscribed(
+    peer: &Peer<RoleClient>,
+    state: &Arc<SharedConnectionState>,
+    is_sessionless: bool,
+) -> Option<AbortOnDropHandle<()>> {
+    let tools = peer.peer_info()?.capabilities.tools.clone();
+    if !is_sessionless || tools.and_then(|tools| tools.list_changed) != Some(true) {
+        return None;
+    }
+    let (peer, state) = (peer.clone(), state.clone());
+    Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut pause, mut was_unsubscribed) = (MIN_PAUSE, false);
+        while !state.closed.is_cancelled() {
+            match peer
+                .listen(SubscriptionFilter::builder().tools_list_changed().build())
+                .await
+            {
+                Ok(mut changes) => {
+                    if was_unsubscribed {
+                        // Changes during the pause were not reported, so count one.
+                        state.note_change();
+                    }
+                    pause = MIN_PAUSE;
+                    while let Ok(Some(_)) = changes.next().await {}
+                    // Changes from now on are not reported, so count one.
+                    state.note_change();
+                }
+                Err(error) if is_unsupported(&error) => return,
+                Err(_) => {}
+            }
+            was_unsubscribed = true;
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    })))
+}
+
+/// Whether the server does not really support subscriptions. Any other failure may pass.
+fn is_unsupported(error: &ServiceError) -> bool {
+    let ServiceError::McpError(ErrorData { code, .. }) = error else {
+        return false;
+    };
+    [
+        ErrorCode::METHOD_NOT_FOUND,
+        ErrorCode::INVALID_REQUEST,
+        ErrorCode::INVALID_PARAMS,
+    ]
+    .contains(code)
 }

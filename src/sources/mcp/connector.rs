@@ -17,9 +17,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
-use super::client::Client;
 use super::config::{Mode, Protocol, ServerSettings, Transport};
-use super::connection::Connection;
+use super::connection::{Client, Connection};
 use super::early_initialize::EarlyInitialize;
 use super::fault::{self, ListToolsError};
 use super::listing::{self, ServerListing};

@@ -1,17 +1,20 @@
-//! Reads messages of a server: leniently, and only up to a bound.
+//! Reads messages of a server: leniently, and only up to a bound. Passes the questions of its tools on
+//! to the caller of the call: as a result of the call (2026-07-28), or as requests of the server
+//! (before).
 
 use std::borrow::Cow;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, CustomResult, DiscoverResult, ErrorData, InitializeResult,
-    JsonRpcMessage, ProtocolVersion, RequestId, ServerCapabilities, ServerJsonRpcMessage,
-    ServerResult,
+    ClientJsonRpcMessage, ClientRequest, CustomResult, DiscoverResult, ElicitRequestParams,
+    ErrorData, InitializeResult, InputRequest, InputRequiredResult, InputResponses, JsonRpcMessage,
+    ProtocolVersion, RequestId, ServerCapabilities, ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::partial_list;
+use super::listing;
 use crate::call::json::{Changes, Mended};
+use crate::call::{QuestionAnswer, ToolContext};
 use crate::sources::mcp::json_rpc::IdScanner;
 
 /// Longest message, in bytes. It bounds results of any kind.
@@ -57,7 +60,7 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     let bytes = &*mend_message(bytes);
     let raw_result = || serde_json::from_slice::<ResultMember>(bytes).ok();
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
-        let (id, mut result) = partial_list::read_tool_list(bytes)?;
+        let (id, mut result) = listing::read_tool_list(bytes)?;
         mark_task_tools(&mut result);
         return Some(JsonRpcMessage::response(
             ServerResult::CustomResult(CustomResult(result)),
@@ -195,6 +198,54 @@ impl SentRequest {
             is_initialize: matches!(request.request, ClientRequest::InitializeRequest(_)),
         }
     }
+}
+
+/// Whether a tool asks only for forms. A caller is not asked for a model's answer, for folders, or
+/// to open a URL.
+pub(super) fn are_forms(asked: &InputRequiredResult) -> bool {
+    let is_form = |request: &InputRequest| {
+        matches!(request, InputRequest::Elicitation(request)
+            if matches!(request.params, ElicitRequestParams::FormElicitationParams { .. }))
+    };
+    let requests = asked.input_requests.as_ref();
+    requests.is_none_or(|requests| requests.values().all(is_form))
+        && (requests.is_some() || asked.request_state.is_some())
+}
+
+/// Asks the caller each question.
+pub(super) async fn ask(asked: &InputRequiredResult, context: &ToolContext) -> InputResponses {
+    let mut answers = InputResponses::new();
+    for (name, request) in asked.input_requests.iter().flatten() {
+        let InputRequest::Elicitation(request) = request else {
+            continue;
+        };
+        let ElicitRequestParams::FormElicitationParams {
+            message,
+            requested_schema,
+            ..
+        } = &request.params
+        else {
+            continue;
+        };
+        let schema = serde_json::to_value(requested_schema).ok();
+        let answer = ask_form(message, schema, name, context).await;
+        answers.insert(name.clone(), json!(answer));
+    }
+    answers
+}
+
+/// Asks the caller one question. A question that cannot be asked is cancelled.
+pub(super) async fn ask_form(
+    message: &str,
+    schema: Option<Value>,
+    name: &str,
+    context: &ToolContext,
+) -> QuestionAnswer {
+    let answer = context.ask(message, schema, Some(name)).await;
+    answer.unwrap_or_else(|error| {
+        tracing::debug!(tool = %context.tool, %error, "a question of an MCP server was cancelled");
+        QuestionAnswer::Cancel
+    })
 }
 
 #[cfg(test)]

@@ -2,21 +2,19 @@
 //!
 //! - `connector`: makes a connection: the transport, the handshake by the SDK, the list of tools
 //! - `child`, `pipes`: a server's process and its standard input and output
-//! - `remote`, `events`, `server_events`: a server's URL, its event streams, its own notifications
+//! - `remote`, `events`: a server's URL, its event streams, its own notifications
 //! - `per_caller`: what requests to a URL carry for the caller of a call
 //! - `transport_adapter`, `early_initialize`: stands between the SDK and the transport
-//! - `connection`: carries calls side by side
-//! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks
+//! - `connection`: carries calls side by side, and follows the changes of servers without sessions
+//! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks,
+//!   with the check of pinned tools
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
-//! - `listing`, `partial_list`: the list of tools
-//! - `verified_listing`, `pin_check`: the check of pinned tools against it
-//! - `subscription`: receives the changes of servers without sessions
-//! - `config`, `client`: the settings of a server, this service as a client
+//! - `listing`: the list of tools; `verified_listing`: what pinned tools are compared with
+//! - `config`: the settings of a server
 //! - `message`, `result`, `fault`: messages, results of calls, failures
 
 mod child;
-mod client;
 mod config;
 mod connection;
 mod connector;
@@ -26,18 +24,13 @@ mod fault;
 pub(crate) mod json_rpc;
 mod listing;
 mod message;
-mod partial_list;
 mod per_caller;
 mod persistent_connection;
-mod pin_check;
 mod pipes;
-mod questions;
 mod remote;
 mod result;
 mod runner;
 mod server;
-mod server_events;
-mod subscription;
 mod transport_adapter;
 mod verified_listing;
 

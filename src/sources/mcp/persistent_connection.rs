@@ -1,6 +1,7 @@
 //! Keeps the one connection of a persistent server, and replaces it when it breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -10,7 +11,6 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::fault::CallFailure;
 use super::listing::ServerListing;
-use super::pin_check::verify_pin;
 use super::verified_listing::PinError;
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::sources::kept::Kept;
@@ -136,7 +136,7 @@ impl PersistentConnection {
 
     pub(super) fn status(&self) -> SourceStatus {
         let connection = self.shared.connection.current();
-        let processes = connection.map_or(0, |connection| usize::from(connection.has_process()));
+        let processes = connection.map_or(0, |connection| usize::from(connection.child.is_some()));
         self.shared.connection.status(processes)
     }
 }
@@ -157,9 +157,9 @@ impl Shared {
             self.connection.set_starting();
             let reason = connection.end_reason(None).await;
             tracing::warn!(target: "toolcrib::mcp", server, "the connection is replaced: {reason}");
-            let (created_at, has_answered) = (connection.created_at, connection.has_answered());
+            let has_answered = connection.has_answered.load(Ordering::Relaxed);
             self.connection
-                .record_death(created_at, has_answered, &reason);
+                .record_death(connection.created_at, has_answered, &reason);
             connection.terminate().await;
             connection = self.connect_until_up().await;
             self.connection.set_ready(connection.clone());
@@ -169,7 +169,7 @@ impl Shared {
     async fn watch_until_unusable(&self, connection: &Connection) {
         loop {
             tokio::select! {
-                () = connection.wait_until_unusable() => return,
+                () = connection.draining.cancelled() => return,
                 () = connection.state.tools_changed.notified() => {}
                 () = connection.state.wait_until_stale() => {}
             }
@@ -189,5 +189,44 @@ impl Shared {
             self.connector.changed.notify_one();
         }
         connection
+    }
+}
+
+/// Most listings for one call of a server that reports changes all the time.
+const MAX_LISTINGS: usize = 3;
+
+/// Checks that the server on this connection lists exactly this definition. Lists the tools, if
+/// they have changed.
+pub(super) async fn verify_pin(
+    connector: &Connector,
+    connection: &Connection,
+    tool: &str,
+    approved: &DefinitionFingerprint,
+) -> Result<(), PinError> {
+    let verified = &connection.state.verified;
+    // `listing_lock` lets one call list the tools, and the others use its result. So check again
+    // after waiting for it. A change during the listing discards its result, and the loop repeats.
+    let mut last = None;
+    for _ in 0..MAX_LISTINGS {
+        if let Some(verdict) = verified.check_definition(tool, approved) {
+            return verdict;
+        }
+        let _guard = verified.listing_lock.lock().await;
+        if let Some(verdict) = verified.check_definition(tool, approved) {
+            return verdict;
+        }
+        last = Some(connector.relist(connection).await);
+    }
+    // The server reports changes all the time, so its last listing counts.
+    match last {
+        Some(Ok(listing))
+            if listing.tools.iter().any(|listed| {
+                listed.tool.name == tool && listed.fingerprint.full_hash == approved.full_hash
+            }) =>
+        {
+            Ok(())
+        }
+        Some(Ok(_)) | None => Err(PinError::Changed),
+        Some(Err(reason)) => Err(PinError::ListingFailed(reason)),
     }
 }

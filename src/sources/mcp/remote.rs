@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response};
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage};
@@ -18,7 +20,6 @@ use url::Url;
 use super::events;
 use super::fault::{self, HttpFault, InvalidMessage};
 use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
-use super::server_events::ServerEvents;
 use super::transport_adapter::SharedConnectionState;
 use crate::call::ToolError;
 use crate::call::media_type::media_type_essence;
@@ -417,4 +418,62 @@ fn sensitive_value(value: &str) -> Result<HeaderValue, ()> {
     let mut value = HeaderValue::try_from(value).map_err(drop)?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// The stream on which a server with sessions sends its own notifications, such as changed tools.
+/// While the stream is not open, such notifications are lost. So each gap counts as a change.
+#[derive(Clone, Default)]
+struct ServerEvents {
+    connection_state: Arc<SharedConnectionState>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    was_open: bool,
+    /// Id of the last event on the stream.
+    last_event_id: Option<String>,
+}
+
+/// Dropped with the stream. Its end counts as a change.
+struct OpenStream(Arc<SharedConnectionState>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.note_change();
+    }
+}
+
+impl ServerEvents {
+    /// For the connection with this state.
+    pub(super) fn new(connection_state: &Arc<SharedConnectionState>) -> Self {
+        Self {
+            connection_state: connection_state.clone(),
+            state: Arc::default(),
+        }
+    }
+
+    /// Whether this request opens or resumes the notification stream. Broken response streams are
+    /// resumed in the same way.
+    pub(super) fn is_notification_stream(&self, after: Option<&str>) -> bool {
+        after.is_none_or(|after| self.state.lock().last_event_id.as_deref() == Some(after))
+    }
+
+    /// Wraps the stream, which was opened for the first time or again.
+    pub(super) fn watch_stream(
+        &self,
+        events: BoxStream<'static, Result<Sse, SseError>>,
+    ) -> BoxStream<'static, Result<Sse, SseError>> {
+        if std::mem::replace(&mut self.state.lock().was_open, true) {
+            self.connection_state.note_change();
+        }
+        let (open, this) = (OpenStream(self.connection_state.clone()), self.clone());
+        let record_id = move |event: &Result<Sse, SseError>| {
+            let _open = &open;
+            if let Ok(Sse { id: Some(id), .. }) = event {
+                this.state.lock().last_event_id = Some(id.clone());
+            }
+        };
+        events.inspect(record_id).boxed()
+    }
 }

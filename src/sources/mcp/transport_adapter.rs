@@ -36,8 +36,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::early_initialize::{EarlyInitialize, Step, is_answer};
-use super::message::offered_versions;
-use super::questions;
+use super::message::{self, offered_versions};
 use super::verified_listing::VerifiedListing;
 use crate::call::{JsonObject, QuestionAnswer, ToolContext};
 
@@ -351,7 +350,7 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
             self.questions.spawn(async move {
                 let answer = match call {
                     Some((context, ended)) => tokio::select! {
-                        answer = questions::ask_form(&message, schema, &name, &context) => answer,
+                        answer = message::ask_form(&message, schema, &name, &context) => answer,
                         () = ended.cancelled() => QuestionAnswer::Cancel,
                     },
                     None => QuestionAnswer::Cancel,

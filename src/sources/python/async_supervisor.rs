@@ -9,11 +9,13 @@
 //! not end in time after its cancellation ends the worker.
 
 use std::collections::{HashMap, HashSet};
-use std::future::pending;
+use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
@@ -23,7 +25,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::call_message::CallMessage;
 use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion, warn_of_changes};
-use super::questions::{answer_until, question_channel};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::sources::SourceStatus;
@@ -167,7 +168,7 @@ impl AsyncWorkerSupervisor {
                 Err(_) => return Err(self.shared.busy_error()),
             };
             let may_ask = function.may_ask() && context.can_ask();
-            let (questions, asked) = may_ask.then(question_channel).unzip();
+            let (questions, asked) = may_ask.then(|| mpsc::channel(MAX_WAITING)).unzip();
             let Some((id, end)) = worker.register_call(context, thread, questions) else {
                 continue;
             };
@@ -475,4 +476,33 @@ async fn write_requests(mut stdin: ChildStdin, mut requests: mpsc::Receiver<Vec<
         }
     }
     pending::<()>().await;
+}
+
+/// Questions of one call that may wait for their turn.
+const MAX_WAITING: usize = 64;
+
+/// Waits for the end of the call with this id in its worker, and answers its questions meanwhile.
+async fn answer_until<T>(
+    end: impl Future<Output = T>,
+    (id, mut asked): (u64, mpsc::Receiver<WorkerQuestion>),
+    context: &ToolContext,
+    requests: &mpsc::Sender<Vec<u8>>,
+) -> T {
+    let ask = async |asked: WorkerQuestion| {
+        let (schema, name) = (asked.schema, asked.name.as_deref());
+        let answer = context.ask(&asked.message, schema, name).await;
+        protocol::answer_message(id, asked.question, &answer)
+    };
+    let (mut end, mut answers) = (pin!(end), FuturesUnordered::new());
+    loop {
+        tokio::select! {
+            biased;
+            end = &mut end => return end,
+            Some(question) = asked.recv() => answers.push(ask(question)),
+            Some(line) = answers.next() => {
+                // If the worker has ended, the call learns that from its end.
+                let _ = requests.send(line).await;
+            }
+        }
+    }
 }

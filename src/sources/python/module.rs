@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use super::async_supervisor::AsyncWorkerSupervisor;
 use super::config::{Interpreter, ModulePath, ModuleSettings};
 use super::interpreter::{locate_program, query_version};
-use super::protocol::{Function, Mode, Role};
+use super::protocol::{self, Function, Mode, Role};
 use super::setup_program::setup_command;
+use super::sync_pool::SyncPool;
 use super::venv::VenvSpec;
-use super::worker::Launcher;
-use super::worker_pools::WorkerPools;
-use super::worker_source;
-use crate::kinds::ProcessEnv;
+use super::worker::{Launcher, Worker, boot_message};
+use crate::call::{JsonObject, ToolContext};
 use crate::kinds::process::OrphanReaper;
+use crate::kinds::{ProcessEnv, Runner, RunnerTraits, ToolOutcome};
 use crate::runtime::blocking;
-use crate::sources::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use crate::sources::{DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
 /// The program that makes virtual environments.
 const DEFAULT_PROGRAM: &str = "python3";
@@ -112,7 +114,7 @@ impl Module {
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.process_env.redactor.clone(),
-            worker_source: worker_source::message(),
+            worker_source: boot_message(),
             source: self.read_source().await,
             listed_functions: Mutex::default(),
             orphan_reaper,
@@ -156,5 +158,134 @@ impl Source for Module {
 
     fn status(&self) -> SourceStatus {
         self.pools.lock().status()
+    }
+}
+
+/// The workers after a listing, or the reason why there are none.
+#[derive(Default)]
+struct WorkerPools {
+    blocking: Option<Arc<SyncPool>>,
+    coroutines: Option<Arc<AsyncWorkerSupervisor>>,
+    /// The state without workers.
+    unlisted: SourceStatus,
+}
+
+impl WorkerPools {
+    /// Workers for these functions. `first` was started as a worker for blocking functions. If
+    /// there are no such functions, it was needed only for the listing and ends.
+    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
+        if launcher.settings.share {
+            let coroutines = AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first));
+            return Self {
+                coroutines: Some(coroutines),
+                ..Self::default()
+            };
+        }
+        let has = |mode| functions.iter().any(|function| function.mode == mode);
+        Self {
+            blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
+            coroutines: has(Mode::Async)
+                .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
+            unlisted: SourceStatus::default(),
+        }
+    }
+
+    /// No workers, with the reason.
+    pub(super) fn unavailable(fault: &str) -> Self {
+        Self {
+            unlisted: SourceStatus::failed(fault),
+            ..Self::default()
+        }
+    }
+
+    /// A function as a tool.
+    pub(super) fn discovered_tool(&self, function: Function) -> Option<DiscoveredTool> {
+        let pool = match (function.mode, &self.blocking) {
+            (Mode::Sync, Some(blocking)) => WorkerPool::Sync(blocking.clone()),
+            // With `share: true` there are no separate workers for blocking functions: they use the
+            // one for coroutines.
+            (Mode::Sync | Mode::Async, _) => WorkerPool::Async(self.coroutines.clone()?),
+        };
+        Some(DiscoveredTool {
+            name: function.name.clone(),
+            description: function.description.clone(),
+            input_schema: function.input_schema.clone(),
+            output_schema: function.output_schema.clone(),
+            schema_owner: function.schema_owner,
+            effect: None,
+            tags: Vec::new(),
+            annotations: JsonObject::new(),
+            meta: JsonObject::new(),
+            result_as_answer: function.result_as_answer,
+            max_calls: function.max_calls,
+            env: function.env.clone(),
+            runner: Arc::new(FunctionRunner { function, pool }),
+            snapshot: None,
+        })
+    }
+
+    /// The state of all workers together.
+    pub(super) fn status(&self) -> SourceStatus {
+        let blocking = self.blocking.iter().map(|pool| pool.status());
+        let coroutines = self.coroutines.iter().map(|pool| pool.status());
+        let pools: Vec<SourceStatus> = blocking.chain(coroutines).collect();
+        let mut status = SourceStatus {
+            is_up: !pools.is_empty() && pools.iter().all(|pool| pool.is_up),
+            ..self.unlisted.clone()
+        };
+        for pool in pools {
+            status.workers += pool.workers;
+            status.replaced += pool.replaced;
+            if status.fault.is_none() {
+                (status.fault, status.fault_at) = (pool.fault, pool.fault_at);
+            }
+        }
+        status
+    }
+}
+
+struct FunctionRunner {
+    pub function: Function,
+    pub pool: WorkerPool,
+}
+
+/// The workers that run a function.
+enum WorkerPool {
+    Sync(Arc<SyncPool>),
+    Async(Arc<AsyncWorkerSupervisor>),
+}
+
+#[async_trait]
+impl Runner for FunctionRunner {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
+        // Wait for at most half of the remaining time. A call that started later would probably
+        // reach its deadline while it runs, and its end would also end its worker.
+        let now = Instant::now();
+        let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
+        let result = match &self.pool {
+            WorkerPool::Sync(pool) => {
+                pool.call(&self.function, &arguments, &context, begin_by)
+                    .await
+            }
+            WorkerPool::Async(pool) => {
+                pool.call(&self.function, &arguments, &context, begin_by)
+                    .await
+            }
+        };
+        protocol::shorten_error(result, &context)
+    }
+
+    fn is_available(&self) -> bool {
+        match &self.pool {
+            WorkerPool::Sync(pool) => !pool.is_unavailable(),
+            WorkerPool::Async(pool) => !pool.is_unavailable(),
+        }
+    }
+
+    fn traits(&self) -> RunnerTraits {
+        RunnerTraits {
+            may_ask: self.function.may_ask(),
+            ..RunnerTraits::with_context(self.function.takes_context)
+        }
     }
 }

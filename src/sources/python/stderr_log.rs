@@ -23,7 +23,8 @@ pub(super) fn log_traceback(context: &ToolContext, traceback: &str) {
 
 /// The output of one worker. Dropped with the worker; what is in the pipe then is still logged.
 pub(super) struct StderrLog {
-    owner: Arc<Owner>,
+    /// The call under which it is logged from now on.
+    pub(super) owner: Arc<Owner>,
     reader: process::StderrLog,
 }
 
@@ -41,11 +42,6 @@ impl StderrLog {
             tracing::info!(target: "toolcrib::python", module = &*module, invocation_id = id, tool, missed, "{line}");
         });
         Self { owner, reader }
-    }
-
-    /// From now on, logs the output under this call.
-    pub(super) fn set_owner(&self, owner: LogOwner) {
-        *self.owner.lock() = Some(owner);
     }
 
     /// The last lines, after the pipe has closed. Waits only briefly for that.

@@ -5,7 +5,7 @@
 //! There is no task and no queue between them. A dropped call takes its worker with it, because
 //! nothing else stops a blocking function. The replacement starts in the background.
 //!
-//! If calls wait (`waiting_calls.rs`), the call that ends writes the line of the next one before it
+//! If calls wait ([`WaitingCall`]), the call that ends writes the line of the next one before it
 //! returns. So a busy worker does not idle until the task of the next call runs.
 //!
 //! The number of workers follows the calls, within the module's range: a call that has to wait
@@ -23,12 +23,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::call_message::CallMessage;
 use super::config::WorkerRange;
-use super::exit_watch::watch_exit;
-use super::pool_state::PoolState;
-use super::pooled_worker::{CallEnd, PooledWorker};
+use super::pool_state::{CallEnd, PoolState, PooledWorker, Turn, WaitingCall, watch_exit};
 use super::protocol::{Function, ModuleListing, Role};
 use super::stderr_log::LogOwner;
-use super::waiting_calls::{Turn, WaitingCall};
 use super::worker::{Launcher, Worker};
 use crate::call::{JsonObject, QueuedAttempt, ToolContext, ToolError, ToolResult};
 use crate::sources::SourceStatus;

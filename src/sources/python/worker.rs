@@ -1,5 +1,6 @@
 //! One worker process: its start, its messages, its end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -18,7 +19,6 @@ use super::config::ModuleSettings;
 use super::line_reader::LineReader;
 use super::protocol::{self, Function, Hello, ModuleListing, Role};
 use super::stderr_log::StderrLog;
-use super::worker_source;
 use crate::call::CutEnds;
 use crate::kinds::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
 use crate::secrets::Redactor;
@@ -154,7 +154,7 @@ impl Launcher {
     fn worker_command(&self) -> Command {
         let mut command = Command::new(&self.python);
         command
-            .args(["-X", "utf8", "-c", worker_source::BOOT_SCRIPT])
+            .args(["-X", "utf8", "-c", BOOT_SCRIPT])
             .current_dir(&self.settings.workdir)
             .env_clear()
             .envs(&self.settings.environment)
@@ -244,4 +244,20 @@ impl Worker {
         };
         process::describe_exit("its worker process", status)
     }
+}
+
+/// The argument of `python -c`. Reads the other files from standard input, and runs them. See
+/// [`boot_message`].
+const BOOT_SCRIPT: &str = include_str!("worker/boot.py");
+
+/// Pairs of the path of a file in `worker/` and its text, listed by `build.rs`.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_worker.rs"));
+
+/// What [`BOOT_SCRIPT`] reads: a line with a number, and so many bytes of JSON, an object with the
+/// text of each file.
+pub(super) fn boot_message() -> Vec<u8> {
+    let files: BTreeMap<_, _> = FILES.iter().copied().collect();
+    // Cannot fail: it writes to memory, and all keys are strings.
+    let json = serde_json::to_vec(&files).unwrap_or_default();
+    [format!("{}\n", json.len()).into_bytes(), json].concat()
 }

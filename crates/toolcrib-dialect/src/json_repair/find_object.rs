@@ -1,7 +1,6 @@
 //! Finds the JSON object in a text.
 
-use super::repair::Repair;
-use super::tokens::{TokenFault, TokenKind, Tokens, is_identifier};
+use super::tokens::{Repair, TokenFault, TokenKind, Tokens, is_identifier};
 use super::unreadable_arguments::UnreadableArguments;
 
 /// The position of the only object in a text, and what surrounds it.

@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::repair::Repair;
-use super::tokens::{Token, TokenKind, Tokens};
+use super::tokens::{Repair, Token, TokenKind, Tokens};
 use super::unreadable_arguments::UnreadableArguments;
 
 /// What may follow, apart from a closing bracket.

@@ -8,7 +8,6 @@
 mod find_object;
 mod grammar;
 mod read;
-mod repair;
 mod tokens;
 mod unreadable_arguments;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::find_object::{find_object, find_odd_bare_key};
 use super::grammar::write_strict;
-use super::repair::Repair;
+use super::tokens::Repair;
 use super::unreadable_arguments::UnreadableArguments;
 use crate::strict_json::{JsonObject, parse_strict, type_name};
 

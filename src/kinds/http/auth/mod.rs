@@ -3,13 +3,12 @@
 //!
 //! - `config`: the manifest keys below `auth`;
 //! - `token_endpoint`: requests an access token and reads the answer;
-//! - `token_source`: keeps the token, renews it, and requests it once for all calls;
-//! - `token_sources`: shares one token source among all entries with equal settings.
+//! - `token_source`: keeps the token, renews it, and requests it once for all calls. All entries with
+//!   equal settings share one.
 
 mod config;
 mod token_endpoint;
 mod token_source;
-mod token_sources;
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ pub use self::config::AuthConfig;
 use self::config::{BasicConfig, OauthConfig};
 use self::token_endpoint::TokenEndpoint;
 use self::token_source::TokenSource;
-pub use self::token_sources::TokenSources;
+pub use self::token_source::TokenSources;
 use super::address_policy::AddressPolicy;
 use super::client::HttpClient;
 use super::clients::HttpClients;
@@ -119,21 +118,20 @@ impl RequestAuth {
 /// The fault with which no token can be requested.
 fn build_endpoint(
     config: &OauthConfig,
-    policy: AddressPolicy,
+    mut policy: AddressPolicy,
     clients: &HttpClients,
 ) -> Result<(TokenEndpoint, AddressPolicy, Vec<ConfigFault>), Vec<ConfigFault>> {
     let path = &["auth", "oauth", "token_url"];
     let error = |message: &str| vec![ConfigFault::error(path, message)];
     let url = config.checked_url()?;
-    let policy = match url.scheme() {
-        "http" if !policy.allows_private() => {
+    if url.scheme() == "http" {
+        if !policy.allows_private() {
             let message = "https is needed, because the request carries the client's secret; http is only for private \
                            addresses, with `allow_private: true`";
             return Err(error(message));
         }
-        "http" => policy.denying_global(),
-        _ => policy,
-    };
+        policy.deny_global = true;
+    }
     let client = clients.get(policy).map_err(|message| error(&message))?;
     let denied = client.check_url(&url).err();
     let warning = denied.map(|denied| ConfigFault::warning(path, denied.to_string()));

@@ -1,7 +1,8 @@
 //! Keeps one access token: requests it once for all calls, renews it before it ends, and replaces
 //! it when a server refuses it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -11,7 +12,9 @@ use parking_lot::Mutex;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
-use super::token_endpoint::{Grant, RequestToken};
+use super::super::address_policy::AddressPolicy;
+use super::config::OauthConfig;
+use super::token_endpoint::{Grant, RequestToken, TokenEndpoint};
 use crate::call::ToolError;
 use crate::secrets::Redactor;
 
@@ -249,6 +252,40 @@ impl Drop for TokenSource {
         if let Some(redactor) = &*self.redactor.load() {
             redactor.replace_temporary_secrets(&secrets.concat(), &[]);
         }
+    }
+}
+
+/// The token sources of one service. Tools with equal settings share one source, also across
+/// reloads: a refresh token that the server has replaced must not be lost with the tool that
+/// received its successor. Clones share the sources.
+#[derive(Clone, Default)]
+pub struct TokenSources(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    redactor: SharedRedactor,
+    /// Weak, so that a source ends with the last tool that uses it.
+    by_settings: Mutex<HashMap<(OauthConfig, AddressPolicy), Weak<TokenSource>>>,
+}
+
+impl TokenSources {
+    /// Sets the redactor that learns all tokens from now on.
+    pub(crate) fn set_redactor(&self, redactor: &Arc<Redactor>) {
+        self.0.redactor.store(Some(redactor.clone()));
+    }
+
+    /// The source of the tokens of this endpoint, whose client has this policy.
+    pub(super) fn get(&self, endpoint: TokenEndpoint, policy: AddressPolicy) -> Arc<TokenSource> {
+        let mut by_settings = self.0.by_settings.lock();
+        let key = (endpoint.config.clone(), policy);
+        if let Some(known) = by_settings.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        by_settings.retain(|_, source| source.strong_count() > 0);
+        let refresh_token = endpoint.config.refresh_token.clone();
+        let source = TokenSource::new(endpoint, refresh_token, self.0.redactor.clone());
+        by_settings.insert(key, Arc::downgrade(&source));
+        source
     }
 }
 

@@ -8,14 +8,13 @@
 //! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
 //! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is
 //!   removed before the next call gets the connection (`session`).
-//! - `prepared` runs the statement of a call; `address` and `defaults` parse the URL; `faults`
+//! - `prepared` runs the statement of a call; `address` parses the URL; `faults`
 //!   explains errors.
 
 mod address;
 mod arguments;
 mod bounded;
 mod decode;
-mod defaults;
 mod faults;
 mod parameter_types;
 mod plan;
@@ -25,8 +24,7 @@ mod time;
 
 use tokio::sync::OnceCell;
 
-pub(super) use self::address::ServerAddress;
-pub(super) use self::defaults::Defaults;
+pub(super) use self::address::{Defaults, ServerAddress};
 pub(super) use self::prepared::Prepared;
 use self::session::Session;
 use super::faults::Finding;

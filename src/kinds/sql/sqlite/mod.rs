@@ -1,5 +1,5 @@
 //! Runs statements on SQLite. A brief read runs at once on the worker of tokio that serves its call,
-//! any other statement on a blocking thread (`placement`). If a call is dropped, SQLite's progress
+//! any other statement on a blocking thread (`prepared`). If a call is dropped, SQLite's progress
 //! handler stops its statement.
 //!
 //! This uses rusqlite instead of sqlx. It gives access to SQLite's limits, its authorizer and
@@ -8,7 +8,6 @@
 
 mod faults;
 mod guard;
-mod placement;
 mod prepared;
 mod session;
 mod values;

@@ -14,10 +14,10 @@ use super::tasks::Applied;
 use super::tools::QuarantinedTool;
 use crate::catalog::registry::{Allocation, DesiredState, Placement, SkippedTool};
 use crate::manifest::DeclaredSource;
-use crate::sources::live::error::Error;
 use crate::sources::live::file_snapshot::FileSnapshot;
 use crate::sources::live::live_tools::{DeclaredState, LiveTools, State};
 use crate::sources::live::registration::log_skipped_tools;
+use crate::sources::live::reload::Error;
 use crate::sources::{Source, SourceListing};
 
 impl LiveTools {

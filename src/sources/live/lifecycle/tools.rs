@@ -5,9 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::hints;
 use crate::call::json::hash_parts;
-use crate::call::{ContextFields, Effect, Limit, LimitScope, NameError, Per, ToolName};
+use crate::call::{ContextFields, Effect, JsonObject, Limit, LimitScope, NameError, Per, ToolName};
 use crate::kinds::{Tool, UnavailableTool};
 use crate::manifest::definition_change::DefinitionChange;
 use crate::manifest::{DeclaredSource, ToolRules};
@@ -85,7 +84,7 @@ pub(super) fn build_tool(
     tool.definition.tags.clone_from(&discovered.tags);
     tool.definition.result_as_answer = discovered.result_as_answer;
     let is_trusted = rules.trust_hints && rules.pins.is_some();
-    let hinted = hints::promised_effect(&discovered.annotations).filter(|_| is_trusted);
+    let hinted = promised_effect(&discovered.annotations).filter(|_| is_trusted);
     let effect = discovered.effect.or(hinted);
     apply_rules(&mut tool, declared, &discovered.name, effect);
     let env = &mut tool.definition.env;
@@ -192,10 +191,10 @@ fn apply_hints(
     tool_rules: Option<&ToolRules>,
 ) -> Option<String> {
     let declared_effect = tool.policy.effect;
-    let (effect, because) = hints::tighten_effect(declared_effect, &tool.definition.annotations);
+    let (effect, because) = tighten_effect(declared_effect, &tool.definition.annotations);
     tool.policy.effect = effect;
     let mut annotations = discovered.annotations.clone();
-    hints::remove_promises(&mut annotations, effect);
+    remove_promises(&mut annotations, effect);
     let declared = tool_rules.map(|tool_rules| tool_rules.annotations.clone());
     annotations.extend(declared.unwrap_or_default());
     tool.definition.annotations = annotations;
@@ -258,4 +257,167 @@ fn set_origin(tool: &mut Tool, declared: &DeclaredSource, own: &str, files: &Fil
         json!({"source": declared.written_settings, "tool": own, "files": contents});
     tool.settings.implementation = Some(implementation);
     tool.settings.generation = hash_parts([declared.generation.as_slice()]);
+}
+
+/// The effect under which a tool runs, and the hint that tightened it.
+///
+/// MCP calls annotations hints, and untrusted if the server is unknown. So a hint can only tighten
+/// the effect that the manifest declares. With `trust_hints`, the hints of a pinned server also
+/// decide the effect where the manifest declares none.
+fn tighten_effect(effect: Effect, annotations: &JsonObject) -> (Effect, Option<&'static str>) {
+    let hint_value = |hint: &str| annotations.get(hint).and_then(Value::as_bool);
+    if hint_value("readOnlyHint") == Some(true) {
+        return (effect, None);
+    }
+    // Only a hint that the tool is idempotent keeps it repeatable. Otherwise a repetition may write
+    // twice.
+    let least = if hint_value("idempotentHint") == Some(true) {
+        Effect::Idempotent
+    } else {
+        Effect::Write
+    };
+    match effect {
+        Effect::Read if hint_value("readOnlyHint") == Some(false) => {
+            (least, Some("readOnlyHint: false"))
+        }
+        Effect::Read if hint_value("destructiveHint") == Some(true) => {
+            (least, Some("destructiveHint: true"))
+        }
+        Effect::Read | Effect::Idempotent if hint_value("idempotentHint") == Some(false) => {
+            (Effect::Write, Some("idempotentHint: false"))
+        }
+        _ => (effect, None),
+    }
+}
+
+/// The effect that the hints of a trusted server promise.
+fn promised_effect(annotations: &JsonObject) -> Option<Effect> {
+    let is_hinted = |hint: &str| annotations.get(hint).and_then(Value::as_bool) == Some(true);
+    match (is_hinted("readOnlyHint"), is_hinted("idempotentHint")) {
+        (true, _) => Some(Effect::Read),
+        (false, true) => Some(Effect::Idempotent),
+        (false, false) => None,
+    }
+}
+
+/// Removes hints that promise more than the effect permits. A reader would take them for the
+/// operator's promise.
+fn remove_promises(annotations: &mut JsonObject, effect: Effect) {
+    let promises: &[&str] = match effect {
+        Effect::Read => &[],
+        Effect::Idempotent => &["readOnlyHint"],
+        Effect::Write => &["readOnlyHint", "idempotentHint"],
+    };
+    annotations
+        .retain(|name, value| !(promises.contains(&name.as_str()) && *value == Value::Bool(true)));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn annotations(value: Value) -> JsonObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn hints_only_tighten_the_effect() {
+        use Effect::{Idempotent, Read, Write};
+        for (declared, hints, effect, because) in [
+            (
+                Write,
+                json!({"readOnlyHint": true, "idempotentHint": true, "destructiveHint": false}),
+                Write,
+                None,
+            ),
+            (Idempotent, json!({"readOnlyHint": true}), Idempotent, None),
+            (Read, json!({}), Read, None),
+            (
+                Read,
+                json!({"readOnlyHint": true, "destructiveHint": true, "idempotentHint": false}),
+                Read,
+                None,
+            ),
+            (
+                Read,
+                json!({"openWorldHint": true, "title": "Search"}),
+                Read,
+                None,
+            ),
+            (
+                Read,
+                json!({"readOnlyHint": false}),
+                Write,
+                Some("readOnlyHint: false"),
+            ),
+            (
+                Read,
+                json!({"readOnlyHint": false, "idempotentHint": true}),
+                Idempotent,
+                Some("readOnlyHint: false"),
+            ),
+            (
+                Read,
+                json!({"destructiveHint": true}),
+                Write,
+                Some("destructiveHint: true"),
+            ),
+            (
+                Read,
+                json!({"idempotentHint": false}),
+                Write,
+                Some("idempotentHint: false"),
+            ),
+            (Read, json!({"readOnlyHint": "no"}), Read, None),
+            (Idempotent, json!({"readOnlyHint": false}), Idempotent, None),
+            (
+                Idempotent,
+                json!({"idempotentHint": false}),
+                Write,
+                Some("idempotentHint: false"),
+            ),
+        ] {
+            assert_eq!(
+                tighten_effect(declared, &annotations(hints.clone())),
+                (effect, because),
+                "{declared:?} {hints}"
+            );
+        }
+    }
+
+    #[test]
+    fn promises_beyond_the_effect_are_removed() {
+        let all = json!({"title": "T", "readOnlyHint": true, "idempotentHint": true, "destructiveHint": false, "openWorldHint": true});
+        for (effect, left) in [
+            (
+                Effect::Read,
+                vec![
+                    "title",
+                    "readOnlyHint",
+                    "idempotentHint",
+                    "destructiveHint",
+                    "openWorldHint",
+                ],
+            ),
+            (
+                Effect::Idempotent,
+                vec![
+                    "title",
+                    "idempotentHint",
+                    "destructiveHint",
+                    "openWorldHint",
+                ],
+            ),
+            (
+                Effect::Write,
+                vec!["title", "destructiveHint", "openWorldHint"],
+            ),
+        ] {
+            let mut annotations = annotations(all.clone());
+            remove_promises(&mut annotations, effect);
+            assert_eq!(annotations.keys().collect::<Vec<_>>(), left);
+        }
+    }
 }

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::document::Document;
-use super::members::Members;
+use super::document::{Document, Members};
 use super::parameters::{Location, Shape, read_style, write_placeholder};
 use super::style::Style;
 use crate::call::JsonObject;

@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::yaml;
+use crate::call::JsonObject;
 
 /// A document of OpenAPI 3.0, 3.1 or 3.2.
 #[derive(Debug)]
@@ -81,5 +82,42 @@ impl Document {
             }
         }
         Err("references lead in a circle".into())
+    }
+}
+
+/// An object of the document, or a value that should be one.
+pub(super) trait Members {
+    fn member(&self, key: &str) -> Option<&Value>;
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.member(key)?.as_str()
+    }
+
+    /// The items of a list.
+    fn items(&self, key: &str) -> impl Iterator<Item = &Value> {
+        self.member(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    }
+
+    /// The members of an object.
+    fn entries(&self, key: &str) -> impl Iterator<Item = (&String, &Value)> {
+        self.member(key)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl Members for Value {
+    fn member(&self, key: &str) -> Option<&Value> {
+        self.get(key)
+    }
+}
+
+impl Members for JsonObject {
+    fn member(&self, key: &str) -> Option<&Value> {
+        self.get(key)
     }
 }

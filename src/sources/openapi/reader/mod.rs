@@ -7,18 +7,16 @@
 //! - `parameters`, `body`: what of an argument goes where in the request, `style`: how it becomes
 //!   text;
 //! - `schema`: schemas of OpenAPI as JSON Schema, `sentences`: their descriptions;
-//! - `servers`, `security`: the base URL and the credentials;
-//! - `operation`: one operation, `import`: all of them.
+//! - `servers`: the base URL;
+//! - `operation`: one operation, `import`: all of them, and the credentials that they need.
 
 mod body;
 mod document;
 mod import;
-mod members;
 mod names;
 mod operation;
 mod parameters;
 mod schema;
-mod security;
 mod select;
 mod sentences;
 mod servers;

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::body::{self, Body, BodyFormat, Files};
-use super::document::Document;
-use super::members::Members;
+use super::document::{Document, Members};
 use super::parameters::{Location, Parameter, Shape, read_parameters, write_placeholder};
 use super::schema::{Converter, Failure, Side};
 use super::sentences::{append_sentence, end_sentence};

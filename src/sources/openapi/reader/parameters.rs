@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::document::Document;
-use super::members::Members;
+use super::document::{Document, Members};
 use super::style::Style;
 use crate::call::JsonObject;
 

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::document::Document;
-use super::members::Members;
+use super::document::{Document, Members};
 use super::sentences::append_sentence;
 use crate::call::JsonObject;
 use crate::call::json::plain_text;

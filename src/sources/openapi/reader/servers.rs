@@ -4,8 +4,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::Options;
-use super::document::Document;
-use super::members::Members;
+use super::document::{Document, Members};
 use crate::call::JsonObject;
 
 /// The base URL of an operation, without a `/` at its end.
