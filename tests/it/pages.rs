@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use toolcrib::call::Content;
+use toolcrib::call::{Content, OutputCheckMode};
 use toolcrib::{Capture, Effect, Tool, ToolError, ToolResult};
 
 use crate::support::{TestApp, first_text, request};
@@ -168,7 +168,8 @@ async fn list_with_min_items_is_not_cut() {
         listing_tool(
             Tool::new("plain", "…")
                 .effect(Effect::Read)
-                .output_schema(schema(least)),
+                .output_schema(schema(least))
+                .output_check(OutputCheckMode::Warn),
             &runs,
         )
     };
@@ -192,6 +193,18 @@ async fn list_with_min_items_is_not_cut() {
     assert_eq!(
         (overflow_counts(&answer), &answer["meta"]["warnings"]),
         (json!([200, 300, null]), &json!([]))
+    );
+    // The whole breaks the schema already.
+    let (_, answer) = app(tool(400))
+        .await
+        .invoke("plain", json!({"n": 300}))
+        .await;
+    assert_eq!(
+        (
+            overflow_counts(&answer),
+            answer["meta"]["warnings"].as_array().map(Vec::len)
+        ),
+        (json!([200, 300, null]), Some(1))
     );
 }
 
