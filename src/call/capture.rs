@@ -173,8 +173,8 @@ impl RecordedArguments {
 /// Replaces a message that is not recorded.
 pub const NOT_RECORDED: &str = "the message is not recorded (capture: digest)";
 
-/// Replaces the arguments of a refused call, if they are longer than 1 KiB: so a refusal needs
-/// little disk space.
+/// Replaces the arguments of a refused call, if they are longer than 1 KiB.
+// So a refusal needs little disk space. The line above stands in the OpenAPI document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Truncated {
     /// SHA-256, in hex, of the whole JSON text.
