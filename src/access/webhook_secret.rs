@@ -1,7 +1,5 @@
 //! The secret that a webhook receiver shares with the service.
 
-use std::fmt;
-
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -17,7 +15,8 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 /// Signs webhooks as in Standard Webhooks
 /// (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>),
 /// and makes the tokens of links.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("WebhookSecret")]
 pub struct WebhookSecret(Hmac<Sha256>);
 
 impl WebhookSecret {
@@ -78,12 +77,6 @@ impl PartialEq for WebhookSecret {
 }
 
 impl Eq for WebhookSecret {}
-
-impl fmt::Debug for WebhookSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WebhookSecret")
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Decides which calls wait for a person, and which calls a rule denies.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,8 @@ pub struct CallFacts<'a> {
 type Predicate = dyn Fn(CallFacts<'_>) -> Result<bool, String> + Send + Sync;
 
 /// A condition on a call, compiled from an expression.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("{text}")]
 pub struct CallCondition {
     text: Arc<str>,
     predicate: Arc<Predicate>,
@@ -61,12 +61,6 @@ impl PartialEq for CallCondition {
 }
 
 impl Eq for CallCondition {}
-
-impl fmt::Debug for CallCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
 
 /// Which calls of a tool wait for a person, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]

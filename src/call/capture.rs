@@ -5,7 +5,6 @@
 //! short text can be found by hashing all candidates. The key never reaches the ledger. Without the
 //! key, a digest reveals nothing to a reader of the file or to a caller.
 
-use std::fmt;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -60,7 +59,8 @@ impl Digest {
 }
 
 /// The key of digests. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("DigestKey")]
 pub struct DigestKey(Hmac<Sha256>);
 
 /// Minimum length in bytes; a shorter secret could be guessed.
@@ -128,12 +128,6 @@ impl DigestKey {
             hmac_sha256: hex::encode(hmac.finalize().into_bytes()),
             bytes: json.len() as u64,
         }
-    }
-}
-
-impl fmt::Debug for DigestKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DigestKey")
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use jiff::Timestamp;
 
 /// A source of wall-clock time. Durations never use it: they are measured on the monotonic clock.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Clock")]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
@@ -29,11 +30,5 @@ impl Clock {
     /// The current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
-    }
-}
-
-impl std::fmt::Debug for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
     }
 }

@@ -1,6 +1,5 @@
 //! The definition of a tool: the part that callers and models see.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,8 @@ use super::json::JsonObject;
 use super::paging::Paging;
 
 /// A tool's name: 1 to 128 characters of `A-Z a-z 0-9 _ - .`, as in MCP 2026-07-28 (Tools).
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Debug, derive_more::Display)]
+#[debug("{_0:?}")]
 pub struct ToolName(Arc<str>);
 
 /// The text is not a valid tool name.
@@ -54,18 +54,6 @@ impl ToolName {
     /// The name as shared text.
     pub fn to_arc(&self) -> Arc<str> {
         self.0.clone()
-    }
-}
-
-impl fmt::Display for ToolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ToolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -1,16 +1,18 @@
 //! The id of a call.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::{Debug, Display};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The id of a call and the key of its row: a UUIDv7 (RFC 9562), so ids sort by the start of the
 /// calls.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(
+    Debug, Display, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[debug("{_0}")]
 pub struct InvocationId(Uuid);
 
 impl InvocationId {
@@ -46,28 +48,16 @@ impl InvocationId {
     }
 }
 
-impl Default for InvocationId {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Display for InvocationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for InvocationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
 impl FromStr for InvocationId {
     type Err = uuid::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Uuid::from_str(text).map(Self)
+    }
+}
+
+impl Default for InvocationId {
+    fn default() -> Self {
+        Self::new()
     }
 }

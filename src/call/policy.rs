@@ -1,6 +1,5 @@
 //! The operator's decisions about a tool.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +84,8 @@ type Predicate = dyn Fn(&JsonObject, &ToolResult) -> Result<bool, String> + Send
 
 /// Decides which results are stored. It is evaluated once for each result, with the arguments as
 /// the tool got them.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("{}", self.text().unwrap_or("a function"))]
 pub struct CacheWhen {
     text: Option<Arc<str>>,
     predicate: Arc<Predicate>,
@@ -141,12 +141,6 @@ impl PartialEq for CacheWhen {
 }
 
 impl Eq for CacheWhen {}
-
-impl fmt::Debug for CacheWhen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text().unwrap_or("a function"))
-    }
-}
 
 /// The bounds on the simultaneous calls of one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::call::{
 use crate::ledger;
 
 /// All errors of handlers.
-#[derive(Debug)]
+#[derive(Debug, derive_more::From)]
 pub enum ApiError {
     /// Not JSON, or JSON of the wrong shape: 400.
     Malformed(String),
@@ -78,6 +78,7 @@ pub enum ApiError {
     /// Sources of tools are still loading: 503.
     SourcesLoading(String),
     /// The ledger failed: 503.
+    #[from]
     Ledger(ledger::Error),
     /// Internal error: 500.
     Internal,
@@ -90,12 +91,6 @@ impl From<&CallError> for ApiError {
             failure: Failure::from(error),
             invocation: None,
         }
-    }
-}
-
-impl From<ledger::Error> for ApiError {
-    fn from(error: ledger::Error) -> Self {
-        Self::Ledger(error)
     }
 }
 

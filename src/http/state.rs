@@ -1,6 +1,5 @@
 //! The state of the handlers: handles, and no configuration.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
@@ -20,7 +19,7 @@ use crate::tracking::events::MAX_SUBSCRIBERS;
 
 /// Shared by all handlers. The router clones it several times for each request, so it is one
 /// pointer.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Deref)]
 pub(super) struct AppState(Arc<Handles>);
 
 /// The content of [`AppState`].
@@ -82,14 +81,6 @@ impl AppState {
             count_slots: CountSlots::default(),
             process,
         }))
-    }
-}
-
-impl Deref for AppState {
-    type Target = Handles;
-
-    fn deref(&self) -> &Handles {
-        &self.0
     }
 }
 

@@ -1,7 +1,5 @@
 //! The placeholders of a manifest, their values in one call, and the faults of these values.
 
-use std::fmt;
-
 use serde_json::Value;
 
 use crate::call::json::escape_pointer_token;
@@ -11,26 +9,17 @@ use crate::call::{CallError, CallerCredentials, JsonObject, ToolContext, ToolErr
 pub(super) const CONTEXT_PREFIX: &str = "context.";
 
 /// What a placeholder stands for. This is decided when the tool is built, so that an argument can
-/// never replace a field of the context.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// never replace a field of the context. It is displayed as between the braces.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
 pub enum Placeholder {
     /// The argument of this name.
     Argument(String),
     /// This field of the caller's context.
+    #[display("{CONTEXT_PREFIX}{_0}")]
     Context(String),
     /// This credential of the caller.
+    #[display("${{caller:{_0}}}")]
     Caller(String),
-}
-
-impl fmt::Display for Placeholder {
-    /// Writes the name as between the braces.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Argument(name) => f.write_str(name),
-            Self::Context(field) => write!(f, "{CONTEXT_PREFIX}{field}"),
-            Self::Caller(name) => write!(f, "${{caller:{name}}}"),
-        }
-    }
 }
 
 impl Placeholder {

@@ -17,10 +17,15 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// An operation of a writer. `End` is the end of a call that was reserved or has taken units, `Rare` is
 /// what only this engine does.
+#[derive(derive_more::From)]
 pub(super) enum Operation<End, Rare> {
     Reserve(Starting<ReservedCall>),
     TakeUnits(Starting<UnitRequest>),
-    Settle { end: End, reply: Reply<()> },
+    Settle {
+        end: End,
+        reply: Reply<()>,
+    },
+    #[from]
     Write(Write),
     Rare(Rare),
 }
@@ -88,12 +93,6 @@ pub enum OnCommit {
     Reply(Reply<()>),
     /// No caller waits; the commit drops this value.
     Drop(HeldUntilCommit),
-}
-
-impl<End, Rare> From<Write> for Operation<End, Rare> {
-    fn from(write: Write) -> Self {
-        Self::Write(write)
-    }
 }
 
 impl<End, Rare> Operation<End, Rare> {

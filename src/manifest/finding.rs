@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::rule::Rule;
 
 /// A position in a file, counted from 1, or in a JSON document, which has no lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{}:{line}:{column}", file.display())]
 pub struct Location {
     /// The file as it was named, or the JSON Pointer (RFC 6901) in a JSON document.
     pub file: Arc<Path>,
@@ -44,13 +45,6 @@ impl Location {
     /// The JSON Pointer, if the position is in a JSON document.
     pub fn pointer(&self) -> Option<String> {
         (self.line == 0).then(|| self.file.to_string_lossy().into_owned())
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, column } = self;
-        write!(f, "{}:{line}:{column}", file.display())
     }
 }
 

@@ -5,8 +5,6 @@
 //! registration may bring the tool, it is a warning. `check` reports it at once, the service after
 //! all sources have settled.
 
-use std::fmt;
-
 use super::Manifest;
 use super::finding::{Finding, Location, Severity, join_path};
 use super::node::Node;
@@ -34,7 +32,8 @@ pub(super) enum ListKind {
 }
 
 /// One entry of such a list.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, derive_more::Display)]
+#[display("{location}: {path}: `{text_in_file}`")]
 pub(crate) struct ListEntry {
     location: Location,
     path: String,
@@ -42,18 +41,6 @@ pub(crate) struct ListEntry {
     /// The entry as in the file. The pattern may have come by reference.
     text_in_file: String,
     pattern: ToolPattern,
-}
-
-impl fmt::Display for ListEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            location,
-            path,
-            text_in_file,
-            ..
-        } = self;
-        write!(f, "{location}: {path}: `{text_in_file}`")
-    }
 }
 
 /// How many of the existing tools are known.

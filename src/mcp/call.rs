@@ -37,17 +37,13 @@ impl PreparedCall {
 }
 
 /// Why no call starts.
+#[derive(derive_more::From)]
 pub enum PrepareError {
     /// An error of the protocol, `-32602`: there is no such tool, or `_meta` is invalid.
+    #[from]
     Protocol(ErrorData),
     /// A source that may have the tool is not up.
     Unavailable(CallError),
-}
-
-impl From<ErrorData> for PrepareError {
-    fn from(error: ErrorData) -> Self {
-        Self::Protocol(error)
-    }
 }
 
 /// Prepares a call. `meta` is the request's `_meta`.

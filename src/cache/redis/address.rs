@@ -1,12 +1,12 @@
 //! Reads `cache.redis`. Messages never quote the URL, because it may hold a password.
 
-use std::fmt;
-
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use url::Url;
 
 /// The address of a Redis server, with the user and the password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug, derive_more::Display)]
+#[display("{shown}")]
+#[debug("RedisAddress({self})")]
 pub struct RedisAddress {
     url: Url,
     /// The address for log lines, without the user and the password.
@@ -64,18 +64,6 @@ impl RedisAddress {
 
 fn connection_info(url: &Url) -> Option<ConnectionInfo> {
     url.clone().into_connection_info().ok()
-}
-
-impl fmt::Display for RedisAddress {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.shown)
-    }
-}
-
-impl fmt::Debug for RedisAddress {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "RedisAddress({self})")
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Defines which part of a long result an answer shows, and how an answer describes the rest.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -174,22 +172,14 @@ impl Page {
 }
 
 /// What the lengths of a result are counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Unit {
     /// Items of a list.
     Items,
     /// Characters (Unicode scalar values) of a text.
     Characters,
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Items => "items",
-            Self::Characters => "characters",
-        })
-    }
 }
 
 /// The part of a result that is not shown.

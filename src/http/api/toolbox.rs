@@ -50,13 +50,8 @@ pub(crate) fn routes(settings: &ServerSettings) -> Router<AppState> {
 }
 
 /// An error in the shape of MCP Toolbox, with the status of the problem.
+#[derive(derive_more::From)]
 struct ToolboxError(ApiError);
-
-impl From<ApiError> for ToolboxError {
-    fn from(error: ApiError) -> Self {
-        Self(error)
-    }
-}
 
 impl IntoResponse for ToolboxError {
     fn into_response(self) -> Response {

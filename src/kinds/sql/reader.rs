@@ -37,20 +37,11 @@ impl Dialect {
 }
 
 /// A position in the statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("line {line}, column {column} of the statement")]
 pub(super) struct Position {
     line: usize,
     column: usize,
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "line {}, column {} of the statement",
-            self.line, self.column
-        )
-    }
 }
 
 /// A token, as far as its kind matters.

@@ -7,9 +7,11 @@ use url::Url;
 
 use crate::kinds::ConfigFault;
 
-/// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`.
-#[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema)]
+/// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`. `Debug`
+/// shows no secret.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema, derive_more::Debug)]
 #[serde(deny_unknown_fields)]
+#[debug("AuthConfig {{ .. }}")]
 pub struct AuthConfig {
     /// Access tokens of OAuth 2.0: client credentials (RFC 6749, section 4.4), or a refresh token
     /// (section 6). A token is requested once for all calls, and renewed before it ends.

@@ -32,7 +32,9 @@ pub(super) struct TokenEndpoint {
     pub(super) client: HttpClient,
 }
 
-/// The answer of a token endpoint.
+/// The answer of a token endpoint. `Debug` shows no token.
+#[derive(derive_more::Debug)]
+#[debug("Grant {{ lifetime: {lifetime:?}, .. }}")]
 pub(super) struct Grant {
     /// `Bearer` and the token.
     pub(super) header: HeaderValue,

@@ -34,15 +34,11 @@ pub(super) struct PlannedColumn {
 }
 
 /// Why there is no plan.
+#[derive(derive_more::From)]
 pub(super) enum PlanError {
+    #[from]
     Database(sqlx::Error),
     Statement(Finding),
-}
-
-impl From<sqlx::Error> for PlanError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
-    }
 }
 
 impl PlanError {

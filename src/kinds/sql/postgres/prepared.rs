@@ -43,8 +43,10 @@ pub(in crate::kinds::sql) struct Prepared {
 }
 
 /// Why an attempt failed.
+#[derive(derive_more::From)]
 enum AttemptError {
     Database(sqlx::Error),
+    #[from]
     Tool(ToolError),
     /// The rows are not those of the plan: a table has changed.
     Stale,
@@ -57,12 +59,6 @@ impl From<sqlx::Error> for AttemptError {
         } else {
             Self::Database(error)
         }
-    }
-}
-
-impl From<ToolError> for AttemptError {
-    fn from(error: ToolError) -> Self {
-        Self::Tool(error)
     }
 }
 

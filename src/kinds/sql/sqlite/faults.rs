@@ -7,8 +7,11 @@ use crate::call::ToolError;
 use crate::kinds::sql::faults::{Finding, WRITES_IN_READ_TOOL};
 
 /// Why an attempt failed.
+#[derive(derive_more::From)]
 pub(super) enum AttemptError {
+    #[from]
     Database(rusqlite::Error),
+    #[from]
     Tool(ToolError),
     /// The statement cannot be run as written.
     Statement(Finding),
@@ -40,18 +43,6 @@ impl AttemptError {
             Self::NeedsThread => true,
             Self::Statement(_) | Self::Replaced => false,
         }
-    }
-}
-
-impl From<rusqlite::Error> for AttemptError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl From<ToolError> for AttemptError {
-    fn from(error: ToolError) -> Self {
-        Self::Tool(error)
     }
 }
 
