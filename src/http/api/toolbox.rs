@@ -24,8 +24,7 @@ use crate::formats::toolbox;
 use crate::http::edge::auth::Authenticated;
 use crate::http::edge::body::{CallJson, PathPart};
 use crate::http::edge::request_id;
-use crate::http::headers::idempotency;
-use crate::http::headers::run_id;
+use crate::http::headers::call_headers;
 use crate::http::mcp;
 use crate::http::problem::{ApiError, Problem};
 use crate::http::state::AppState;
@@ -120,8 +119,8 @@ async fn invoke_tool(
     let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
     let registry = state.registry.clone();
     let headers = request.headers();
-    let key = idempotency::key_from_headers(headers)?;
-    let run_id = run_id::run_id_from_headers(headers)?;
+    let key = call_headers::key_from_headers(headers)?;
+    let run_id = call_headers::run_id_from_headers(headers)?;
     let trace = request_id::trace_from_headers(headers);
     // Its memory stays reserved until the call has ended.
     let CallJson(body, _reserved, repairs) = CallJson::from_request(request, &state).await?;
@@ -165,7 +164,7 @@ async fn invoke_tool(
         false => text,
     });
     if answer.replayed {
-        idempotency::mark_replayed(&mut response);
+        call_headers::mark_replayed(&mut response);
     }
     Ok(response)
 }

@@ -117,7 +117,7 @@ impl FromRequest<AppState> for OptionalJson {
         if request.body().size_hint().exact() == Some(0) {
             return Ok(Self(json!({})));
         }
-        let StrictJson(body, _) = StrictJson::from_request(request, state).await?;
+        let StrictJson(body, _) = <StrictJson>::from_request(request, state).await?;
         Ok(Self(if body.is_null() { json!({}) } else { body }))
     }
 }

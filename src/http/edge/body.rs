@@ -24,18 +24,19 @@ use crate::http::api::calls::request::MessageBody;
 use crate::http::problem::ApiError;
 use crate::http::state::AppState;
 
-/// A JSON body without duplicate keys, and the reservation for its memory.
-pub(crate) struct StrictJson(
+/// A JSON body without duplicate keys, and the reservation for its memory. It has at most `MOST`
+/// bytes, and no more than the service accepts.
+pub(crate) struct StrictJson<const MOST: usize = { usize::MAX }>(
     pub(crate) Value,
-    #[expect(dead_code, reason = "it is held as long as the value")] pub(crate) Reservation,
+    pub(crate) Reservation,
 );
 
-impl FromRequest<AppState> for StrictJson {
+impl<const MOST: usize> FromRequest<AppState> for StrictJson<MOST> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let body = read_json_body(&parts.headers, body, state.max_body).await?;
+        let body = read_json_body(&parts.headers, body, state.max_body.min(MOST)).await?;
         let (value, reserved) = parse_json(body, &state.memory, parse_strict).await?;
         Ok(Self(value, reserved))
     }
@@ -60,24 +61,9 @@ impl FromRequest<AppState> for CallJson {
     }
 }
 
-/// Longest definition of a registered tool, in bytes. Compiled, a definition takes a hundred times
-/// its length, and models see all of it.
-const LONGEST_DEFINITION: usize = 256 << 10;
-
-/// The definition of a tool, as JSON without duplicate keys, and the reservation for its memory.
-pub(crate) struct DefinitionJson(pub(crate) Value, pub(crate) Reservation);
-
-impl FromRequest<AppState> for DefinitionJson {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        let body =
-            read_json_body(&parts.headers, body, state.max_body.min(LONGEST_DEFINITION)).await?;
-        let (value, reserved) = parse_json(body, &state.memory, parse_strict).await?;
-        Ok(Self(value, reserved))
-    }
-}
+/// The definition of a tool. Compiled, a definition takes a hundred times its length, and models see
+/// all of it.
+pub(crate) type DefinitionJson = StrictJson<{ 256 << 10 }>;
 
 /// The fields of an HTML form.
 pub(crate) struct FormBody<T>(pub(crate) T);

@@ -32,7 +32,7 @@ use crate::catalog::registry::Registry;
 use crate::http::edge::auth::Authenticated;
 use crate::http::edge::memory::Reservation;
 use crate::http::edge::{body, request_id};
-use crate::http::headers::run_id;
+use crate::http::headers::call_headers;
 use crate::http::openapi::documented::JsonRpcError;
 use crate::http::openapi::responses::{
     AuthResponses, BodyResponses, CommonResponses, McpSessionResponses,
@@ -105,7 +105,7 @@ pub(in crate::http) struct McpQuery {
     params(
         ("mcp-session-id" = Option<String>, Header, description = "The session, until 2025-11-25; `initialize` starts one."),
         ("mcp-protocol-version" = Option<String>, Header, description = "The version, since 2025-06-18."),
-        run_id::RunIdHeader, McpQuery),
+        call_headers::RunIdHeader, McpQuery),
     responses(CommonResponses, AuthResponses, BodyResponses, McpSessionResponses,
     (status = 200, description = "The answer", content((Value = "application/json"), (Value = "text/event-stream"))),
     (status = 202, description = "The notification was accepted"),
@@ -169,7 +169,7 @@ pub(super) async fn answer_post(
         caller,
         request_id: request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into())),
         trace: request_id::trace_from_headers(&parts.headers),
-        run_id: run_id::run_id_from_headers(&parts.headers)?.map(Into::into),
+        run_id: call_headers::run_id_from_headers(&parts.headers)?.map(Into::into),
         stream_end_disconnects: true,
         keep_alive: Some(Arc::new(reserved.clone())),
         protocol_version: header_text(&parts.headers, VERSION_HEADER),

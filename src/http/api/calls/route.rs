@@ -16,15 +16,13 @@ use crate::catalog::registry::Registry;
 use crate::http::edge::auth::Authenticated;
 use crate::http::edge::body::ModelMessage;
 use crate::http::edge::request_id;
-use crate::http::events;
-use crate::http::headers::idempotency;
-use crate::http::headers::run_id;
+use crate::http::headers::call_headers;
 use crate::http::json_response::json_response;
 use crate::http::openapi::responses::{
     AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses,
 };
 use crate::http::problem::ApiError;
-use crate::http::query;
+use crate::http::{events, query};
 
 /// Run the tool calls of a model's message.
 ///
@@ -44,7 +42,7 @@ use crate::http::query;
 /// With `Accept: text/event-stream` the answer is a stream. It has `progress` events of all calls,
 /// and a `call_result` event with each call's answer or problem when the call ends. The last event
 /// is the one `result` event with the whole answer.
-#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, idempotency::IdempotencyHeader, run_id::RunIdHeader),
+#[utoipa::path(post, operation_id = "run_calls", path = "/calls", tag = "tools", params(CallsQuery, call_headers::IdempotencyHeader, call_headers::RunIdHeader),
     request_body(content = Value, content_type = "application/json",
         description = "The model's message, or an envelope around it. A text may also be sent as text/plain."),
     responses((status = 200, description = "The message is valid",
@@ -59,7 +57,7 @@ pub(in crate::http) async fn run_calls(
     headers: HeaderMap,
     ModelMessage(body, reserved): ModelMessage,
 ) -> Result<Response, ApiError> {
-    let key = idempotency::key_from_headers(&headers)?;
+    let key = call_headers::key_from_headers(&headers)?;
     let trace = request_id::trace_from_headers(&headers);
     let request_id = request_id.and_then(|id| Some(id.header_value().to_str().ok()?.into()));
     let (tools, owner) = (catalog.clone(), caller.clone());
@@ -71,7 +69,7 @@ pub(in crate::http) async fn run_calls(
         };
         Ok((message, request))
     };
-    let run_id = run_id::run_id_from_headers(&headers)?;
+    let run_id = call_headers::run_id_from_headers(&headers)?;
     let (message, mut request) = reserved.parse_with(read).await?;
     let Some(message) = message else {
         let (ids, dialect) = (&request.resume, request.dialect);
@@ -99,7 +97,7 @@ pub(in crate::http) async fn run_calls(
     let answered = turn.run_calls(message, &request).await;
     let mut response = json_response(&answered.to_answer());
     if answered.is_replayed() {
-        idempotency::mark_replayed(&mut response);
+        call_headers::mark_replayed(&mut response);
     }
     Ok(response)
 }

@@ -13,7 +13,7 @@ use crate::call::{Caller, Violation};
 use crate::catalog::registry::ChangeError;
 use crate::http::api::wire::ToolDetail;
 use crate::http::edge::auth::{Admin, Principal};
-use crate::http::edge::body::{DefinitionJson, PathPart};
+use crate::http::edge::body::{DefinitionJson, PathPart, StrictJson};
 use crate::http::openapi::documented::RegisteredTool;
 use crate::http::openapi::responses::{
     AuthResponses, BodyResponses, CommonResponses, LedgerResponses, LookupResponses,
@@ -95,7 +95,7 @@ pub(crate) async fn register_tool(
     _: Admin,
     Principal(caller): Principal,
     PathPart(name): PathPart,
-    DefinitionJson(definition, _reserved): DefinitionJson,
+    StrictJson(definition, _reserved): DefinitionJson,
 ) -> Result<Response, ApiError> {
     let (entry, is_new) = live.register_tool(&name, definition, &caller.name).await?;
     let status = if is_new {

@@ -32,7 +32,7 @@ use crate::catalog::registry::{Entry, Registry};
 use crate::http::api::wire::InvokeAnswer;
 use crate::http::edge::memory::Reservation;
 use crate::http::events;
-use crate::http::headers::idempotency;
+use crate::http::headers::call_headers;
 use crate::http::headers::prefer::{self, PREFERENCE_APPLIED, RESPOND_ASYNC};
 use crate::http::json_response::json_response;
 use crate::http::problem::Problem;
@@ -144,7 +144,7 @@ impl AcceptedCall {
             Err(error) => api_error_for_call(error, &self.entry, self.id).into_response(),
         };
         if is_replayed(&outcome) {
-            idempotency::mark_replayed(&mut response);
+            call_headers::mark_replayed(&mut response);
         }
         response
     }
@@ -250,7 +250,7 @@ async fn respond_with_events(
     let replayed = is_replayed(&outcome);
     let mut response = events::stream_events(listener, ready(call.result_event(&outcome)));
     if replayed {
-        idempotency::mark_replayed(&mut response);
+        call_headers::mark_replayed(&mut response);
     }
     response
 }

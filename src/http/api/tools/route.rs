@@ -26,9 +26,7 @@ use crate::http::edge::auth::{Admin, Authenticated};
 use crate::http::edge::body::{CallJson, PathPart};
 use crate::http::edge::request_id;
 use crate::http::headers::etag::TaggedBody;
-use crate::http::headers::idempotency;
-use crate::http::headers::prefer;
-use crate::http::headers::run_id;
+use crate::http::headers::{call_headers, prefer};
 use crate::http::openapi::documented;
 use crate::http::openapi::responses::{
     AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses,
@@ -259,7 +257,7 @@ pub(crate) async fn detail_response(
 /// With `Prefer: respond-async` a call is answered 202 and continues: `GET /invocations/{id}` shows
 /// it and keeps its result, `DELETE` cancels it.
 #[utoipa::path(post, operation_id = "invoke_tool", path = "/tools/{name}/invoke", tag = "tools", request_body = documented::InvokeRequest,
-    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), idempotency::IdempotencyHeader, run_id::RunIdHeader, prefer::PreferHeader),
+    params(("name" = String, Path, description = "The tool's name, an alias, or another spelling that calls.name_matching allows"), call_headers::IdempotencyHeader, call_headers::RunIdHeader, prefer::PreferHeader),
     responses((status = 200, description = "The tool ran",
         content((InvokeAnswer<'_> = "application/json"), (String = "text/event-stream")),
         headers(("idempotent-replayed" = bool, description = "True when the call with this key ran before."))),
@@ -277,8 +275,8 @@ pub(crate) async fn invoke_tool(
     CallJson(body, reserved, mut repairs): CallJson,
 ) -> Result<Response, ApiError> {
     let (entry, name_match) = resolve_tool(&catalog, &name, &caller)?;
-    let key = idempotency::key_from_headers(&headers)?;
-    let run_id = run_id::run_id_from_headers(&headers)?;
+    let key = call_headers::key_from_headers(&headers)?;
+    let run_id = call_headers::run_id_from_headers(&headers)?;
     let mut request = reserved
         .parse_with(|| InvokeRequest::from_json(body))
         .await?;
