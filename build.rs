@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     list_worker_files(Path::new(&folder))
 }
 
-/// Writes what `src/sources/python/worker_source.rs` embeds: the path and the text of each file of
+/// Writes what `src/sources/python/worker.rs` embeds: the path and the text of each file of
 /// the worker, but of the script that reads them.
 fn list_worker_files(out: &Path) -> Result<(), Box<dyn Error>> {
     let root = fs::canonicalize("src/sources/python/worker")?;

@@ -13,7 +13,7 @@ use crate::kinds::{BuildError, Tool, UnavailableReason};
 use crate::text::changes::Changes;
 use crate::text::names::Spellings;
 
-/// The tools and callers at one moment. `registry.rs` holds the current one.
+/// The tools and callers at one moment. `registry/` holds the current one.
 #[derive(Clone, Default)]
 pub struct Catalog {
     pub(super) by_name: BTreeMap<ToolName, Arc<Entry>>,

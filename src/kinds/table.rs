@@ -1,7 +1,7 @@
 //! Builds the runners of all kinds from manifest entries.
 //!
 //! Code of a kind that this program was not built with is compiled, too. Nothing calls it, so the
-//! linker leaves it out. That keeps the conditions few: here, in `kinds.rs` and in `sources.rs`.
+//! linker leaves it out. That keeps the conditions few: they are in this file.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;

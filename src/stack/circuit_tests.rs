@@ -13,13 +13,6 @@ async fn open_circuit(registry: &Registry, script: &Mutex<Vec<ToolOutput>>) {
     assert_eq!(breaker(registry), ("open", 5));
 }
 
-fn breaker(registry: &Registry) -> (&'static str, u32) {
-    let status = registry.get("t").unwrap().breaker_status().unwrap();
-    (status.state.as_str(), status.failures)
-}
-
-const PART: Duration = Duration::from_millis(1);
-
 #[tokio::test(start_paused = true)]
 async fn circuit_opens_after_five_failures() {
     let limit = Limit {

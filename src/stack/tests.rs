@@ -459,7 +459,14 @@ fn rate_limited(retryable: bool) -> ToolOutput {
     }))
 }
 
+const PART: Duration = Duration::from_millis(1);
+
 type Script = Arc<Mutex<Vec<ToolOutput>>>;
+
+fn breaker(registry: &Registry) -> (&'static str, u32) {
+    let status = registry.get("t").unwrap().breaker_status().unwrap();
+    (status.state.as_str(), status.failures)
+}
 
 /// A registry with one tool `t` that follows the script, last line first, and then returns "yes".
 /// Also the counter of its runs.

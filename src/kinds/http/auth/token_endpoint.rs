@@ -32,9 +32,7 @@ pub(super) struct TokenEndpoint {
     pub(super) client: HttpClient,
 }
 
-/// The answer of a token endpoint. `Debug` shows no token.
-#[derive(derive_more::Debug)]
-#[debug("Grant {{ lifetime: {lifetime:?}, .. }}")]
+/// The answer of a token endpoint.
 pub(super) struct Grant {
     /// `Bearer` and the token.
     pub(super) header: HeaderValue,
