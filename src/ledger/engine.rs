@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::operation::{HeldUntilCommit, OnCommit, Write};
-use super::sql::Store;
+use super::sql::{Sql, SqlValue, Store};
 use super::writer_queue::commit;
 use super::{
     AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
     BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, Query, RecordedCall,
     RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
-    TokenRow, UsageRow, approvals, buckets, changes, list, read,
+    TokenRow, UsageRow, approval, buckets, list, read,
 };
 use crate::call::{Charge, Charged, InvocationId};
 
@@ -172,7 +172,7 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Deletes the stored results of one tool, or of all. Returns their number.
     async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
-        changes::purge_results(self.store(), tool).await
+        purge_results(self.store(), tool).await
     }
 
     /// The switches that admins have set.
@@ -182,7 +182,7 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Sets a switch. The commit is done when this returns.
     async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        changes::set_switch(self.store(), switch).await
+        set_switch(self.store(), switch).await
     }
 
     /// Deletes up to `at_most` calls with their failed attempts: those that started before
@@ -205,50 +205,50 @@ pub trait Ledger: Send + Sync + 'static {
     /// Stores a tool that was registered at run time, and replaces one of the same name. The commit
     /// is done when this returns.
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
-        changes::register_tool(self.store(), tool).await
+        register_tool(self.store(), tool).await
     }
 
     /// Deletes a registered tool. The commit is done when this returns. Returns whether there was
     /// one.
     async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        changes::unregister_tool(self.store(), name).await
+        unregister_tool(self.store(), name).await
     }
 
     /// Stores a call that needs an approval. The commit is done when this returns. Returns the call
     /// that holds the idempotency key already; then nothing is stored.
     async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
-        approvals::request(self.store(), row).await
+        approval::request(self.store(), row).await
     }
 
     /// Changes an approval, if it is as the change expects. The commit is done when this returns.
     /// Returns whether it has changed.
     async fn change_approval(&self, change: ApprovalChange) -> Result<bool, Error> {
-        approvals::change(self.store(), change).await
+        approval::change(self.store(), change).await
     }
 
     /// Notes something about a call that needs an approval. The commit is done when this returns.
     async fn mark_approval(&self, id: InvocationId, mark: ApprovalMark) -> Result<(), Error> {
-        approvals::mark(self.store(), id, mark).await
+        approval::mark(self.store(), id, mark).await
     }
 
     /// The noted message of a call; see [`ApprovalMark::Message`].
     async fn approval_message(&self, id: InvocationId) -> Result<Option<Arc<str>>, Error> {
-        approvals::message(self.store(), id).await
+        approval::message(self.store(), id).await
     }
 
     /// The approval of one call.
     async fn find_approval(&self, id: InvocationId) -> Result<Option<ApprovalRow>, Error> {
-        approvals::find(self.store(), id).await
+        approval::find(self.store(), id).await
     }
 
     /// How many calls wait for a person: those of this caller, and all.
     async fn count_waiting(&self, caller: &str) -> Result<(u64, u64), Error> {
-        approvals::count_waiting(self.store(), caller).await
+        approval::count_waiting(self.store(), caller).await
     }
 
     /// Matching approvals, newest first.
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
-        approvals::list(self.store(), query).await
+        approval::list(self.store(), query).await
     }
 
     /// By how many units the counters of limits differ from the rows that are charged to them. Any
@@ -352,4 +352,44 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Engine and location, for people.
     fn describe(&self) -> String;
+}
+
+/// One of an admin's decisions. Each is one statement, and is announced to the other replicas.
+async fn purge_results(store: &dyn Store, tool: Option<&str>) -> Result<u64, Error> {
+    let mut sql = Sql::new("delete from stored_result where true");
+    sql.and("tool =", tool);
+    let news = SharedChange::Purged(tool.map(str::to_owned));
+    store.change(sql, Some(news)).await
+}
+
+async fn set_switch(store: &dyn Store, switch: Switch) -> Result<(), Error> {
+    let mut sql = Sql::new("insert into tool_switch (tool, enabled) values ");
+    sql.bind_list([switch.tool.into(), SqlValue::Bool(switch.enabled)])
+        .push(" on conflict (tool) do update set enabled = excluded.enabled");
+    let changed = store.change(sql, Some(SharedChange::Tools)).await;
+    changed.map(drop)
+}
+
+async fn register_tool(store: &dyn Store, tool: RegisteredTool) -> Result<(), Error> {
+    let mut sql = Sql::new(
+        "insert into registered_tool (name, definition, registered_by, registered_at) values ",
+    );
+    sql.bind_list([
+        tool.name.into(),
+        tool.definition.into(),
+        tool.registered_by.into(),
+        SqlValue::from(tool.registered_at),
+    ])
+    .push(
+        " on conflict (name) do update set definition = excluded.definition, \
+         registered_by = excluded.registered_by, registered_at = excluded.registered_at",
+    );
+    let changed = store.change(sql, Some(SharedChange::Tools)).await;
+    changed.map(drop)
+}
+
+async fn unregister_tool(store: &dyn Store, name: &str) -> Result<bool, Error> {
+    let mut sql = Sql::new("delete from registered_tool where name = ");
+    sql.bind(name);
+    Ok(store.change(sql, Some(SharedChange::Tools)).await? > 0)
 }

@@ -3,14 +3,12 @@
 //! `engine.rs` has the trait. Every engine passes the tests in `contract.rs`. `model_test/`
 //! compares engines with a model. `transfer/` moves a whole ledger to another engine.
 //! `sql.rs` has statements and rows that no engine owns. With them, both engines run the same queries
-//! (`read.rs`, `list.rs`, `buckets.rs`, `approvals.rs`), changes (`changes.rs`) and imports (`import.rs`).
+//! (`read.rs`, `list.rs`, `buckets.rs`, `approval.rs`), changes (`engine.rs`) and imports (`import.rs`).
 //! `count_by_time.rs` puts counts together from calls and from counted hours. `units.rs` has the units of
 //! limits that both engines hand out from memory.
 
 mod approval;
-mod approvals;
 mod buckets;
-mod changes;
 mod checksum;
 #[cfg(test)]
 mod contract;

@@ -1,16 +1,15 @@
 //! The `agent` kind: a model with a prompt and tools of its own, as a tool.
 //!
 //! - `config`, `builder`: what the manifest or the embedding program declares
-//! - `run`, `turn`, `coworkers`: the loop of one call, the calls of one answer, work for other
-//!   agents
-//! - `endpoint`, `completion`, `stream`, `prompt`: requests to the model, and its answers
+//! - `run`, `turn`, `coworkers`: the loop of one call, the calls of one answer, the prompt, work
+//!   for other agents
+//! - `endpoint`, `completion`, `stream`: requests to the model, and its answers
 
 pub(crate) mod builder;
 mod completion;
 mod config;
 pub(crate) mod coworkers;
 mod endpoint;
-mod prompt;
 mod run;
 mod stream;
 mod turn;
@@ -22,9 +21,8 @@ use async_trait::async_trait;
 
 pub use config::{Budget, Config, ModelConfig};
 
-use self::coworkers::too_deep_message;
+use self::coworkers::{Prompt, too_deep_message};
 use self::endpoint::Endpoint;
-use self::prompt::Prompt;
 use self::run::{AgentRun, AgentRunner};
 use self::turn::CallableTools;
 use super::{BuildContext, BuildResult, HttpClients, Runner, RunnerTraits, Tool, ToolOutcome};

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::completion::{Completion, TokenUsage};
 use super::config::Budget;
+use super::coworkers::Prompt;
 use super::endpoint::{AnswerListener, Endpoint, MAX_ERROR_TEXT_BYTES};
-use super::prompt::Prompt;
 use super::turn::{self, CallableTools, Toolset};
 use crate::call::{
     CutEnds, ErrorKind, JsonObject, ModelUsage, ToolContext, ToolError, ToolInvoker, ToolResult,

@@ -14,7 +14,7 @@ use data_url::forgiving_base64::DecodeError;
 use url::Url;
 
 use super::arguments::{argument_faults, text_argument};
-use super::web::WebAccess;
+use super::http_get::WebAccess;
 use crate::call::units::Size;
 use crate::call::{Content, Effect, JsonObject, ToolContext, ToolError, ToolResult};
 use crate::kinds::denied_files::DeniedFiles;

@@ -10,7 +10,6 @@ mod http_get;
 mod read_cache;
 mod read_file;
 mod read_result;
-mod web;
 
 use std::path::Path;
 

@@ -2,11 +2,10 @@
 //! JSON with two possible meanings is refused, with a message that the model can act on.
 //!
 //! A repair never guesses. The tokens may be written in lenient ways (`tokens`), and their order
-//! follows a lenient grammar (`grammar`). Both allow only what has one meaning.
+//! follows a lenient grammar (`read`). Both allow only what has one meaning.
 //! [`crate::strict_json::parse_strict`] parses the result.
 
 mod find_object;
-mod grammar;
 mod read;
 mod tokens;
 mod unreadable_arguments;

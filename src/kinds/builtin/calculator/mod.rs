@@ -3,11 +3,9 @@
 //! This evaluator is our own. The libraries lack `//` and `**`, read `-2**2` as 4, or have a
 //! license that we cannot use.
 //!
-//! - `parse`: parses and evaluates in one pass;
-//! - `number`: arithmetic on numbers;
-//! - `functions`: constants and functions.
+//! - `parse`: parses and evaluates in one pass, and knows the constants and functions;
+//! - `number`: arithmetic on numbers.
 
-mod functions;
 mod number;
 mod parse;
 

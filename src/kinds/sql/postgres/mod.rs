@@ -3,9 +3,9 @@
 //! - The database describes a statement once: the types of its parameters and columns
 //!   (`parameter_types`, `plan`).
 //! - Values are sent as texts, which the database casts (`arguments`).
-//! - Results are decoded from the binary form (`decode`, `time`). If only the database
+//! - Results are decoded from the binary form (`decode`). If only the database
 //!   knows the type, it sends text.
-//! - A condition around the statement makes the server refuse a row that is too long (`bounded`).
+//! - A condition around the statement makes the server refuse a row that is too long (`plan`).
 //! - If a call is dropped, its statement is cancelled. What a call leaves on a connection is
 //!   removed before the next call gets the connection (`session`).
 //! - `prepared` runs the statement of a call; `address` parses the URL; `faults`
@@ -13,14 +13,12 @@
 
 mod address;
 mod arguments;
-mod bounded;
 mod decode;
 mod faults;
 mod parameter_types;
 mod plan;
 mod prepared;
 mod session;
-mod time;
 
 use tokio::sync::OnceCell;
 

@@ -6,7 +6,7 @@
 //! - `tasks.rs`: starts a source until it is served; lists it again when it reports changed tools
 //! - `change.rs`: builds the next catalog, and tells each source what is served of it
 //! - `plan.rs`: what a source could serve in the next catalog
-//! - `listing.rs`: the usable part of a listing; `active_listing.rs` selects the tools that are
+//! - `active_listing.rs` selects the tools that are
 //!   served, `tools.rs` makes each of them, with its effect
 //! - `control.rs`: reads the status of sources, restarts and stops them
 //! - `load.rs`: lists sources without serving them
@@ -18,7 +18,6 @@ mod active_listing;
 mod change;
 mod control;
 pub(super) mod entry;
-mod listing;
 pub(super) mod live_source;
 mod load;
 mod plan;
