@@ -37,6 +37,12 @@ impl InvocationId {
         Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
     }
 
+    /// The time for which the id is a lower bound, to the millisecond. Calls with this id or a later
+    /// one started then or later.
+    pub fn bounds(&self) -> Option<Timestamp> {
+        Timestamp::from_millisecond(i64::try_from(self.0.as_u128() >> 80).ok()?).ok()
+    }
+
     /// The sixteen bytes, in sort order.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()

@@ -45,7 +45,7 @@ impl Cursor {
     /// The same position, `by` this much earlier.
     #[must_use]
     pub fn earlier(self, by: SignedDuration) -> Self {
-        let from = self.from.created_at().map_or(self.from, |at| {
+        let from = self.from.bounds().map_or(self.from, |at| {
             InvocationId::lower_bound(earlier(at, by)).min(self.from)
         });
         Self {
@@ -98,6 +98,20 @@ mod tests {
             "a call that has its id and is not in the table yet"
         );
         assert_eq!(idle.ended_since, now - MARGIN);
+    }
+
+    #[test]
+    fn both_parts_can_be_earlier_with_and_without_running_calls() {
+        let now: Timestamp = "2026-06-15T12:00:30Z".parse().unwrap();
+        let by = SignedDuration::from_mins(15);
+        let running = InvocationId::new();
+        for oldest in [None, Some(running), Some(InvocationId::lower_bound(now))] {
+            let cursor = Cursor::new(oldest, now);
+            let before = cursor.earlier(by);
+            let from = |cursor: Cursor| cursor.from.bounds().unwrap();
+            assert_eq!(from(before), from(cursor) - by, "{oldest:?}");
+            assert_eq!(before.ended_since, cursor.ended_since - by);
+        }
     }
 
     #[test]
