@@ -3,10 +3,12 @@
 use jiff::ToSpan;
 
 use super::*;
-use crate::approval::deciding::{Decision, Verdict};
+use crate::approval::deciding::{DecideError, Decision, Verdict};
+use crate::approval::request::waiting_row;
+use crate::approval::table::KeptCall;
 use crate::call::{ApprovalPolicy, InvocationId};
 use crate::ledger::memory::ReservationFault;
-use crate::ledger::{ApprovalQuery, ApprovalRow, ApprovalState};
+use crate::ledger::{ApprovalChange, ApprovalDecision, ApprovalQuery, ApprovalRow, ApprovalState};
 
 fn waiting(caller: &str, expires_at: Timestamp) -> ApprovalRow {
     ApprovalRow {
@@ -194,4 +196,290 @@ async fn approved_call_runs_although_its_client_leaves() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     let row = ledger.get(id).await.unwrap().unwrap().row;
     assert_eq!(row.state, State::Succeeded);
+}
+
+/// A call that waits, and on which a process that has ended was to act: in these states, one after
+/// the other.
+async fn left_behind(
+    registry: &Arc<Registry>,
+    ledger: &MemoryLedger,
+    states: &[ApprovalState],
+) -> InvocationId {
+    let id = call(registry, "pay", None).await.unwrap().invocation;
+    let mut from = ApprovalState::Waiting;
+    for to in states {
+        let change = ApprovalChange {
+            decision: Some(ApprovalDecision {
+                at: Timestamp::UNIX_EPOCH,
+                by: "boss".into(),
+                note: Some("as agreed".into()),
+                changed_arguments: None,
+            }),
+            ..ApprovalChange::new(id, from, *to, "gone".into())
+        };
+        assert!(ledger.change_approval(change).await.unwrap());
+        from = *to;
+    }
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_of_an_ended_process_are_carried_out_once() {
+    use ApprovalState::{Approved, Denied, Expired, Started, Withdrawn};
+    let cases: [(&[ApprovalState], State, Option<ErrorKind>); 5] = [
+        (&[Approved], State::Succeeded, None),
+        // Without a row, the tool has not started.
+        (&[Approved, Started], State::Succeeded, None),
+        (&[Denied], State::Refused, Some(ErrorKind::ApprovalDenied)),
+        (&[Expired], State::Refused, Some(ErrorKind::ApprovalExpired)),
+        (&[Withdrawn], State::Cancelled, Some(ErrorKind::Cancelled)),
+    ];
+    for (states, state, kind) in cases {
+        let (registry, ledger, runs) = paying();
+        let id = left_behind(&registry, &ledger, states).await;
+        tokio::time::sleep(SECOND * 5).await;
+        let row = ledger.get(id).await.unwrap().unwrap().row;
+        assert_eq!((row.state, row.kind), (state, kind), "{states:?}");
+        let is_run = usize::from(state == State::Succeeded);
+        assert_eq!(runs.load(Ordering::SeqCst), is_run, "{states:?}");
+        let approval = ledger.find_approval(id).await.unwrap().unwrap();
+        assert!(approval.done, "{states:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn approval_of_a_call_with_its_own_row_is_closed_and_runs_nothing() {
+    for state in [ApprovalState::Approved, ApprovalState::Started] {
+        let (registry, ledger, runs) = paying();
+        let id = left_behind(&registry, &ledger, &[ApprovalState::Approved]).await;
+        let row = ledger.find_approval(id).await.unwrap().unwrap();
+        let mut reserved = waiting_row(&row);
+        reserved.state = State::Reserved;
+        ledger.record(Arc::new(reserved.clone())).await.unwrap();
+        if state == ApprovalState::Started {
+            let start = ApprovalChange::new(id, ApprovalState::Approved, state, "gone".into());
+            assert!(ledger.change_approval(start).await.unwrap());
+        }
+        tokio::time::sleep(SECOND * 5).await;
+        let approval = ledger.find_approval(id).await.unwrap().unwrap();
+        assert!(!approval.done, "the call runs");
+        reserved.state = State::Unknown;
+        ledger.settle(Arc::new(reserved), vec![]).await.unwrap();
+        tokio::time::sleep(SECOND * 5).await;
+        let approval = ledger.find_approval(id).await.unwrap().unwrap();
+        assert_eq!((approval.done, approval.state), (true, state));
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_calls_expire_early_only_if_the_process_that_had_them_has_ended() {
+    let (registry, ledger, _) = paying();
+    let later = Timestamp::UNIX_EPOCH + 1.hour();
+    let lost = waiting("ann", later);
+    let kept = ApprovalRow {
+        runner: registry.shared().waiting_calls.process(&*ledger),
+        ..waiting("ann", later)
+    };
+    let stored = ApprovalRow {
+        call: Some("{}".into()),
+        ..waiting("ann", later)
+    };
+    for row in [&lost, &kept, &stored] {
+        ledger.request_approval(row.clone()).await.unwrap();
+    }
+    tokio::time::sleep(SECOND * 65).await;
+    for (row, state) in [
+        (lost, ApprovalState::Expired),
+        (kept, ApprovalState::Waiting),
+        (stored, ApprovalState::Waiting),
+    ] {
+        let found = ledger.find_approval(row.invocation).await.unwrap().unwrap();
+        assert_eq!(found.state, state, "{}", row.runner);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn decided_call_without_its_tool_ends_as_it_was_decided() {
+    let verdicts = [
+        (Verdict::Approve(None), State::Refused),
+        (Verdict::Deny, State::Refused),
+        (Verdict::Withdraw, State::Cancelled),
+    ];
+    for (verdict, state) in verdicts {
+        let (registry, ledger, runs) = paying();
+        let id = call(&registry, "pay", None).await.unwrap().invocation;
+        registry.clear();
+        let decision = Decision {
+            verdict,
+            ..approve()
+        };
+        registry.decide(id, decision).await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        let row = ledger.get(id).await.unwrap().unwrap().row;
+        assert_eq!(row.state, state);
+        let approval = ledger.find_approval(id).await.unwrap().unwrap();
+        assert!(approval.done);
+        assert_ne!(approval.state, ApprovalState::Approved);
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_was_cancelled_while_it_was_stored_cannot_be_decided() {
+    let (registry, ledger, runs) = paying();
+    let id = call(&registry, "pay", None).await.unwrap().invocation;
+    let row = ledger.find_approval(id).await.unwrap().unwrap();
+    let mut cancelled = waiting_row(&row);
+    cancelled.state = State::Cancelled;
+    ledger.record(Arc::new(cancelled)).await.unwrap();
+    let error = registry.decide(id, approve()).await.unwrap_err();
+    assert!(
+        matches!(error, DecideError::Decided(ApprovalState::Withdrawn)),
+        "{error}"
+    );
+    let approval = ledger.find_approval(id).await.unwrap().unwrap();
+    assert_eq!(
+        (approval.done, approval.state),
+        (true, ApprovalState::Withdrawn)
+    );
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_refused_if_too_many_of_all_callers_wait() {
+    let mut tool = Tool::new("pay", "Pays.").call(|_, _| async { Ok("paid") });
+    tool.policy.approval = Some(always());
+    let registry = registry([tool], 10);
+    let ledger = &registry.shared().ledger;
+    let later = Timestamp::UNIX_EPOCH + 1.hour();
+    for number in 0..9_999 {
+        let row = waiting(&format!("caller-{}", number % 9), later);
+        ledger.request_approval(row).await.unwrap();
+    }
+    assert!(call(&registry, "pay", None).await.unwrap().waiting);
+    let error = call(&registry, "pay", None).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            CallError::TooManyWaiting {
+                most: 10_000,
+                of_caller: false
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_wait_in_memory_are_bounded() {
+    let (registry, ..) = paying();
+    let table = WaitingCalls::default();
+    let keep = |caller: &str| {
+        let mut invocation = invocation_of(&registry, "pay");
+        invocation.caller = Arc::new(Caller::new(caller, false));
+        let call = KeptCall {
+            invocation: Box::new(invocation),
+            shown: JsonObject::new(),
+            shown_context: JsonObject::new(),
+            hash: [0; 32],
+        };
+        match table.keep(InvocationId::new(), call) {
+            Ok(()) => None,
+            Err(CallError::TooManyWaiting { most, of_caller }) => Some((most, of_caller)),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    for _ in 0..200 {
+        assert_eq!(keep("ann"), None);
+    }
+    assert_eq!(keep("ann"), Some((200, true)));
+    for number in 0..800 {
+        assert_eq!(keep(&format!("caller-{number}")), None);
+    }
+    assert_eq!(keep("bob"), Some((1000, false)));
+}
+
+#[tokio::test]
+async fn request_that_ends_no_longer_waits() {
+    let table = WaitingCalls::default();
+    let waiter = table.wait_for(InvocationId::new());
+    assert_eq!(table.count_requests(), 1);
+    drop(waiter);
+    assert_eq!(table.count_requests(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_hears_of_a_decision_elsewhere() {
+    for is_done in [true, false] {
+        let (registry, ledger, runs) = paying();
+        let request = tokio::spawn({
+            let registry = registry.clone();
+            async move { call(&registry, "pay", None).await }
+        });
+        tokio::time::sleep(SECOND / 2).await;
+        let query = ApprovalQuery {
+            limit: 1,
+            ..ApprovalQuery::default()
+        };
+        let row = ledger.list_approvals(&query).await.unwrap().remove(0);
+        let mut ended = waiting_row(&row);
+        ended.state = State::Succeeded;
+        let result = ToolResult::text("paid elsewhere");
+        ended.result = Some(serde_json::to_string(&result).unwrap().into());
+        ledger.record(Arc::new(ended)).await.unwrap();
+        // A decision that is done, or one on which another process acts.
+        let runner = match is_done {
+            true => row.runner.clone(),
+            false => "other".into(),
+        };
+        let (from, to) = (ApprovalState::Waiting, ApprovalState::Approved);
+        let change = ApprovalChange {
+            done: is_done,
+            ..ApprovalChange::new(row.invocation, from, to, runner)
+        };
+        assert!(ledger.change_approval(change).await.unwrap());
+        let answer = request.await.unwrap().unwrap();
+        assert!(!answer.waiting);
+        assert_eq!(answer.result.as_text(), "paid elsewhere");
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_call_cannot_be_approved() {
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let mut tool = Tool::new("pay", "Pays.").call(|_, _| async { Ok("paid") });
+    tool.policy.approval = Some(always());
+    let registry = registry_over([tool], 10, |shared| SharedParts { clock, ..shared });
+    let id = call(&registry, "pay", None).await.unwrap().invocation;
+    let late = ApprovalPolicy::DEFAULT_EXPIRES + SECOND;
+    hand.store(late.as_millis() as i64, Ordering::SeqCst);
+    // The sweep has not found it yet.
+    let error = registry.decide(id, approve()).await.unwrap_err();
+    assert!(
+        matches!(error, DecideError::Decided(ApprovalState::Expired)),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_arguments_of_a_call_in_memory_are_not_stored() {
+    for (capture, is_stored) in [(Capture::Full, true), (Capture::Digest, false)] {
+        let mut tool = Tool::new("pay", "Pays.")
+            .effect(Effect::Write)
+            .call(|_, _| async { Ok("paid") });
+        tool.policy.approval = Some(always());
+        let registry = registry_over([tool], 10, |shared| SharedParts { capture, ..shared });
+        let id = call(&registry, "pay", None).await.unwrap().invocation;
+        let decision = Decision {
+            verdict: Verdict::Approve(Some(JsonObject::new())),
+            ..approve()
+        };
+        let outcome = registry.decide_and_run(id, decision).await.unwrap();
+        assert!(!outcome.unwrap().unwrap().waiting);
+        let approval = registry.shared().ledger.find_approval(id).await;
+        let approval = approval.unwrap().unwrap();
+        assert_eq!(approval.changed_arguments.is_some(), is_stored);
+    }
 }

@@ -22,7 +22,7 @@ pub enum ApprovalState {
     Started,
     /// A person has denied the call.
     Denied,
-    /// The time for the decision is over.
+    /// The time for the decision is over, or the approved call can no longer start.
     Expired,
     /// The caller or an admin has cancelled the call.
     Withdrawn,
@@ -33,7 +33,7 @@ impl ApprovalState {
     pub const fn next(self) -> &'static [Self] {
         match self {
             Self::Waiting => &[Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn],
-            Self::Approved => &[Self::Started],
+            Self::Approved => &[Self::Started, Self::Expired],
             Self::Started => &[Self::Approved],
             Self::Denied | Self::Expired | Self::Withdrawn => &[],
         }
