@@ -37,7 +37,7 @@ ci:
 # Puts small faults into the code and lists those that no test notices.
 mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
-    cargo mutants --output target {{ARGS}}
+    cargo mutants --workspace --output target {{ARGS}}
 
 # Writes a list of all packages in the program, target/toolcrib-sbom.json (CycloneDX), from the lock file. Builds nothing.
 sbom:
