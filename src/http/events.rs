@@ -220,6 +220,8 @@ mod tests {
             &["application/json;q=0.9, text/event-stream"],
             &["application/json;q=0.9", "text/event-stream;q=0.95"],
             &["application/json;q=0, text/event-stream;q=0.1"],
+            &["application/json;q=0.1, text/event-stream;q=0.5, */*;q=0.9"],
+            &["application/json;q=0.1, text/event-stream;q=0.5, application/json;q=0.9"],
         ] {
             assert!(prefers_events(values), "{values:?}");
         }

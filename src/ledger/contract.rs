@@ -433,6 +433,24 @@ async fn refund_of_a_read_without_a_row_returns_its_unit(ledger: &dyn Ledger) {
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }
 
+async fn limit_is_exact_after_a_reset_and_after_deletions(ledger: &dyn Ledger) {
+    let charges = || vec![charge(30, Per::Lifetime)];
+    for used in 1..=12 {
+        let read = limited_read(ledger, now(), charges()).await;
+        assert_eq!(read.unwrap(), used);
+    }
+    ledger.prune(now() - 1.hour(), now(), 100).await.unwrap();
+    assert_eq!(limited_read(ledger, now(), charges()).await.unwrap(), 13);
+    ledger.reset_counters("t", None).await.unwrap();
+    for used in 1..=30 {
+        let read = limited_read(ledger, now(), charges()).await;
+        assert_eq!(read.unwrap(), used);
+    }
+    let one_more = limited_read(ledger, now(), charges()).await;
+    assert!(matches!(one_more, Err(ReserveError::LimitReached(_))));
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+}
+
 async fn a_thousand_concurrent_reads_get_the_limit(ledger: Arc<dyn Ledger>) {
     let tasks: Vec<_> = (0..1000)
         .map(|_| {
@@ -818,7 +836,8 @@ async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
 pub(super) async fn record_call_at(ledger: &dyn Ledger, at: Timestamp) -> InvocationId {
     let mut row = row("t", "a", at);
     let mut id = *InvocationId::lower_bound(at).as_bytes();
-    id[8..].copy_from_slice(&row.id.as_bytes()[8..]);
+    // The version and the random part.
+    id[6..].copy_from_slice(&row.id.as_bytes()[6..]);
     row.id = InvocationId::from_bytes(id);
     ledger
         .record(ended_row(&row, State::Succeeded))
@@ -1753,6 +1772,7 @@ macro_rules! contract {
             trim_deletes_unprotected_calls_oldest_first,
             reads_without_rows_use_each_unit_once, reads_without_rows_share_counters_with_reserved_calls,
             reads_with_a_limit_per_run_count_what_was_used, refund_of_a_read_without_a_row_returns_its_unit,
+            limit_is_exact_after_a_reset_and_after_deletions,
             approval_changes_once_and_only_as_expected, approval_holds_its_key_until_it_is_done,
             approvals_are_listed_newest_first_and_filtered, marks_of_approvals_are_kept,
             switches_are_stored, registered_tools_are_stored_replaced_and_deleted, closed_ledger_refuses_writes);

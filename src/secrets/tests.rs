@@ -541,3 +541,26 @@ fn form_encoded_secret_is_found_in_basic_authentication() {
         );
     }
 }
+
+#[test]
+fn escapes_of_different_json_writers_are_found() {
+    let redactor = Redactor::new(["p\u{e4}ss+w<o>rd-2718"]);
+    for form in [
+        "p\u{e4}ss+w<o>rd-2718",
+        r"p\u00e4ss+w<o>rd-2718",
+        r"p\u00e4ss+w\u003co\u003erd-2718",
+        r"p\u00E4ss\u002Bw\u003Co\u003Erd-2718",
+    ] {
+        assert_eq!(redactor.redact_text(form), REDACTED, "{form}");
+    }
+}
+
+#[test]
+fn secret_with_a_soft_line_break_is_found() {
+    let secret = "c4n4ry-9f8e7d6c5b4a39281706";
+    let redactor = Redactor::new([secret]);
+    for end in ["=\r\n", "=\n", "= \r\n", "=\\r\\n"] {
+        let text = format!("{}{end}{}", &secret[..16], &secret[16..]);
+        assert_eq!(redactor.redact_text(&text), REDACTED, "{text:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::call::UpstreamFailure;
+use crate::ledger::memory::ReservationFault;
 use crate::log::captured_log::{CapturedLog, capture_log};
 use crate::metrics::ServiceState;
 
@@ -141,6 +142,7 @@ async fn digest_replay_keeps_is_error() {
             .await
             .unwrap();
         assert!(rows[0].meta.is_none(), "the metadata may quote arguments");
+        assert_eq!(rows[0].detail.is_some(), is_error, "a result is no reason");
         // As after a restart: the answer is no longer in memory.
         let forgetful = registry_over([write_returning("never")], 100, |shared| SharedParts {
             ledger: registry.shared().ledger.clone(),
@@ -292,4 +294,18 @@ async fn metrics_count_outcomes_separately() {
             "{counted:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_no_person_approved_fails_if_it_cannot_be_reserved() {
+    let ledger = Arc::new(MemoryLedger::default());
+    ledger.set_fault(ReservationFault::Refused);
+    let registry = registry_over([write_returning("yes")], 100, |shared| SharedParts {
+        ledger: ledger.clone(),
+        ..shared
+    });
+    let error = invoke_after(&registry, None, Duration::ZERO)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LedgerUnavailable);
 }

@@ -114,3 +114,37 @@ impl OutputCheck {
 fn without_period(violation: Violation) -> String {
     violation.message.trim_end_matches('.').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::SchemaOwner;
+
+    #[tokio::test(start_paused = true)]
+    async fn result_that_there_is_no_time_to_check_passes_only_with_a_warning() {
+        let schema = json!({"properties": {"numbers": {"items": {"type": "integer"}}}});
+        let schema = Arc::new(Schema::compile(Arc::new(schema), SchemaOwner::Own).unwrap());
+        let numbers: Vec<u32> = (0..100_000).collect();
+        let result = Arc::new(ToolResult::json(json!({"numbers": numbers})));
+        for (mode, passes) in [
+            (OutputCheckMode::Warn, true),
+            (OutputCheckMode::Fail, false),
+        ] {
+            let pool = ValidationPool::default();
+            let check = OutputCheck::new(schema.clone(), Some(mode), pool).unwrap();
+            let mut warnings = Vec::new();
+            let checked = check
+                .check(&result, Instant::now(), Duration::ZERO, &mut warnings)
+                .await;
+            match checked {
+                Ok(()) => assert!(passes && warnings[0].contains("no time"), "{warnings:?}"),
+                Err(error) => assert!(
+                    !passes && matches!(error, CallError::AttemptTimedOut { .. }),
+                    "{error}"
+                ),
+            }
+        }
+    }
+}

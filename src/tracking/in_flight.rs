@@ -341,3 +341,36 @@ impl Drop for InFlightGuard {
             .for_each(CancellationToken::cancel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::ToSpan;
+
+    use super::*;
+    use crate::call::{Caller, JsonObject, ToolName};
+
+    fn invocation() -> Invocation {
+        let tool = ToolName::parse("t").unwrap();
+        let caller = Arc::new(Caller::anonymous());
+        Invocation::new(tool, JsonObject::new(), caller, Timestamp::now())
+    }
+
+    #[test]
+    fn oldest_running_calls_come_first() {
+        let calls = InFlightCalls::default();
+        let started: Vec<_> = (0..4)
+            .map(|_| {
+                let call = invocation();
+                (call.id, calls.start_call(&call, Effect::Read).unwrap())
+            })
+            .collect();
+        let row = Row::from_invocation(&invocation(), Effect::Read, State::Succeeded);
+        started[3].1.set_ended(&Arc::new(row));
+        let ids: Vec<InvocationId> = started[..3].iter().map(|(id, _)| *id).collect();
+        let later = Timestamp::now() + 1.second();
+        assert_eq!(calls.started_before(later, 9), ids);
+        assert_eq!(calls.started_before(later, 2), ids[..2]);
+        let earlier = Timestamp::now() - 60.seconds();
+        assert!(calls.started_before(earlier, 9).is_empty());
+    }
+}

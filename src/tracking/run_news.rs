@@ -71,3 +71,44 @@ impl RunNews {
         waiting.into_iter().map(told).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn last_call_of_each_run_is_told_once() {
+        let news = RunNews::default();
+        let told = tokio::spawn({
+            let news = news.clone();
+            async move { news.next().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!told.is_finished(), "there is nothing to tell");
+        let (old, new) = (InvocationId::new(), InvocationId::new());
+        news.add([1; 32], [2; 32], old, Instant::now());
+        news.add([1; 32], [3; 32], new, Instant::now());
+        let told = told.await.unwrap();
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            (told[0].run, told[0].call, told[0].invocation),
+            ([1; 32], [3; 32], new)
+        );
+        assert!(news.take().is_empty());
+    }
+
+    #[test]
+    fn runs_beyond_the_bound_are_not_told() {
+        let news = RunNews::default();
+        for number in 0..=MAX_WAITING {
+            let mut run = [0; 32];
+            run[..8].copy_from_slice(&number.to_le_bytes());
+            news.add(run, [0; 32], InvocationId::new(), Instant::now());
+        }
+        let last = InvocationId::new();
+        news.add([0; 32], [1; 32], last, Instant::now());
+        let told = news.take();
+        assert_eq!(told.len(), MAX_WAITING);
+        assert!(told.iter().any(|call| call.invocation == last));
+    }
+}

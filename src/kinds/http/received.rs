@@ -362,4 +362,23 @@ mod tests {
         assert!(cut.decompress("gzip", 5 << 20).unwrap().excess.is_some());
         assert!(body(20).decompress("br", 1000).is_err());
     }
+
+    #[test]
+    fn deflate_is_read_with_and_without_its_header() {
+        use std::io::Write;
+
+        let text = b"a text, a text, a text";
+        let level = flate2::Compression::best();
+        let mut with_header = flate2::write::ZlibEncoder::new(Vec::new(), level);
+        with_header.write_all(text).unwrap();
+        let mut bare = flate2::write::DeflateEncoder::new(Vec::new(), level);
+        bare.write_all(text).unwrap();
+        for bytes in [with_header.finish().unwrap(), bare.finish().unwrap()] {
+            let body = CappedBody {
+                bytes,
+                excess: None,
+            };
+            assert_eq!(body.decompress("deflate", 1000).unwrap().bytes, text);
+        }
+    }
 }

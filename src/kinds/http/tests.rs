@@ -318,6 +318,18 @@ async fn cookies_share_one_field() {
 }
 
 #[tokio::test]
+async fn header_field_without_a_value_is_left_out() {
+    let request =
+        json!({"headers": {"authorization": "Bearer {{ note }}", "x-city": "{{ city }}"}});
+    for note in [json!(null), json!("key")] {
+        let arguments = json!({"city": "Oslo", "note": note});
+        let (head, _) = sent_request(request.clone(), arguments).await;
+        assert!(head.contains("x-city: Oslo"), "{head}");
+        assert_eq!(head.contains("authorization: Bearer"), note.is_string());
+    }
+}
+
+#[tokio::test]
 async fn whole_multipart_bodies_keep_types() {
     let request = json!({"method": "POST", "multipart": "{{ city }}"});
     let fields =
@@ -957,6 +969,18 @@ async fn suspicious_settings_are_warnings() {
             faults[0].warning && faults[0].message.contains(expected),
             "{faults:?}"
         );
+    }
+    for (field, value, is_warned) in [
+        ("content-type", "application/json", true),
+        ("content-type", "text/plain", false),
+        ("x-note", "json", false),
+    ] {
+        let request = json!({
+            "url": "http://a.example/", "method": "POST", "headers": {(field): value}, "body": "{\"a\": \"{{ city }}\"}"
+        });
+        let (_, faults) = try_build(json!({"request": request}), Effect::Write);
+        let is_found = faults.iter().any(|one| one.message.contains("break out"));
+        assert_eq!(is_found, is_warned, "{field}: {value}: {faults:?}");
     }
 }
 

@@ -165,6 +165,7 @@ fn parse_options(url: &Url, base: &Path) -> Result<PgConnectOptions, sqlx::Error
 
 #[cfg(test)]
 mod tests {
+    use super::super::servers::Servers;
     use super::*;
 
     fn parse(url: &str) -> Result<Address, Error> {
@@ -217,13 +218,21 @@ mod tests {
         for server in &found.servers {
             assert_eq!(server.options.get_username(), "u");
             assert_eq!(server.options.get_database(), Some("crib"));
+            let options = format!("{:?}", server.options);
+            assert!(options.contains("/etc/ca.crt"), "{options}");
         }
+        let servers = Servers::new(found);
+        assert_eq!(servers.place(), "db1.example:5432,[::1]:5433/crib");
         for url in [
             "postgres://u@db1,,db2/crib",
             "postgres://u@db1,:5433/crib",
             "postgres://u@/crib?host=db1,db2",
         ] {
             assert!(refusal(url).contains("host"), "{url}");
+        }
+        for parameter in ["host=db1,db2", "hostaddr=10.0.0.1,10.0.0.2"] {
+            let error = refusal(&format!("postgres://u@db0/crib?{parameter}"));
+            assert!(error.contains("several hosts"), "{error}");
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) struct Settled {
     pub(super) lost: Vec<(String, String, String, i64)>,
 }
 
-async fn suspects(pool: &PgPool) -> Result<Vec<Uuid>, sqlx::Error> {
+pub(super) async fn suspects(pool: &PgPool) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(SUSPECTS)
         .bind(GRACE.as_secs_f64())
         .fetch_all(pool)

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use jiff::{Timestamp, ToSpan};
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::PostgresLedger;
 use super::open::START_TIMEOUT;
-use super::settle::settle_replica;
+use super::settle::{settle_replica, suspects};
 use super::test_server::TestServer;
 use crate::call::{Charge, Effect, InvocationId, Per};
 use crate::ledger::contract::sqlite::settings;
@@ -282,8 +282,16 @@ async fn replica_without_lock_is_settled_after_the_grace() {
     fixture.cut_writers().await;
     drop(ledger);
     assert_eq!(fixture.settle(false).await, -1, "it may come back");
+    let schema = [("search_path", "toolcrib")];
+    let options: PgConnectOptions = fixture.settings.url.parse().unwrap();
+    let pool = PgPool::connect_with(options.options(schema)).await.unwrap();
+    assert!(suspects(&pool).await.unwrap().is_empty());
     fixture.age_replicas(11).await;
+    let boots = sqlx::query_scalar::<_, Uuid>("select boot from replica");
+    let boots = boots.fetch_all(&mut fixture.database).await.unwrap();
+    assert_eq!(suspects(&pool).await.unwrap(), boots);
     assert_eq!(fixture.settle(false).await, 1);
+    assert!(suspects(&pool).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -321,3 +321,55 @@ impl Block {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::contract::charge;
+
+    fn block(free: u64, in_use: u64) -> Block {
+        let (boot, counter) = (Uuid::nil(), 1);
+        Block {
+            instance: BlockId { boot, counter },
+            window_start: 0,
+            used: 0,
+            free,
+            in_use,
+            was_used: false,
+            state: BlockState {
+                limit: 10_000,
+                is_declared: true,
+                ..BlockState::default()
+            },
+        }
+    }
+
+    #[test]
+    fn free_units_are_wanted_for_the_units_in_use() {
+        assert_eq!(block(0, 2).wanted(1), 24);
+        assert_eq!(block(12, 2).wanted(1), 12);
+        assert_eq!(block(13, 2).wanted(1), 0);
+        assert_eq!(block(0, 1_000).wanted(0), MAX_FREE_UNITS);
+        let mut near = block(0, 2);
+        near.state.limit = 40;
+        assert_eq!(near.wanted(1), 10, "other replicas need units too");
+    }
+
+    #[test]
+    fn units_that_others_need_are_given_back_without_a_batch() {
+        let units = |change: fn(&mut Block)| {
+            let mut block = block(3, 0);
+            change(&mut block);
+            let units = SetAside::default();
+            let key = counter_key(&charge(9, Per::Lifetime));
+            units.0.lock().units.counters.insert(key, block);
+            units
+        };
+        assert!(!units(|_| {}).has_changes());
+        assert!(units(Block::recall).has_changes());
+        assert!(units(|block| block.state.is_declared = false).has_changes());
+        let uncertain = SetAside::default();
+        uncertain.0.lock().is_uncertain = true;
+        assert!(uncertain.has_changes());
+    }
+}

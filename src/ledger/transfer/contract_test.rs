@@ -195,6 +195,11 @@ async fn show(ledger: &dyn Ledger) -> String {
     )
 }
 
+/// The replica that wrote a call.
+async fn replica_of(ledger: &dyn Ledger, id: crate::call::InvocationId) -> Option<Arc<str>> {
+    ledger.get(id).await.unwrap().unwrap().row.replica
+}
+
 async fn everything_goes_on_in_the_target(from: Engine, to: Engine) {
     let Some(places) = Places::new([from, to]) else {
         return;
@@ -206,6 +211,7 @@ async fn everything_goes_on_in_the_target(from: Engine, to: Engine) {
     let keyed = fill(&source).await;
     let before = open(&source, now()).await.unwrap();
     let shown = show(&*before).await;
+    let writer = replica_of(&*before, keyed.id).await;
     before.close().await;
     // The lock of a file lasts as long as the ledger.
     drop(before);
@@ -231,6 +237,10 @@ async fn everything_goes_on_in_the_target(from: Engine, to: Engine) {
 
     let ledger = open(&target, now()).await.unwrap();
     assert_eq!(show(&*ledger).await, shown);
+    if let (Engine::Postgres, Engine::Postgres) = (from, to) {
+        assert!(writer.is_some());
+        assert_eq!(replica_of(&*ledger, keyed.id).await, writer);
+    }
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
     let holder = ledger
         .find_key_holder("a", "t", "k", now())

@@ -226,6 +226,32 @@ mod tests {
         assert!(!calls.events().has_subscribers());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn cursor_is_renewed_when_it_is_old() {
+        let calls = InFlightCalls::default();
+        let subscription = calls.events().subscribe().unwrap();
+        let first = subscription.cursor();
+        // The position has the time of the machine.
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(subscription.cursor(), first);
+        tokio::time::advance(CURSOR_AGE).await;
+        assert_ne!(subscription.cursor(), first);
+    }
+
+    #[test]
+    fn gap_is_published() {
+        let calls = InFlightCalls::default();
+        let mut subscription = calls.events().subscribe().unwrap();
+        calls.events().publish_gap(Timestamp::UNIX_EPOCH);
+        let Received::Event(published) = subscription.try_next() else {
+            panic!("no event");
+        };
+        let ServiceEvent::Gap { since } = published.event else {
+            panic!("{:?}", published.event);
+        };
+        assert_eq!(since, Timestamp::UNIX_EPOCH);
+    }
+
     #[test]
     fn cursor_of_an_event_is_not_behind_a_running_call() {
         let calls = InFlightCalls::default();

@@ -154,3 +154,59 @@ impl OauthConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn faults_of_settings_name_their_keys() {
+        for (changed, keys) in [
+            (json!({}), &[][..]),
+            (
+                json!({"token_url": "ftp://auth.example.com/"}),
+                &["token_url"],
+            ),
+            (
+                json!({"token_url": "https://me@auth.example.com/"}),
+                &["token_url"],
+            ),
+            (
+                json!({"token_url": "https://:pw@auth.example.com/"}),
+                &["token_url"],
+            ),
+            (
+                json!({"token_url": "https://auth.example.com/#a"}),
+                &["token_url"],
+            ),
+            (json!({"token_url": "auth"}), &["token_url"]),
+            (json!({"client_id": ""}), &["client_id"]),
+            (json!({"client_secret": null}), &["client_secret"]),
+            (json!({"client_secret": null, "refresh_token": "r"}), &[]),
+            (json!({"client_secret": ""}), &["client_secret"]),
+            (json!({"refresh_token": ""}), &["refresh_token"]),
+            (json!({"scopes": ["a", ""]}), &["scopes"]),
+            (json!({"scopes": ["a b"]}), &["scopes"]),
+            (json!({"parameters": {"scope": "a"}}), &["parameters"]),
+            (
+                json!({"token_url": "x", "client_id": ""}),
+                &["token_url", "client_id"],
+            ),
+        ] {
+            let mut settings: Value = json!({
+                "token_url": "https://auth.example.com/token", "client_id": "c", "client_secret": "s"
+            });
+            for (key, value) in changed.as_object().unwrap() {
+                settings[key] = value.clone();
+            }
+            let config: OauthConfig = serde_json::from_value(settings).unwrap();
+            let faults = config.checked_url().err().unwrap_or_default();
+            let found: Vec<String> = faults.iter().map(|fault| fault.path.join(".")).collect();
+            let expected: Vec<String> =
+                keys.iter().map(|key| format!("auth.oauth.{key}")).collect();
+            assert_eq!(found, expected, "{changed}");
+        }
+    }
+}

@@ -389,8 +389,9 @@ mod tests {
     async fn token_is_renewed_before_its_end() {
         let fixture = fixture(None, |_| Ok((3600, None)));
         fixture.token().await.unwrap();
-        advance(Duration::from_secs(3600 - 63)).await;
+        advance(Duration::from_secs(3600 - 66)).await;
         fixture.token().await.unwrap();
+        sleep(Duration::from_secs(3)).await;
         assert_eq!(fixture.requests(), 1);
         advance(Duration::from_secs(3)).await;
         assert_eq!(
@@ -403,6 +404,20 @@ mod tests {
             (fixture.token().await.unwrap().as_str(), fixture.requests()),
             ("Bearer access-token-2", 2)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_token_is_used_for_most_of_its_life() {
+        let fixture = fixture(None, |_| Ok((20, None)));
+        fixture.token().await.unwrap();
+        advance(Duration::from_secs(12)).await;
+        assert_eq!(fixture.token().await.unwrap(), "Bearer access-token-1");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(fixture.requests(), 1);
+        advance(Duration::from_secs(2)).await;
+        assert_eq!(fixture.token().await.unwrap(), "Bearer access-token-1");
+        advance(Duration::from_secs(2)).await;
+        assert_eq!(fixture.token().await.unwrap(), "Bearer access-token-2");
     }
 
     #[tokio::test(start_paused = true)]

@@ -130,3 +130,22 @@ pub(super) fn describe_finding(error: &sqlx::Error, server: &ServerAddress) -> F
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsupported_type_stays_a_fault_and_a_lost_connection_does_not() {
+        let url = "postgres://shop@db.example/shop";
+        let server = ServerAddress::parse(url, "/".as_ref(), &Default::default()).unwrap();
+        let unsupported = sqlx::Error::ColumnDecode {
+            index: "0".into(),
+            source: "no such type".into(),
+        };
+        assert!(!describe_finding(&unsupported, &server).is_temporary);
+        let lost = sqlx::Error::WorkerCrashed;
+        assert!(describe_finding(&lost, &server).is_temporary);
+        assert!(!is_value_error(&lost));
+    }
+}

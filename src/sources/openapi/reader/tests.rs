@@ -269,7 +269,7 @@ fn body_is_one_argument_when_it_cannot_be_merged() {
     }}});
     let array = post(json!({"type": "array", "items": {"type": "string"}}));
     let alternatives = post(
-        json!({"oneOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]}),
+        json!({"type": "object", "properties": {"c": {}}, "oneOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]}),
     );
     let map = post(json!({"type": "object", "additionalProperties": {"type": "string"}}));
     for paths in [clash, array, alternatives, map] {
@@ -690,5 +690,242 @@ fn yaml_aliases_are_bounded() {
         )
         .found,
         1
+    );
+}
+
+#[test]
+fn references_are_written_out_unless_that_would_not_end_or_is_too_long() {
+    let leaf = json!({"type": "string"});
+    let order =
+        json!({"type": "object", "properties": {"item": {"$ref": "#/components/schemas/Item"}}});
+    let item =
+        json!({"type": "object", "properties": {"name": {"$ref": "#/components/schemas/Leaf"}}});
+    let schemas = json!({"schemas": {"Order": order, "Item": item, "Leaf": leaf}});
+    let fields = json!({"order": {"$ref": "#/components/schemas/Order"}});
+    let operation = only(
+        post(json!({"type": "object", "properties": fields})),
+        schemas.clone(),
+    );
+    let found = operation
+        .input_schema
+        .pointer("/properties/order/properties/item/properties/name");
+    assert_eq!(found, Some(&leaf));
+    // It refers to itself in a list.
+    let tree = json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/components/schemas/Tree"}}]});
+    let fields = json!({"tree": {"$ref": "#/components/schemas/Tree"}, "leaf": {"$ref": "#/components/schemas/Leaf"}});
+    let operation = only(
+        post(json!({"type": "object", "properties": fields})),
+        json!({"schemas": {"Tree": tree, "Leaf": leaf}}),
+    );
+    assert_eq!(
+        operation.input_schema["properties"],
+        json!({"tree": {"$ref": "#/$defs/Tree"}, "leaf": leaf})
+    );
+    let many: serde_json::Map<String, Value> = (0..2_500)
+        .map(|number| {
+            let field = json!({"$ref": "#/components/schemas/Leaf"});
+            (format!("field_{number}"), field)
+        })
+        .collect();
+    let operation = only(post(json!({"type": "object", "properties": many})), schemas);
+    let found = operation.input_schema.pointer("/properties/field_7");
+    assert_eq!(found, Some(&json!({"$ref": "#/$defs/Leaf"})));
+}
+
+#[test]
+fn constraints_beside_a_reference_count_from_version_3_1_on() {
+    let constraints = [
+        json!({"minLength": 2}),
+        json!({"not": {"const": "x"}}),
+        json!({"anyOf": [{"maxLength": 9}]}),
+        json!({"patternProperties": {"^a": {"type": "string"}}}),
+        json!({"required": ["a"]}),
+    ];
+    for constraint in constraints {
+        let mut field = constraint.clone();
+        field["$ref"] = "#/components/schemas/Code".into();
+        field["x-note"] = "internal".into();
+        let mut document = document(
+            post(json!({"type": "object", "properties": {"code": field}})),
+            json!({"schemas": {"Code": {"type": "string"}}}),
+        );
+        for (version, expected) in [
+            ("3.1.0", json!({"allOf": [{"type": "string"}, constraint]})),
+            ("3.0.3", json!({"type": "string"})),
+        ] {
+            document["openapi"] = version.into();
+            let operation = read(document.clone(), &Options::default())
+                .operations
+                .remove(0);
+            assert_eq!(operation.input_schema["properties"]["code"], expected);
+        }
+    }
+    let field = json!({"$ref": "#/components/schemas/Code", "x-note": "internal"});
+    let operation = only(
+        post(json!({"type": "object", "properties": {"code": field}})),
+        json!({"schemas": {"Code": {"type": "string"}}}),
+    );
+    assert_eq!(
+        operation.input_schema["properties"]["code"],
+        json!({"type": "string"})
+    );
+}
+
+#[test]
+fn unknown_types_and_closed_results_are_left_out() {
+    for types in [json!([]), json!(["string", "file"]), json!("file")] {
+        let field = json!({"type": types, "maxLength": 5, "minLength": "1", "maxItems": -1});
+        let operation = only(
+            post(json!({"type": "object", "properties": {"a": field}})),
+            json!({}),
+        );
+        assert_eq!(
+            operation.input_schema["properties"]["a"],
+            json!({"maxLength": 5}),
+            "{types}"
+        );
+    }
+    for (others, expected) in [
+        (json!({"type": "integer"}), Some("integer")),
+        (json!(false), None),
+    ] {
+        let schema = json!({"type": "object", "additionalProperties": others});
+        let operation = only(
+            get(
+                json!({"responses": {"200": {"content": {"application/json": {"schema": schema}}}}}),
+            ),
+            json!({}),
+        );
+        let output = operation.output_schema.unwrap();
+        let found = output.pointer("/additionalProperties/type/0");
+        assert_eq!(found.and_then(Value::as_str), expected, "{output}");
+    }
+}
+
+#[test]
+fn long_descriptions_are_cut_at_the_limit() {
+    for (text, length) in [("x".repeat(3_000), 1024), ("word ".repeat(1_000), 1024)] {
+        let operation = only(get(json!({"description": text})), json!({}));
+        assert!(operation.description.ends_with('…'));
+        let found = operation.description.chars().count();
+        assert!(found <= length && found > length - 6, "{found}");
+    }
+}
+
+#[test]
+fn shapes_of_values_decide_how_they_are_sent() {
+    for (parameter, placeholder) in [
+        (
+            json!({"content": {"text/plain": {"schema": {"type": "string"}}}}),
+            "{{ p }}",
+        ),
+        (
+            json!({"content": {"application/json": {"schema": {"type": "string"}}}}),
+            "{{ p | json }}",
+        ),
+        (
+            json!({"content": {"text/plain": {"schema": {"type": ["string", "integer"]}}}}),
+            "{{ p }}",
+        ),
+        (
+            json!({"content": {"text/plain": {"schema": {"type": ["string", "array"]}}}}),
+            "{{ p | json }}",
+        ),
+        (
+            json!({"content": {"text/plain": {"schema": {"type": ["string", "object"]}}}}),
+            "{{ p | json }}",
+        ),
+    ] {
+        let mut parameter = parameter;
+        (parameter["name"], parameter["in"]) = ("p".into(), "query".into());
+        let operation = only(get(json!({"parameters": [parameter.clone()]})), json!({}));
+        assert_eq!(operation.request["query"]["p"], placeholder, "{parameter}");
+    }
+}
+
+#[test]
+fn body_of_text_is_described_by_its_type() {
+    for (media_type, description) in [
+        ("text/plain", None),
+        ("text/csv", Some("The body. As text/csv.")),
+    ] {
+        let operation = only(body(media_type, json!({"type": "string"})), json!({}));
+        let found = operation.input_schema["properties"]["body"].get("description");
+        assert_eq!(found.and_then(Value::as_str), description, "{media_type}");
+    }
+}
+
+#[test]
+fn key_in_a_cookie_is_asked_for_until_it_is_given() {
+    let components =
+        json!({"securitySchemes": {"session": {"type": "apiKey", "in": "cookie", "name": "sid"}}});
+    let document = document(
+        json!({"/a": {"get": {"security": [{"session": []}]}}}),
+        components,
+    );
+    assert_eq!(
+        read(document.clone(), &Options::default()).warnings,
+        [
+            "1 operation needs credentials that are not given: `session`: write `headers: {cookie: \
+          \"sid=${env:SESSION_SECRET}\"}`"
+        ]
+    );
+    let given = Options {
+        headers: vec!["Cookie".into()],
+        ..Options::default()
+    };
+    assert_eq!(read(document, &given).warnings, Vec::<String>::new());
+}
+
+#[test]
+fn deep_references_are_kept() {
+    let schemas: serde_json::Map<String, Value> = (0..150)
+        .map(|number| {
+            let next = format!("#/components/schemas/S{}", number + 1);
+            let schema = match number {
+                149 => json!({"type": "string"}),
+                _ => json!({"type": "object", "properties": {"next": {"$ref": next}}}),
+            };
+            (format!("S{number}"), schema)
+        })
+        .collect();
+    let fields = json!({"first": {"$ref": "#/components/schemas/S0"}});
+    let operation = only(
+        post(json!({"type": "object", "properties": fields})),
+        json!({"schemas": schemas}),
+    );
+    assert_eq!(
+        operation.input_schema["properties"]["first"],
+        json!({"$ref": "#/$defs/S0"})
+    );
+}
+
+#[test]
+fn server_of_a_document_is_a_whole_url_of_http() {
+    for (server, is_used) in [
+        ("https://shop.example/v1", true),
+        ("ftp://shop.example/v1", false),
+        ("https://shop.example/v1?key=1", false),
+        ("/v1", false),
+    ] {
+        let mut document = document(get(json!({})), json!({}));
+        document["servers"] = json!([{"url": server}]);
+        let import = read(document, &Options::default());
+        assert_eq!(import.operations.len(), usize::from(is_used), "{server}");
+    }
+}
+
+#[test]
+fn fields_that_only_answers_have_are_no_arguments_at_any_depth() {
+    let order = json!({"type": "object", "required": ["id", "name"], "properties": {
+        "id": {"type": "string", "readOnly": true}, "name": {"type": "string"}
+    }});
+    let operation = only(
+        post(json!({"type": "object", "properties": {"order": order}})),
+        json!({}),
+    );
+    assert_eq!(
+        operation.input_schema["properties"]["order"],
+        json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}})
     );
 }
