@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::context_fields::ContextFields;
 use super::definition::ToolName;
@@ -16,7 +17,6 @@ use super::invocation::{CallSignals, Invocation};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::ModelUsage;
-use super::nested_calls::CallChain;
 use super::policy::Effect;
 use super::progress::{Event, Progress, ProgressObserver, ProgressSink};
 use super::question::{AskError, Question, QuestionAnswer, QuestionSink};

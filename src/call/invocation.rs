@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolcrib_dialect::UnreadableArguments;
 
 use super::approval_stage::{ApprovalStage, waiting_result};
+use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::capture::RecordedArguments;
 use super::definition::ToolName;
@@ -19,7 +20,6 @@ use super::idempotency::IdempotencyKey;
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
 use super::meta::Meta;
-use super::nested_calls::CallChain;
 use super::paging::{Page, PageArguments};
 use super::progress::ProgressSink;
 use super::question::QuestionSink;

@@ -3,6 +3,7 @@
 
 mod approval;
 mod approval_stage;
+mod call_chain;
 mod call_settings;
 mod caller;
 pub mod canonical;
@@ -37,6 +38,7 @@ pub mod units;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
+pub use call_chain::CallChain;
 pub use call_settings::{CallSettings, NameMatching, ParseAttempts};
 pub use caller::{Caller, CallerCredentials};
 pub use capture::{Capture, Digest, DigestKey, NOT_RECORDED, RecordedArguments, Truncated};
@@ -60,8 +62,8 @@ pub use json::JsonObject;
 pub use limit::{Limit, LimitOwner, LimitScope, Per};
 pub use meta::{CacheStatus, LimitUsage, Meta, ModelUsage};
 pub use nested_calls::{
-    AvailableTool, CallChain, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError,
-    ToolFilter, ToolInvoker,
+    AvailableTool, DEFAULT_MAX_DEPTH, NestedAnswer, NestedCall, NestedCallError, ToolFilter,
+    ToolInvoker,
 };
 pub use paging::{
     CutResult, Detail, Incomplete, MAX_TEXT_CHARS, Overflow, Page, PageArguments, Paging, RestHint,

@@ -1,19 +1,18 @@
 //! Nested calls: calls that a tool makes of other tools. Each goes through its own tool's stack,
-//! for the same caller, and knows the calls that led to it.
+//! for the same caller.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 use toolcrib_dialect::Content;
 
+use super::call_chain::CallChain;
 use super::context::ToolContext;
 use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
 use super::invocation::{CallSignals, Invocation};
-use super::invocation_id::InvocationId;
 use super::result::ToolResult;
 
 /// Default for the number of levels of nested calls below a client's call.
@@ -174,35 +173,6 @@ impl ToolContext {
     pub(crate) fn for_agent(mut self) -> Self {
         self.call_chain.agent = Some(self.tool.clone());
         self
-    }
-}
-
-/// The chain of nested calls that led to a call. The default is the chain of a client's own call.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct CallChain {
-    /// The call whose tool made this call.
-    pub parent: Option<InvocationId>,
-    /// The attempt of that call which made this call.
-    pub parent_attempt: u32,
-    /// The tools of the calls that led here, the outermost first.
-    #[serde(rename = "chain")]
-    pub tools: Arc<[ToolName]>,
-    /// The nearest agent among these tools.
-    pub agent: Option<ToolName>,
-    /// Levels of nested calls that are still permitted for this call. `None` for a client's own
-    /// call, which has no limit yet.
-    pub remaining_depth: Option<u32>,
-    /// Patterns of tools that the request denies, as the request wrote them. They hold for all
-    /// nested calls.
-    pub deny: Arc<[String]>,
-    /// Whether the request denies the tool of this call to the model.
-    pub denied: bool,
-}
-
-impl CallChain {
-    /// Whether a call of this tool led to this call, directly or through other calls.
-    pub fn includes_tool(&self, tool: &ToolName) -> bool {
-        self.tools.contains(tool)
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::call_chain::CallChain;
 use super::caller::Caller;
 use super::definition::ToolName;
 use super::idempotency::IdempotencyKey;
 use super::invocation::{CacheMode, Invocation, Run};
 use super::invocation_id::InvocationId;
 use super::json::JsonObject;
-use super::nested_calls::CallChain;
 use super::trace::TraceContext;
 
 /// What is needed to start a call later. The page of the answer is left out: a call that starts

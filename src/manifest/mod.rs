@@ -76,10 +76,9 @@ mod tool_schemas;
 mod variables;
 mod yaml_syntax;
 
-pub use self::service_sections::ServerSettings;
 pub use callers::check_caller_name;
 pub use check::{Checked, DeclaredVariable, check};
-pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest};
+pub use contents::{DEFAULT_CACHE_BYTES, DEFAULT_LEDGER, DEFAULT_LISTEN, Manifest, ServerSettings};
 pub use finding::{Finding, Location, Severity, summarize_findings};
 pub use ledger_address::read_ledger_address;
 pub(crate) use lint::looks_like_secret;

@@ -10,7 +10,7 @@ use jsonschema::json::Node;
 use jsonschema::{Keyword, ValidationError};
 use serde_json::Value;
 
-use super::explain::abbreviate;
+use super::fault::abbreviate;
 use super::metered::{Metered, MeteredValue};
 use super::owner::SchemaOwner;
 use super::patterns::{PatternUse, compile_backtracking, pattern_use};

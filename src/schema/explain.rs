@@ -4,6 +4,7 @@
 use jsonschema::error::{TypeKind, ValidationError, ValidationErrorKind as Kind};
 use serde_json::{Map, Value};
 
+use super::fault::abbreviate;
 use super::metered::is_examined;
 use crate::call::json::children;
 use crate::call::units::Count;
@@ -286,16 +287,5 @@ fn describe_property(error: &ValidationError<'_>, schema: &Value, name: &str) ->
         (Some(kind), None) => format!(" ({kind})"),
         (None, Some(text)) => format!(" ({})", abbreviate(text.trim_end_matches('.'))),
         (None, None) => String::new(),
-    }
-}
-
-/// Maximum number of characters of a quoted description, constant or pattern.
-const MAX_QUOTE: usize = 300;
-
-/// The beginning of a long text.
-pub(super) fn abbreviate(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTE) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! A fault in a schema.
+//! A fault in a schema, and texts that messages quote.
 
 /// Why a schema cannot be used, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,5 +27,16 @@ impl SchemaFault {
             message,
             is_too_large: true,
         }
+    }
+}
+
+/// Maximum number of characters of a quoted description, constant or pattern.
+const MAX_QUOTE: usize = 300;
+
+/// The beginning of a long text.
+pub(super) fn abbreviate(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTE) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::explain::abbreviate;
+use super::fault::abbreviate;
 
 /// Steps between two checks of the cancellation flag: well under a millisecond.
 const STEPS_BETWEEN_CHECKS: u64 = 16 * 1024;

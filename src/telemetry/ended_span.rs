@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 use super::queue::Record;
-use super::settings::Signal;
+use super::signal::Signal;
 use crate::call::{CallSpan, InvocationId, Kind, ModelUsage, ToolName, TraceContext};
 use crate::log;
 

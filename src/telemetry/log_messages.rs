@@ -9,7 +9,7 @@ use tracing::Level;
 
 use super::attributes::{Attributes, any, scope};
 use super::queue::{Queue, Record};
-use super::settings::Signal;
+use super::signal::Signal;
 use crate::log::{FieldValue, LineSink, LoggedLine};
 
 impl Record for LogRecord {

@@ -19,7 +19,7 @@ use super::attributes::{Attributes, scope};
 use super::ended_span::unix_nanos;
 use super::exporter::Exporter;
 use super::queue::send_with_retries;
-use super::settings::Signal;
+use super::signal::Signal;
 use crate::metrics::{MetricFamily, MetricSeries, MetricType};
 
 /// Gathers the metrics of the service.

@@ -11,18 +11,19 @@
 //! - `tool_spans`: the part of a tool's stack that reports calls; `ended_span`: what it reports
 //! - `span_messages`, `log_messages`, `metric_messages`: the messages of OTLP
 //! - `queue`: the queue of a signal, and the task that sends it
-//! - `exporter`, `grpc`: one request to the collector
+//! - `signal`: the three signals, and values of their settings
+//! - `exporter`: one request to the collector
 
 mod attributes;
 mod ended_span;
 mod exporter;
-mod grpc;
 mod log_messages;
 mod metric_messages;
 mod pipeline;
 mod queue;
 mod sampling;
 mod settings;
+mod signal;
 mod span_messages;
 mod tool_spans;
 mod variables;
@@ -31,5 +32,5 @@ pub use self::ended_span::Content;
 pub use self::metric_messages::GatherMetrics;
 pub use self::pipeline::{McpSpan, Telemetry};
 pub use self::settings::{Config, Settings, parse_header};
-pub use self::settings::{Protocol, parse_endpoint};
+pub use self::signal::{Protocol, parse_endpoint};
 pub use self::tool_spans::{EndedParts, ToolSpans};

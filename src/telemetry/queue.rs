@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::exporter::{Exporter, Failure};
-use super::settings::{Batching, Signal};
+use super::signal::{Batching, Signal};
 use crate::metrics::ExportOutcome;
 
 /// While something waits, the task looks at the queue so often. So under load a call does not wake

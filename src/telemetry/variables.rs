@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::sampling::Sampling;
-use super::settings::{Batching, Protocol, Signal, parse_endpoint};
+use super::signal::{Batching, Protocol, Signal, parse_endpoint};
 use crate::environment::Environment;
 
 /// The variables of one start, and the warnings about them.

@@ -12,7 +12,7 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::listing;
+use super::partial_list;
 use crate::call::json::{Changes, Mended};
 use crate::call::{QuestionAnswer, ToolContext};
 use crate::sources::mcp::json_rpc::IdScanner;
@@ -60,7 +60,7 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     let bytes = &*mend_message(bytes);
     let raw_result = || serde_json::from_slice::<ResultMember>(bytes).ok();
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
-        let (id, mut result) = listing::read_tool_list(bytes)?;
+        let (id, mut result) = partial_list::read_tool_list(bytes)?;
         mark_task_tools(&mut result);
         return Some(JsonRpcMessage::response(
             ServerResult::CustomResult(CustomResult(result)),

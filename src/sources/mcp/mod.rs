@@ -10,7 +10,7 @@
 //!   with the check of pinned tools
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
 //! - `server`: the source of these tools
-//! - `listing`: the list of tools; `verified_listing`: what pinned tools are compared with
+//! - `listing`: the list of tools; `partial_list`: a list of which a part cannot be read; `verified_listing`: what pinned tools are compared with
 //! - `config`: the settings of a server
 //! - `message`, `result`, `fault`: messages, results of calls, failures
 
@@ -24,6 +24,7 @@ mod fault;
 pub(crate) mod json_rpc;
 mod listing;
 mod message;
+mod partial_list;
 mod per_caller;
 mod persistent_connection;
 mod pipes;
