@@ -5,15 +5,14 @@
 //! - `registry_builder` is for programs that call tools without a service.
 //! - `declared` is for commands that only read a manifest.
 
-mod answered_calls;
 mod builder;
 mod declared;
 mod error;
 mod registry_builder;
+mod replica_news;
 mod running_calls;
 mod serving;
 mod shared;
-mod shared_changes;
 mod signals;
 mod startup_banner;
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::signals::StopSignals;
-use super::{App, Error, answered_calls, running_calls, shared_changes};
+use super::{App, Error, replica_news, running_calls};
 use crate::app::startup_banner::StartupBanner;
 use crate::approval::webhooks::send_approval_webhooks;
 use crate::ledger::{self, Ledger};
@@ -177,12 +177,12 @@ impl App {
             tasks.spawn(send_approval_webhooks(self.registry().clone(), notices));
         }
         if let Some(changes) = ledger.watch_shared_changes() {
-            tasks.spawn(shared_changes::follow(self.live.clone(), changes));
+            tasks.spawn(replica_news::follow_changes(self.live.clone(), changes));
             tasks.spawn(running_calls::show(shared.clone()));
         }
         if let Some((news, answered)) = shared.runs.news().zip(ledger.watch_answered()) {
-            tasks.spawn(answered_calls::tell(ledger.clone(), news.clone()));
-            tasks.spawn(answered_calls::follow(shared.runs.clone(), answered));
+            tasks.spawn(replica_news::tell_answers(ledger.clone(), news.clone()));
+            tasks.spawn(replica_news::follow_answers(shared.runs.clone(), answered));
         }
         let (ledger, clock) = (ledger.clone(), clock.clone());
         tasks.spawn(ledger::count_ended_hours(

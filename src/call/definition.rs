@@ -77,11 +77,10 @@ impl<'de> Deserialize<'de> for ToolName {
 }
 
 /// How a tool runs.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema, IntoStaticStr, VariantArray,
-)]
-#[strum(serialize_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Kind {
     /// A Rust function in this process.
     Native,

@@ -18,21 +18,11 @@ use super::units::MAX_DURATION;
 
 /// What a call changes. It decides what may be repeated, cached or replayed.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Serialize,
-    Deserialize,
-    ToSchema,
-    JsonSchema,
-    strum::IntoStaticStr,
-    strum::EnumString,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema, JsonSchema,
 )]
-#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum Effect {
     /// Changes nothing: may be cached, retried, cancelled.
     Read,

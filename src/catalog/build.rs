@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::definition_hash::{definition_fields, hash_fields};
-use super::entry::{EntryParts, own_runner};
+use super::entry::{EntryParts, definition_fields, hash_fields, own_runner};
 use super::{Catalog, Entry};
 use crate::call::json::hash_parts;
 use crate::call::{Policy, Services, ToolSettings};

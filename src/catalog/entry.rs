@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::access::callers::Grants;
 use crate::cache::ToolCache;
+use crate::call::canonical::canonical_json;
+use crate::call::json::hash_parts;
 use crate::call::{Caller, Definition, Kind, Origin, Policy, ToolName};
 use crate::formats::ListedTool;
-use crate::kinds::{DeclaredSettings, Runner};
+use crate::kinds::{DeclaredSettings, Runner, Tool};
 use crate::schema::SchemaOwner;
 use crate::stack::circuit_breaker::{Breaker, BreakerStatus};
 use crate::stack::concurrency::ToolPermits;
@@ -141,4 +144,41 @@ pub(super) fn own_runner(
 ) -> Option<*const ()> {
     let is_declared = settings.base_dir.is_some();
     (!is_declared).then(|| Arc::as_ptr(runner).cast())
+}
+
+/// SHA-256, in hex, of the tool's definition and the way it runs. If either changes, earlier stored
+/// results are not used.
+pub fn definition_hash(tool: &Tool) -> String {
+    hash_fields(&definition_fields(tool))
+}
+
+/// SHA-256, in hex, of the result of [`definition_fields`].
+pub(crate) fn hash_fields(fields: &Value) -> String {
+    hex::encode(hash_parts([canonical_json(fields).as_slice()]))
+}
+
+/// The tool's definition and the way it runs, in the author's order.
+pub(crate) fn definition_fields(tool: &Tool) -> Value {
+    let Tool {
+        definition,
+        kind,
+        settings,
+        ..
+    } = tool;
+    let mut fields = json!({
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": definition.input_schema,
+        "output_schema": definition.output_schema,
+        "annotations": definition.annotations,
+        "result_as_answer": definition.result_as_answer,
+        "kind": kind,
+        "implementation": settings.implementation,
+    });
+    // A tool without this key keeps the hash that it had before the key existed.
+    definition
+        .context
+        .iter()
+        .for_each(|context| fields["context"] = json!(context));
+    fields
 }

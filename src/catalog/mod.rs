@@ -7,11 +7,9 @@
 //! - `build.rs` builds entries, and keeps the stack of an unchanged tool.
 //! - `new_call.rs` makes the invocation of a call, for all entry points.
 //! - `resolve.rs` finds the tool that a name means.
-//! - `definition_hash.rs` identifies a definition.
 //! - `registry/` holds the current catalog, replaces it, and starts calls in it.
 
 mod build;
-mod definition_hash;
 mod entry;
 mod new_call;
 pub mod registry;
@@ -19,8 +17,7 @@ mod resolve;
 mod tool_catalog;
 
 pub(crate) use self::build::BuildEnv;
-pub use self::definition_hash::definition_hash;
-pub use self::entry::Entry;
+pub use self::entry::{Entry, definition_hash};
 pub use self::new_call::NewCall;
 pub use self::resolve::{NameMatch, ResolveError};
 pub use self::tool_catalog::{Catalog, UnlistedSource};

@@ -7,7 +7,6 @@
 
 mod format;
 pub(crate) mod mcp;
-mod names;
 pub mod providers;
 mod shape;
 pub(crate) mod toolbox;
@@ -16,7 +15,7 @@ use serde_json::Value;
 
 pub use self::format::Format;
 pub use self::format::ListedTool;
-pub use self::names::NameRules;
+pub use self::format::NameRules;
 use crate::call::Definition;
 
 /// The available tools in the format of an API. Their names lead back to the tools. The native

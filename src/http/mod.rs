@@ -37,8 +37,7 @@ use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 pub use self::api::calls::calls_in_process;
-pub(crate) use self::api::invocations::exported_call::exported_call;
-pub(crate) use self::api::invocations::imported_call::read_imported_call;
+pub(crate) use self::api::invocations::portable_call::{exported_call, read_imported_call};
 pub(crate) use self::api::metrics::gather_metrics;
 pub use self::api::tools::route::call_in_process;
 pub use self::api::usage::route::ToolUsage;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::fmt::serde::timestamp;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::Error;
 use crate::call::{
@@ -13,21 +14,10 @@ use crate::call::{
 };
 
 /// The state of a call.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    utoipa::ToSchema,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::VariantArray,
-)]
-#[strum(serialize_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::EnumString, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum State {
     /// The call waits for a person. No row in the ledger has this state.
     Waiting,
@@ -414,7 +404,7 @@ pub struct TokenRow {
 }
 
 /// Sums over calls of agents, without those of nested calls, which have rows of their own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TokenSums {
     /// Requests that models answered.
     pub requests: u64,
@@ -452,7 +442,7 @@ impl Row {
 }
 
 /// By what calls are counted, beside the time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageBy {
     /// Each tool, over all callers.

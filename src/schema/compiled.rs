@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use jiff::civil::{DateTime, Time};
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -16,7 +18,6 @@ use super::definition_faults::{
 };
 use super::explain::{self, ViolationCollector};
 use super::fault::SchemaFault;
-use super::local_times::{is_date_time, is_time, lacks_offset};
 use super::meter::{MAX_STEPS, Meter, StopReason};
 use super::metered::{Metered, MeteredValue, is_examined};
 use super::owner::SchemaOwner;
@@ -406,6 +407,77 @@ impl Schema {
             (violations, _) if !violations.is_empty() => Ok(violations),
             (_, Some(StopReason::Errors) | None) => Ok(vec![explain::unexplained()]),
             (_, Some(stop)) => Err(stop),
+        }
+    }
+}
+
+/// Whether this is a date with a time, with or without an offset.
+pub(super) fn is_date_time(text: &str) -> bool {
+    without_utc_mark(text).parse::<DateTime>().is_ok()
+}
+
+/// Whether this is a time of day, with or without an offset.
+pub(super) fn is_time(text: &str) -> bool {
+    without_utc_mark(text).parse::<Time>().is_ok()
+}
+
+/// Whether a value is a date with a time, or a time of day, in a zone that only its writer knows.
+pub(super) fn lacks_offset(value: &Value) -> bool {
+    let Some(text) = value.as_str() else {
+        return false;
+    };
+    let moment = match is_time(text) && !is_date_time(text) {
+        true => format!("2000-01-01T{text}"),
+        false => text.to_owned(),
+    };
+    is_date_time(&moment) && moment.contains(':') && moment.parse::<Timestamp>().is_err()
+}
+
+/// jiff reads a local time beside an offset, but refuses the mark of UTC.
+fn without_utc_mark(text: &str) -> &str {
+    text.strip_suffix(['Z', 'z']).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offset_may_be_missing() {
+        for good in [
+            "2024-05-05T10:00:00",
+            "2024-05-05T10:00:00.25",
+            "2024-05-05 10:00:00",
+            "2024-05-05T10:00:00Z",
+            "2024-05-05T10:00:00+02:00",
+        ] {
+            assert!(is_date_time(good), "{good}");
+        }
+        for good in ["07:30:00", "07:30", "07:30:00Z", "07:30:00+02:00"] {
+            assert!(is_time(good), "{good}");
+        }
+        for bad in [
+            "",
+            "soon",
+            "2024-13-05T10:00:00",
+            "10:00:00",
+            "2024-05-05T25:00:00",
+        ] {
+            assert!(!is_date_time(bad), "{bad}");
+        }
+        for (text, lacks) in [
+            ("2024-05-05T10:00:00", true),
+            ("07:30:00", true),
+            ("2024-05-05T10:00:00Z", false),
+            ("07:30:00+02:00", false),
+            ("2024-05-05", false),
+            ("soon", false),
+            ("1030", false),
+        ] {
+            assert_eq!(lacks_offset(&text.into()), lacks, "{text}");
+        }
+        for bad in ["", "noon", "25:00:00"] {
+            assert!(!is_time(bad), "{bad}");
         }
     }
 }

@@ -15,10 +15,8 @@ mod graph;
 #[cfg(test)]
 mod hostile_tests;
 mod keywords;
-mod local_times;
 mod meter;
 mod metered;
-mod nested_ids;
 mod owner;
 #[cfg(test)]
 mod owner_tests;

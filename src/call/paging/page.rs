@@ -28,21 +28,11 @@ pub struct Page {
 
 /// Which side requests further pages of a tool's long results.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    ToSchema,
-    JsonSchema,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema, JsonSchema,
 )]
-#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Paging {
     /// The client, with `page`.
     #[default]

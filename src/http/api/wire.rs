@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::call::{
     Answer, CacheScope, CacheStatus, Capture, Coercion, Content, ContextFields, Definition, Digest,

@@ -8,16 +8,18 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 
 use super::database::{Address, Databases};
 use super::rows::Limits;
-use super::runner::{DEFAULT_OUTPUT, Prepared, SqlTool};
 use super::statement::Statement;
 use super::{Finding, postgres, sqlite};
-use crate::call::Effect;
 use crate::call::units::Size;
-use crate::kinds::{BuildContext, BuildResult, ConfigFault, Placeholder};
+use crate::call::{Effect, JsonObject, ToolContext};
+use crate::kinds::{
+    BuildContext, BuildResult, ConfigFault, Placeholder, Runner, RunnerTraits, ToolOutcome, Values,
+};
 use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// The default `max_rows`.
@@ -196,4 +198,51 @@ fn probe_blocking(probe: impl Future<Output = Result<(), Finding>> + Send) -> Re
             "the database was not checked: the check failed",
         ))
     })
+}
+
+/// The default `max_output`, in bytes.
+pub(super) const DEFAULT_OUTPUT: usize = 256 << 10;
+
+/// The runner of a sql tool.
+pub(super) struct SqlTool {
+    pub(super) statement: Prepared,
+    pub(super) max_output: usize,
+}
+
+/// A statement with its database.
+pub(super) enum Prepared {
+    Sqlite(sqlite::Prepared),
+    Postgres(Box<postgres::Prepared>),
+}
+
+impl Prepared {
+    /// Checks the statement against the database, if the database can be reached now.
+    pub(super) async fn probe(&self) -> Result<(), Finding> {
+        match self {
+            Self::Sqlite(statement) => statement.probe().await,
+            Self::Postgres(statement) => statement.probe().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Runner for SqlTool {
+    async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
+        let values = Values::for_call(&arguments, &context);
+        match &self.statement {
+            Prepared::Sqlite(statement) => statement.call(values, &context).await,
+            Prepared::Postgres(statement) => statement.call(values, &context).await,
+        }
+    }
+
+    fn traits(&self) -> RunnerTraits {
+        RunnerTraits {
+            takes_context_fields: true,
+            ..RunnerTraits::default()
+        }
+    }
+
+    fn max_output(&self) -> Option<usize> {
+        Some(self.max_output).filter(|most| *most > DEFAULT_OUTPUT)
+    }
 }

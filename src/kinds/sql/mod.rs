@@ -18,7 +18,6 @@ mod pool;
 mod postgres;
 mod reader;
 mod rows;
-mod runner;
 mod sqlite;
 mod statement;
 

@@ -3,10 +3,9 @@
 //! - `route.rs`: the handlers
 //! - `results.rs`: the pages of a result; `questions.rs`: answers to the question of a tool
 //! - `recorded_result.rs`: the result of a row
-//! - `exported_call.rs` and `imported_call.rs`: a call as a line of an export
+//! - `portable_call.rs`: a call as a line of an export
 
-pub(in crate::http) mod exported_call;
-pub(in crate::http) mod imported_call;
+pub(in crate::http) mod portable_call;
 pub(in crate::http) mod questions;
 pub(in crate::http) mod recorded_result;
 pub(in crate::http) mod results;

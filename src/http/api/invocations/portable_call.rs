@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::recorded_result::AttemptError;
+use super::recorded_result::{AttemptError, recorded_result};
 use crate::call::{
     CacheStatus, Content, Digest, Effect, ErrorKind, Failure, InvocationId, LimitUsage, Meta,
     ToolResult, Truncated, Violation,
 };
-use crate::ledger::{AttemptRow, RecordedCall, Row, State};
+use crate::http::api::wire::InvocationView;
+use crate::ledger::{AttemptRow, RecordedCall, Row, State, UnreadableRow};
 
 /// The fields of a line.
 #[derive(Deserialize)]
@@ -205,11 +206,35 @@ fn describe(error: &serde_json::Error) -> String {
     }
 }
 
+/// The fields of an exported call.
+#[derive(Serialize)]
+struct ExportedCall {
+    #[serde(flatten)]
+    invocation: InvocationView,
+    result: Value,
+    result_digest: Option<Digest>,
+    attempt_errors: Vec<AttemptError>,
+}
+
+/// The call as JSON.
+///
+/// # Errors
+/// When its row cannot be read. The cause is logged.
+pub(crate) fn exported_call(call: RecordedCall) -> Result<Value, UnreadableRow> {
+    // The definition of the tool is not part of the ledger.
+    let (result, result_digest) = recorded_result(&call.row, call.origin_result, || false)?;
+    Ok(json!(ExportedCall {
+        invocation: InvocationView::from(&call.row),
+        result,
+        result_digest,
+        attempt_errors: call.attempts.into_iter().map(AttemptError::from).collect(),
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::exported_call::exported_call;
     use super::*;
     use crate::call::CallError;
 
