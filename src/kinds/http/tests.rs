@@ -13,6 +13,11 @@ use crate::call::{
 };
 use crate::kinds::{ConfigFault, FaultRule, Runner, Values};
 
+#[path = "bodies_tests.rs"]
+mod bodies;
+#[path = "fields_tests.rs"]
+mod fields;
+
 /// What a test server does with each connection after it has read a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
@@ -246,78 +251,6 @@ async fn request_is_rendered_and_result_picked() {
 }
 
 #[tokio::test]
-async fn bodies_have_media_type_and_idempotency_key() {
-    for (body, media_type, sent) in [
-        (
-            json!({"json": {"ids": "{{ ids }}", "note": "{{ note }}"}}),
-            "application/json",
-            r#"{"ids":[1,2]}"#,
-        ),
-        (json!({"json": "{{ note }}"}), "", ""),
-        (
-            json!({"body": "{{ city }}: {{ ids }}"}),
-            "text/plain; charset=utf-8",
-            "Oslo & co: [1,2]",
-        ),
-        (
-            json!({"form": {"c": "{{ city }}", "i": "{{ ids }}"}}),
-            "application/x-www-form-urlencoded",
-            "c=Oslo+%26+co&i=1&i=2",
-        ),
-    ] {
-        let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
-        let mut request = json!({"method": "post"});
-        request
-            .as_object_mut()
-            .unwrap()
-            .append(&mut body.as_object().unwrap().clone());
-        let runner = build_tool(&server, request, json!({}), Effect::Write);
-        let (context, invocation) = test_context();
-        let arguments = json_object(json!({"city": "Oslo & co", "ids": [1, 2]}));
-        assert_eq!(
-            runner.call(arguments, context).await,
-            Ok(ToolResult::text("done"))
-        );
-        let request_text = server.requests.recv().await.unwrap();
-        assert!(
-            request_text.starts_with("POST / HTTP/1.1\r\n")
-                && request_text.ends_with(&format!("\r\n\r\n{sent}")),
-            "{request_text}"
-        );
-        assert!(
-            request_text.contains(&format!("idempotency-key: {}\r\n", invocation.id)),
-            "{request_text}"
-        );
-        assert_eq!(
-            request_text.contains(&format!("content-type: {media_type}\r\n")),
-            !media_type.is_empty(),
-            "{request_text}"
-        );
-    }
-}
-
-/// The head and the body of the request that a tool sends.
-async fn sent_request(request: Value, arguments: Value) -> (String, String) {
-    let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
-    let tool = build_tool(&server, request, json!({}), Effect::Write);
-    call_tool(&*tool, arguments).await.unwrap();
-    let text = server.requests.recv().await.unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
-}
-
-#[tokio::test]
-async fn cookies_share_one_field() {
-    let request = json!({"headers": {"Cookie": "session=1"}, "cookies": {"city": "{{ city }}", "note": "{{ note }}"}});
-    let (head, _) = sent_request(request, json!({"city": "a b"})).await;
-    let cookies: Vec<&str> = head
-        .lines()
-        .filter(|line| line.starts_with("cookie:"))
-        .collect();
-    assert_eq!(cookies, ["cookie: session=1; city=a%20b"]);
-}
-
-#[tokio::test]
 async fn header_field_without_a_value_is_left_out() {
     let request =
         json!({"headers": {"authorization": "Bearer {{ note }}", "x-city": "{{ city }}"}});
@@ -327,126 +260,6 @@ async fn header_field_without_a_value_is_left_out() {
         assert!(head.contains("x-city: Oslo"), "{head}");
         assert_eq!(head.contains("authorization: Bearer"), note.is_string());
     }
-}
-
-#[tokio::test]
-async fn whole_multipart_bodies_keep_types() {
-    let request = json!({"method": "POST", "multipart": "{{ city }}"});
-    let fields =
-        json!({"object": {"a": 1}, "list": ["x", null, {"b": 2}], "none": null, "text": "t"});
-    let (_, body) = sent_request(request, json!({"city": fields})).await;
-    let parts: Vec<&str> = body
-        .split("--toolcrib-")
-        .filter_map(|part| {
-            part.split_once("form-data; ")
-                .map(|(_, part)| part.trim_end())
-        })
-        .collect();
-    let json = "\r\ncontent-type: application/json\r\n\r\n";
-    assert_eq!(
-        parts,
-        [
-            format!("name=\"object\"{json}{{\"a\":1}}"),
-            "name=\"list\"\r\n\r\nx".to_owned(),
-            format!("name=\"list\"{json}{{\"b\":2}}"),
-            "name=\"text\"\r\n\r\nt".to_owned(),
-        ]
-    );
-}
-
-#[tokio::test]
-async fn list_of_files_becomes_parts() {
-    let request =
-        json!({"method": "POST", "multipart": {"f": {"base64": "{{ ids }}", "filename": "f.txt"}}});
-    let (_, body) = sent_request(
-        request.clone(),
-        json!({"city": "", "ids": ["YQ==", null, "Yg=="]}),
-    )
-    .await;
-    let file = |text: &str| {
-        format!(
-            "name=\"f\"; filename=\"f.txt\"\r\ncontent-type: application/octet-stream\r\n\r\n{text}\r\n"
-        )
-    };
-    assert!(
-        body.contains(&file("a")) && body.contains(&file("b")),
-        "{body}"
-    );
-    assert_eq!(body.matches("filename=").count(), 2);
-    let server = start_server(Reply::Silence).await;
-    let tool = build_tool(&server, request, json!({}), Effect::Write);
-    let refused = call_tool(&*tool, json!({"city": "", "ids": ["YQ==", "!"]})).await;
-    assert!(
-        format!("{refused:?}").contains("`ids` is not base64."),
-        "{refused:?}"
-    );
-}
-
-#[test]
-fn single_braces_count_in_urls_only() {
-    let request = json!({
-        "url": "https://api.example.com/{x}", "query": {"url": "https://other.example/{y}"}, "headers": {"url": "{z} {note}"}
-    });
-    let (_, faults) = try_build(json!({"request": request}), Effect::Read);
-    let paths: Vec<String> = faults.iter().map(|fault| fault.path.join(".")).collect();
-    assert_eq!(paths, ["request.url", "request.headers.url"], "{faults:?}");
-}
-
-#[tokio::test]
-async fn manifest_headers_take_precedence() {
-    let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
-    let headers = json!({"Accept": "text/csv", "USER-AGENT": "me", "idempotency-key": "{{ city }}", "content-type": "a/b"});
-    let tool = build_tool(
-        &server,
-        json!({"method": "PUT", "body": "", "headers": headers}),
-        json!({}),
-        Effect::Idempotent,
-    );
-    call_tool(&*tool, json!({"city": "k-1"})).await.unwrap();
-    let request_text = server.requests.recv().await.unwrap();
-    for line in [
-        "accept: text/csv",
-        "user-agent: me",
-        "idempotency-key: k-1",
-        "content-type: a/b",
-    ] {
-        assert!(
-            request_text.contains(&format!("{line}\r\n")),
-            "{request_text}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn header_values_reject_control_characters() {
-    let server = start_server(ok_reply("x: y", "")).await;
-    let tool = build_tool(
-        &server,
-        json!({"headers": {"x-a": "a {{ city }}"}}),
-        json!({}),
-        Effect::Read,
-    );
-    for bad in ["a\r\nHost: evil", "a\nb", "a\0", "ü", "\u{7f}"] {
-        let faults = tool.value_faults(Values::from_arguments(&json_object(json!({"city": bad}))));
-        assert_eq!(
-            faults
-                .iter()
-                .map(|fault| fault.pointer())
-                .collect::<Vec<_>>(),
-            ["/city"],
-            "{bad:?}"
-        );
-        assert!(matches!(
-            call_tool(&*tool, json!({"city": bad})).await,
-            Err(ToolError::InvalidArguments(_))
-        ));
-    }
-    assert_eq!(
-        tool.value_faults(Values::from_arguments(&json_object(
-            json!({"city": "plain, (text)"})
-        ))),
-        []
-    );
 }
 
 #[tokio::test]
@@ -868,18 +681,6 @@ async fn broken_connections_are_retryable() {
 }
 
 #[tokio::test]
-async fn number_of_header_fields_is_bounded_in_words() {
-    let reply = |fields: usize| {
-        let fields: Vec<String> = (0..fields).map(|at| format!("x-{at}: 1")).collect();
-        ok_reply(&fields.join("\r\n"), "fine")
-    };
-    let result = call_with_reply(reply(250), json!({})).await.unwrap();
-    assert_eq!(result.as_text(), "fine");
-    let (_, _, message) = expect_upstream_error(call_with_reply(reply(300), json!({})).await);
-    assert!(message.contains("more than 256 header fields"), "{message}");
-}
-
-#[tokio::test]
 async fn client_never_resends_requests() {
     let mut server = start_server(Reply::Bytes(Vec::new())).await;
     let tool = build_tool(&server, json!({"method": "POST"}), json!({}), Effect::Write);
@@ -1050,4 +851,14 @@ async fn status_decides_whether_upstream_is_unavailable() {
             other => panic!("{status}: {other:?}"),
         }
     }
+}
+
+/// The head and the body of the request that a tool sends.
+async fn sent_request(request: Value, arguments: Value) -> (String, String) {
+    let mut server = start_server(ok_reply("content-type: text/plain", "done")).await;
+    let tool = build_tool(&server, request, json!({}), Effect::Write);
+    call_tool(&*tool, arguments).await.unwrap();
+    let text = server.requests.recv().await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
 }
