@@ -265,10 +265,9 @@ mod linux {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
-    #![cfg(target_os = "linux")]
-
     use std::ffi::{OsStr, OsString};
     use std::fs::File;
     use std::io::Read as _;

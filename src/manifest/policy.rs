@@ -412,7 +412,7 @@ pub(super) fn unknown_arguments(
             };
             let full = |name: &str| [&path[..depth], &[name.to_owned()]].concat().join(".");
             let name = path[depth].as_str();
-            let near = suggest::closest_name(name, known.into_iter(), suggest::MIN_HINT_RATIO);
+            let near = suggest::closest_name(name, known, suggest::MIN_HINT_RATIO);
             let near = near.map(|near| format!(", did you mean `{}`?", full(near)));
             let near = near.unwrap_or_default();
             let finding = (

@@ -190,9 +190,9 @@ mod tests {
         }});
         let long = "1180591620717411303424";
         let read = |value: Value| read_long_numbers(&schema, &value);
-        let value = json!({"n": long, "text": long, "all": ["3.14159265358979323846", long, "x"], "free": long});
+        let value = json!({"n": long, "text": long, "all": ["1.23456789012345678901", long, "x"], "free": long});
         let expected = json!({
-            "n": 1180591620717411303424.0, "text": long, "all": [3.14159265358979323846, 1180591620717411303424.0, "x"],
+            "n": 1180591620717411303424.0, "text": long, "all": [1.234_567_890_123_456_8, 1180591620717411303424.0, "x"],
             "free": long,
         });
         assert_eq!(read(value), Some(expected));

@@ -232,10 +232,9 @@ mod linux {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
-    #![cfg(target_os = "linux")]
-
     use std::fs::File;
     use std::os::fd::AsRawFd as _;
 

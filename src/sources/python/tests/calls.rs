@@ -112,7 +112,7 @@ def big() -> dict:
     assert_eq!(result.as_text(), "the end");
     match listener.try_next() {
         Some(Event::Progress(progress)) => {
-            assert_eq!(progress.data.get(), r#"{"step":"1180591620717411303424"}"#)
+            assert_eq!(progress.data.get(), r#"{"step":"1180591620717411303424"}"#);
         }
         other => panic!("{other:?}"),
     }
