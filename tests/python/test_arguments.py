@@ -162,6 +162,19 @@ def test_pydantic_models_and_fields_are_converted(with_pydantic):
     assert [violation["pointer"] for violation in answer["violations"]] == ["/o/many/0/n", "/limit"]
 
 
+def test_models_are_returned_with_the_aliases_of_their_schema(with_pydantic):
+    worker, tools = with_pydantic.load(
+        "from typing import List\nfrom pydantic import BaseModel, Field\n"
+        "class Person(BaseModel):\n    full_name: str = Field(alias='fullName')\n"
+        "def one() -> Person: return Person(fullName='Ann')\n"
+        "def many() -> List[Person]: return [Person(fullName='Ann')]\n",
+        functions=["one", "many"],
+    )
+    assert tools["one"]["output_schema"]["required"] == ["fullName"]
+    assert worker.call("one", {})["structured_content"] == {"fullName": "Ann"}
+    assert worker.call("many", {})["structured_content"] == [{"fullName": "Ann"}]
+
+
 def test_defaults_of_fields_may_lie_outside_their_constraints(with_pydantic):
     """As in FastAPI: the function gets the default that its author wrote, whether it fits or not."""
     worker, tools = with_pydantic.load(

@@ -7,8 +7,8 @@ use url::Url;
 
 use crate::kinds::ConfigFault;
 
-/// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`. `Debug`
-/// shows no secret.
+/// `auth:`: how requests are authorized, if `headers` is not enough. Either `oauth` or `basic`.
+// `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq, Hash, Deserialize, schemars::JsonSchema, derive_more::Debug)]
 #[serde(deny_unknown_fields)]
 #[debug("AuthConfig {{ .. }}")]

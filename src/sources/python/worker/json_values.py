@@ -48,9 +48,9 @@ def to_json_value(value):
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if hasattr(value, "model_dump") and not isinstance(value, type):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)  # as in the output schema
     if hasattr(value, "__fields__") and hasattr(value, "dict") and not isinstance(value, type):
-        return value.dict()
+        return value.dict(by_alias=True)
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
