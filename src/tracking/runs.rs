@@ -267,10 +267,8 @@ mod tests {
 
     #[test]
     fn replicas_know_the_last_call_of_a_run() {
-        let (here, there) = (
-            Runs::new(Clock::system()).shared(),
-            Runs::new(Clock::system()).shared(),
-        );
+        let (clock, clock_ms) = Clock::manual("2026-06-15T12:00:00Z".parse().unwrap());
+        let (here, there) = (Runs::new(clock.clone()).shared(), Runs::new(clock).shared());
         let ids = [(); 3].map(|()| InvocationId::new());
         let told = |runs: &Runs| runs.news().unwrap().take();
         let tell = |from: &Runs, to: &Runs| {
@@ -289,6 +287,7 @@ mod tests {
 
         // The older of two calls comes late.
         here.set_last_answered("ann", "r", [2; 32], ids[1], true);
+        clock_ms.fetch_add(1, Ordering::SeqCst);
         there.set_last_answered("ann", "r", [3; 32], ids[2], true);
         tell(&here, &there);
         tell(&there, &here);
