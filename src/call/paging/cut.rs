@@ -235,21 +235,38 @@ fn find_list(result: &ToolResult) -> Option<List<'_>> {
     })
 }
 
-/// The blocks of a result whose texts are the items, one after the other.
+/// The blocks of a result whose texts are the items, one after the other. A nested list may have a
+/// block for each of its own items, and `null` none: the Python SDK of MCP writes them so.
 fn item_blocks<'r>(result: &ToolResult, items: &[Value]) -> Option<Vec<BlockRole<'r>>> {
-    let is_item = |(text, item): (&str, &Value)| {
-        item.as_str() == Some(text)
-            || serde_json::from_str(text).is_ok_and(|value: Value| value == *item)
+    let is_text_of = |(text, (_, value)): (&str, &(usize, &Value))| {
+        value.as_str() == Some(text)
+            || serde_json::from_str(text).is_ok_and(|read: Value| read == **value)
     };
-    if text_blocks(result).count() != items.len() || !text_blocks(result).zip(items).all(is_item) {
-        return None;
-    }
-    let mut next = 0..;
-    let role = |block: &Content| match block.as_text().and_then(|_| next.next()) {
+    let whole: Vec<_> = items.iter().enumerate().collect();
+    let nested = whole.iter().flat_map(|(at, item)| {
+        let leaves = leaves(item).into_iter();
+        leaves.map(|leaf| (*at, leaf))
+    });
+    let nested: Vec<_> = nested.collect();
+    let values = [whole, nested].into_iter().find(|values| {
+        text_blocks(result).count() == values.len()
+            && text_blocks(result).zip(values).all(is_text_of)
+    })?;
+    let mut positions = values.into_iter().map(|(at, _)| at);
+    let role = |block: &Content| match block.as_text().and_then(|_| positions.next()) {
         Some(at) => BlockRole::Item(at),
         None => BlockRole::Other,
     };
     Some(result.content.iter().map(role).collect())
+}
+
+/// The value without the lists around its parts, and without `null`.
+fn leaves(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items.iter().flat_map(leaves).collect(),
+        leaf => vec![leaf],
+    }
 }
 
 fn cut_items(
@@ -625,6 +642,12 @@ mod tests {
             let many = page(&list(&items, texts.clone()));
             assert_eq!(many.as_text(), texts[50..55].join("\n"));
         }
+        // A nested list has a block for each of its items, and `null` has none.
+        let items: Value = (0..60).map(|n| json!([n, null, [n, "x"]])).collect();
+        let texts = (0..60).flat_map(|n| [n.to_string(), n.to_string(), "x".to_owned()]);
+        let nested = list(&items, texts.collect());
+        let cut = cut_default(&nested, full(50, Some(2))).unwrap();
+        assert_eq!(cut.result.as_text(), "50\n50\nx\n51\n51\nx");
         // Other texts than the items are whole.
         let other = list(&rows(60), (0..60).map(|n| format!("line {n}")).collect());
         let cut = cut_default(&other, full(50, Some(5))).unwrap();
