@@ -13,7 +13,7 @@ use crate::sources::live::LiveTools;
 use crate::tracking::run_news::RunNews;
 use crate::tracking::runs::Runs;
 
-/// Pause between two messages. A call waits for it only if another one was told just before.
+/// Pause between two messages. A call waits for it only if another message was sent just before.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Tells the other replicas which calls were answered, until the ledger is closed.

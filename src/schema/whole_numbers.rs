@@ -36,7 +36,9 @@ const WHOLE_DOUBLES: Replacement = Replacement {
 
 const LONG_NUMBERS: Replacement = Replacement {
     of: |value| {
-        let text = value.as_str()?;
+        // The first character decides for most texts.
+        let begins = |first: char| first == '-' || first.is_ascii_digit();
+        let text = value.as_str().filter(|text| text.starts_with(begins))?;
         let mended = Mended::of_result(text.as_bytes());
         let is_number = mended.changes.numbers && mended.text.len() == text.len() + 2;
         let number: f64 = text.parse().ok().filter(|_| is_number)?;

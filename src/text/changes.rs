@@ -1,10 +1,12 @@
-//! The differences between two sets of named things, for a log that people read.
+//! The differences between two sets of named things, for events and for a log that people read.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Serialize;
+
 /// The names of things that differ, sorted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Names that exist only after the change.
     pub added: Vec<String>,

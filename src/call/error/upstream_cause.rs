@@ -16,7 +16,7 @@ pub struct UpstreamFailure {
     pub unavailable: bool,
     /// Whether the call did not reach the backend at all, so it cannot have had an effect.
     pub not_delivered: bool,
-    /// The minimum wait that the backend asked for.
+    /// The minimum wait before the next attempt, as the response demands (`Retry-After`).
     pub retry_after: Option<Duration>,
     /// What the service itself observed, if it did.
     pub cause: Option<UpstreamCause>,

@@ -20,6 +20,7 @@ use crate::http::api::wire::InvocationView;
 use crate::http::events::{HEARTBEAT, to_json_text};
 use crate::ledger::Row;
 use crate::sources::live::{LiveTools, SourceView};
+use crate::text::changes::Changes;
 use crate::tracking::events::{Cursor, Received, ServiceEvent, Subscription};
 
 /// How often the state of the sources is compared with that of before.
@@ -235,18 +236,10 @@ fn json_text(value: &impl Serialize) -> String {
 type ToolState = (String, bool);
 
 /// The tools that a subscriber knows.
-pub(super) struct KnownTools(BTreeMap<String, ToolState>);
-
-/// The data of `tools.changed`: names of tools of the caller.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct ToolChanges {
-    added: Vec<String>,
-    removed: Vec<String>,
-    changed: Vec<String>,
-}
+struct KnownTools(BTreeMap<String, ToolState>);
 
 impl KnownTools {
-    pub(super) fn new(catalog: &Catalog, caller: &Caller) -> Self {
+    fn new(catalog: &Catalog, caller: &Caller) -> Self {
         let tools = catalog.tools_for(caller).into_iter().map(|entry| {
             let state = (entry.definition_hash.clone(), entry.is_enabled());
             (entry.definition.name.to_string(), state)
@@ -254,34 +247,27 @@ impl KnownTools {
         Self(tools.collect())
     }
 
-    /// How the tools of the caller differ from those of before; `None` if they do not.
-    pub(super) fn update(&mut self, catalog: &Catalog, caller: &Caller) -> Option<ToolChanges> {
-        let now = Self::new(catalog, caller);
-        let before = std::mem::replace(&mut self.0, now.0);
-        let mut changes = ToolChanges::default();
-        for (name, state) in &self.0 {
-            match before.get(name) {
-                None => changes.added.push(name.clone()),
-                Some(old) if old != state => changes.changed.push(name.clone()),
-                Some(_) => {}
-            }
-        }
-        let removed = before.into_keys().filter(|name| !self.0.contains_key(name));
-        changes.removed.extend(removed);
-        let is_same =
-            changes.added.is_empty() && changes.removed.is_empty() && changes.changed.is_empty();
-        (!is_same).then_some(changes)
+    /// How the tools of the caller differ from those of before; `None` if they do not. It is the data of
+    /// `tools.changed`.
+    fn update(&mut self, catalog: &Catalog, caller: &Caller) -> Option<Changes> {
+        let before = std::mem::replace(self, Self::new(catalog, caller));
+        let changes = Changes::between(before.named(), self.named(), |one, other| one == other);
+        (!changes.is_empty()).then_some(changes)
+    }
+
+    fn named(&self) -> impl Iterator<Item = (&str, &ToolState)> {
+        self.0.iter().map(|(name, state)| (name.as_str(), state))
     }
 }
 
 /// The sources that a subscriber knows.
-pub(super) struct KnownSources {
+struct KnownSources {
     live: Arc<LiveTools>,
     known: Vec<SourceView>,
 }
 
 /// How a source has changed.
-pub(super) enum SourceChange {
+enum SourceChange {
     /// The source is new, or has another state.
     Now(Box<SourceView>),
     /// There is no such source any more.
@@ -289,13 +275,13 @@ pub(super) enum SourceChange {
 }
 
 impl KnownSources {
-    pub(super) fn new(live: Arc<LiveTools>) -> Self {
+    fn new(live: Arc<LiveTools>) -> Self {
         let known = live.sources();
         Self { live, known }
     }
 
     /// The sources that differ from those of before.
-    pub(super) fn update(&mut self) -> Vec<SourceChange> {
+    fn update(&mut self) -> Vec<SourceChange> {
         let now = self.live.sources();
         let before = std::mem::take(&mut self.known);
         let names: BTreeSet<&Arc<str>> = now.iter().map(|source| &source.name).collect();
