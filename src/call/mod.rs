@@ -35,6 +35,7 @@ mod stored_call;
 mod stored_results;
 mod trace;
 pub mod units;
+mod words;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
@@ -91,3 +92,4 @@ pub use toolcrib_dialect::{
 pub use trace::{
     CallSpan, CallTrace, ChildSpan, ChildWork, McpRequest, TOOL_ERROR_TYPE, TraceContext, derive_id,
 };
+pub use words::words;

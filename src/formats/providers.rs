@@ -5,6 +5,8 @@
 //! source. Formats adapt definitions by this table, and `check` warns about problems that formats
 //! cannot solve.
 
+use crate::call::words;
+
 /// An API to which tools are declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
@@ -109,53 +111,18 @@ impl Provider {
 
 /// The fields of Gemini's `Schema`. For any other key, the API returns "Unknown name …: Cannot find
 /// field" (API reference, Schema).
-const GEMINI_SCHEMA_FIELDS: [&str; 22] = [
-    "type",
-    "format",
-    "title",
-    "description",
-    "nullable",
-    "enum",
-    "maxItems",
-    "minItems",
-    "properties",
-    "required",
-    "minProperties",
-    "maxProperties",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "example",
-    "anyOf",
-    "propertyOrdering",
-    "default",
-    "items",
-    "minimum",
-    "maximum",
-];
+const GEMINI_SCHEMA_FIELDS: [&str; 22] = words(
+    "type format title description nullable enum maxItems minItems properties required
+     minProperties maxProperties minLength maxLength pattern example anyOf
+     propertyOrdering default items minimum maximum",
+);
 
 /// Keywords that OpenAI's guide to structured outputs does not list as supported.
-const OPENAI_STRICT_REFUSED: [&str; 19] = [
-    "allOf",
-    "oneOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentRequired",
-    "dependentSchemas",
-    "patternProperties",
-    "propertyNames",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "minProperties",
-    "maxProperties",
-    "prefixItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "uniqueItems",
-];
+const OPENAI_STRICT_REFUSED: [&str; 19] = words(
+    "allOf oneOf not if then else dependentRequired dependentSchemas patternProperties
+     propertyNames unevaluatedProperties unevaluatedItems minProperties maxProperties
+     prefixItems contains minContains maxContains uniqueItems",
+);
 
 impl Subset {
     /// All subsets.

@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::shape::portable_parameters;
+use crate::call::words;
 use crate::call::{Definition, JsonObject};
 
 /// Longest JSON Schema in the description of a parameter, in bytes.
@@ -17,21 +18,10 @@ const MAX_PARTS: usize = 2000;
 const MAX_REFERENCES: usize = 8;
 
 /// Keywords that say nothing about the value, or that the format has.
-const KNOWN_KEYWORDS: [&str; 13] = [
-    "type",
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "$comment",
-    "$schema",
-    "$id",
-    "$defs",
-    "x-mcp-header",
-];
+const KNOWN_KEYWORDS: [&str; 13] = words(
+    "type title description default examples deprecated readOnly writeOnly $comment
+     $schema $id $defs x-mcp-header",
+);
 
 /// A type of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]

@@ -7,6 +7,7 @@
 use super::call_error::CallError;
 use super::upstream_cause::UpstreamFailure;
 use crate::call::units::Count;
+use crate::call::words;
 
 /// The summary of a result with `is_error`. Its own text may quote anything.
 pub const ERROR_RESULT_SUMMARY: &str = "the tool reported an error of its own";
@@ -38,32 +39,12 @@ pub fn error_text_beginning(text: &str) -> String {
 pub const INTERRUPTED_SUMMARY: &str = "the service ended while the call ran";
 
 /// The keywords of JSON Schema that a summary may name.
-const KEYWORDS: [&str; 24] = [
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "const",
-    "contains",
-    "dependentRequired",
-    "enum",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "format",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "oneOf",
-    "pattern",
-    "required",
-    "type",
-    "uniqueItems",
-];
+const KEYWORDS: [&str; 24] = words(
+    "additionalProperties allOf anyOf const contains dependentRequired enum
+     exclusiveMaximum exclusiveMinimum format maxItems maxLength maxProperties maximum
+     minItems minLength minProperties minimum multipleOf oneOf pattern required type
+     uniqueItems",
+);
 
 impl CallError {
     /// One sentence on why the call failed, without any text of others.

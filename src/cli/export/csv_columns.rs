@@ -4,28 +4,13 @@ use std::io;
 
 use serde_json::Value;
 
+use crate::call::words;
+
 /// The fields of a call that are columns, in this order. Columns are only added at the end.
-const COLUMNS: [&str; 19] = [
-    "invocation_id",
-    "started_at",
-    "tool",
-    "caller",
-    "run_id",
-    "tool_use_id",
-    "idempotency_key",
-    "parent",
-    "state",
-    "kind",
-    "detail",
-    "effect",
-    "cache",
-    "attempts",
-    "duration_ms",
-    "is_error",
-    "count",
-    "replica",
-    "arguments",
-];
+const COLUMNS: [&str; 19] = words(
+    "invocation_id started_at tool caller run_id tool_use_id idempotency_key parent state
+     kind detail effect cache attempts duration_ms is_error count replica arguments",
+);
 
 /// The first line.
 pub(super) fn header() -> csv::Result<Vec<u8>> {

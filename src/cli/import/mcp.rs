@@ -11,6 +11,7 @@ use super::super::output::print_line;
 use super::client_settings::{self, ForeignServer};
 use super::client_text::FoundVariables;
 use super::{print_yaml, read_input};
+use crate::call::words;
 use crate::call::{JsonObject, ToolName};
 
 /// Keys with a text that is the URL of a server.
@@ -34,33 +35,11 @@ const TIMES: [(&str, &str, Option<f64>); 4] = [
     ("startup_timeout_ms", "start_timeout", Some(1.0)),
 ];
 /// Keys that are read elsewhere, or that say nothing about the server.
-const OTHER_KEYS: [&str; 25] = [
-    "command",
-    "cmd",
-    "args",
-    "env",
-    "envs",
-    "environment",
-    "env_vars",
-    "env_keys",
-    "headers",
-    "http_headers",
-    "env_http_headers",
-    "bearer_token_env_var",
-    "requestOptions",
-    "cwd",
-    "type",
-    "transport",
-    "source",
-    "disabled",
-    "enabled",
-    "name",
-    "display_name",
-    "description",
-    "bundled",
-    "gallery",
-    "version",
-];
+const OTHER_KEYS: [&str; 25] = words(
+    "command cmd args env envs environment env_vars env_keys headers http_headers
+     env_http_headers bearer_token_env_var requestOptions cwd type transport source
+     disabled enabled name display_name description bundled gallery version",
+);
 
 /// Prints the servers of the file as `mcp_servers`.
 pub(super) fn print_servers(file: &Path) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 
 pub(super) use super::reader::Dialect;
 use super::reader::{Position, Reader, Token};
+use crate::call::words;
 use crate::kinds;
 use crate::kinds::literal::unescape;
 
@@ -14,38 +15,11 @@ const CONTEXT_NAME: &str = "context";
 
 /// The first words of commands to the connection. They are refused, because tools share connections
 /// and each call has its own transaction. (`copy` needs another protocol.)
-const CONNECTION_COMMANDS: [&str; 30] = [
-    "begin",
-    "start",
-    "commit",
-    "end",
-    "rollback",
-    "abort",
-    "savepoint",
-    "release",
-    "prepare",
-    "execute",
-    "deallocate",
-    "declare",
-    "fetch",
-    "move",
-    "close",
-    "set",
-    "reset",
-    "discard",
-    "listen",
-    "unlisten",
-    "notify",
-    "load",
-    "lock",
-    "copy",
-    "do",
-    "attach",
-    "detach",
-    "pragma",
-    "checkpoint",
-    "vacuum",
-];
+const CONNECTION_COMMANDS: [&str; 30] = words(
+    "begin start commit end rollback abort savepoint release prepare execute deallocate
+     declare fetch move close set reset discard listen unlisten notify load lock copy do
+     attach detach pragma checkpoint vacuum",
+);
 
 /// The message for a command to the connection.
 pub(super) fn connection_command_message(word: &str) -> String {

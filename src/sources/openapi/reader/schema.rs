@@ -12,6 +12,7 @@ use super::document::{Document, Members};
 use super::sentences::append_sentence;
 use crate::call::JsonObject;
 use crate::call::json::plain_text;
+use crate::call::words;
 
 /// The most values of a schema whose references are replaced.
 const MOST_VALUES: usize = 4_000;
@@ -41,32 +42,12 @@ const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords with a map of schemas.
 const MAPS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 /// Keywords that are copied.
-const PLAIN: [&str; 24] = [
-    "type",
-    "enum",
-    "const",
-    "format",
-    "pattern",
-    "title",
-    "description",
-    "multipleOf",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minProperties",
-    "maxProperties",
-    "minContains",
-    "maxContains",
-    "dependentRequired",
-    "contentEncoding",
-    "contentMediaType",
-];
+const PLAIN: [&str; 24] = words(
+    "type enum const format pattern title description multipleOf minimum maximum
+     exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems uniqueItems
+     minProperties maxProperties minContains maxContains dependentRequired contentEncoding
+     contentMediaType",
+);
 
 /// The side of a call that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
