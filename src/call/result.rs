@@ -35,6 +35,10 @@ pub struct ToolResult {
     /// Set if the runner left out a part of the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Incomplete>,
+    /// What was changed or left out, in the words of `meta.warnings`. An answer from the cache has
+    /// them too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl ToolResult {
@@ -106,6 +110,7 @@ impl ToolResult {
             result_as_answer,
             not_cached,
             incomplete: self.incomplete.clone(),
+            warnings: self.warnings.clone(),
             ..Self::default()
         }
     }
@@ -271,6 +276,7 @@ mod tests {
                     not_cached: false,
                     hint,
                     incomplete: None,
+                    warnings: Vec::new(),
                 },
             )
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Outcome;
 use crate::call::{
-    Answer, CallError, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure, Fingerprint,
-    Invocation, InvocationId, KEY_RETENTION, Meta, ModelUsage, error_text_beginning,
+    Answer, CacheStatus, CallError, Charged, DigestKey, ERROR_RESULT_SUMMARY, Effect, Failure,
+    Fingerprint, Invocation, InvocationId, KEY_RETENTION, Meta, ModelUsage, error_text_beginning,
 };
 use crate::ledger::{Row, State};
 use crate::schema::Schema;
@@ -59,7 +59,10 @@ impl EndRules {
             self.capture_rules.redactor.redact_error(error);
         }
         let charge = mem::take(&mut *invocation.report.charge.lock());
-        let (meta, origin) = self.take_meta(invocation, attempts, duration, &charge.charged);
+        let (mut meta, origin) = self.take_meta(invocation, attempts, duration, &charge.charged);
+        if let (Ok(result), CacheStatus::Hit | CacheStatus::Joined) = (&outcome, meta.cache) {
+            meta.warnings.extend(result.warnings.iter().cloned());
+        }
         let state = match final_state(&outcome, self.effect, attempts) {
             // The last attempt did not start the tool, but an earlier one has run it.
             State::Refused if invocation.report.attempt.lock().has_run() => State::Failed,

@@ -86,7 +86,7 @@ impl Service<Box<Invocation>> for Run {
             own_warnings.extend(invisible_warnings.into_iter().map(str::to_owned));
             let outcome = inner.redact_outcome(output, &invocation.tool, &mut own_warnings);
             // An error result needs no structured content.
-            let outcome = match (outcome, &inner.output) {
+            let mut outcome = match (outcome, &inner.output) {
                 (Ok(result), Some(output)) if !result.is_error => output
                     .check(&result, end, inner.timeout, &mut own_warnings)
                     .await
@@ -99,6 +99,11 @@ impl Service<Box<Invocation>> for Run {
                 inner.redactor.redact_string(warning);
             }
             warnings.extend(own_warnings);
+            if let Ok(result) = &mut outcome
+                && !warnings.is_empty()
+            {
+                Arc::make_mut(result).warnings.clone_from(warnings);
+            }
             outcome
         }
         .boxed()

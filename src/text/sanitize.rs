@@ -83,8 +83,7 @@ pub fn clean_in_place(text: &mut String) {
     }
 }
 
-/// Cleans the texts of a result. Returns a warning, one sentence each, for kinds of text that a
-/// reader cannot see.
+/// Cleans the texts of a result. Returns warnings as [`clean_texts`].
 pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
     let texts = result.content.iter_mut().flat_map(|block| match block {
         Content::Text { text } => vec![text],
@@ -95,7 +94,7 @@ pub fn clean_result(result: &mut ToolResult) -> Vec<&'static str> {
     clean_texts(texts.chain(&mut result.hint))
 }
 
-/// Cleans the messages of an error result or a failure. Returns warnings as [`clean_result`].
+/// Cleans the messages of an error result or a failure. Returns warnings as [`clean_texts`].
 pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
     match error {
         ToolError::ErrorResult(text)
@@ -110,12 +109,15 @@ pub fn clean_error(error: &mut ToolError) -> Vec<&'static str> {
     }
 }
 
-/// Cleans texts in place. Returns a warning, one sentence each, for kinds of text that a reader
-/// cannot see.
+/// Cleans texts in place. Returns a warning, one sentence each, if more than line ends has changed,
+/// and for kinds of text that a reader cannot see.
 pub fn clean_texts<'w>(texts: impl IntoIterator<Item = &'w mut String>) -> Vec<&'static str> {
-    let (mut turns, mut tags) = (false, false);
+    let (mut removed, mut turns, mut tags) = (false, false, false);
     for text in texts {
-        clean_in_place(text);
+        if let Cow::Owned(clean) = clean_text(text) {
+            removed |= text.contains(|c| is_control(c) && c != '\r');
+            *text = clean;
+        }
         if !text.is_ascii() {
             // Unicode's bidirectional embeddings, overrides and isolates ("Trojan Source",
             // CVE-2021-42574).
@@ -124,12 +126,14 @@ pub fn clean_texts<'w>(texts: impl IntoIterator<Item = &'w mut String>) -> Vec<&
             tags |= text.contains(|c| matches!(c, '\u{e0000}'..='\u{e007f}'));
         }
     }
+    let removed =
+        removed.then_some("escape sequences or control characters were removed from the text");
     let turns = turns
         .then_some("the text holds bidirectional control characters: it may be shown in another order than it is read");
     let tags = tags.then_some(
         "the text holds invisible tag characters (U+E0000 to U+E007F): they may hide words",
     );
-    [turns, tags].into_iter().flatten().collect()
+    [removed, turns, tags].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -209,6 +213,8 @@ mod tests {
     fn invisible_text_gives_a_warning() {
         let warnings = |text: &str| clean_result(&mut ToolResult::text(text)).len();
         assert_eq!(warnings("plain, ÆØÅ, עברית, 👩‍👩‍👧"), 0);
+        assert_eq!(warnings("one\r\ntwo\r\n"), 0);
+        assert_eq!(warnings("\u{1b}[31mred\u{1b}[0m"), 1);
         assert_eq!(warnings("a\u{202e}b"), 1);
         assert_eq!(warnings("a\u{2066}b\u{e0041}\u{e0042}"), 2);
         assert_eq!(

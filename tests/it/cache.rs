@@ -254,3 +254,25 @@ async fn follower_gets_an_unstored_result() {
         ("miss".to_owned(), json!(2))
     );
 }
+
+#[tokio::test]
+async fn answer_from_the_cache_has_the_warnings_of_the_run() {
+    let tool = Tool::new("count", "Warns, and then gives a result.")
+        .effect(Effect::Read)
+        .cache(Duration::from_secs(60), &[])
+        .call(|_, context| async move {
+            context.warn("one number was too long");
+            Ok(json!({"run": 1}))
+        });
+    let app = TestApp::new([tool]).await;
+    for status in ["miss", "hit", "hit"] {
+        let (_, answer) = app
+            .post("/tools/count/invoke", json!({"arguments": {}}))
+            .await;
+        let meta = &answer["meta"];
+        assert_eq!(
+            (&meta["cache"], &meta["warnings"]),
+            (&json!(status), &json!(["one number was too long"]))
+        );
+    }
+}

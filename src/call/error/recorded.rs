@@ -33,9 +33,10 @@ impl Serialize for Sorted<'_, ToolResult> {
             result_as_answer,
             hint,
             incomplete,
+            warnings,
             not_cached: _,
         } = self.0;
-        let mut fields = serializer.serialize_struct("ToolResult", 6)?;
+        let mut fields = serializer.serialize_struct("ToolResult", 7)?;
         fields.serialize_field("content", content)?;
         if let Some(value) = structured_content {
             fields.serialize_field("structured_content", &Sorted(value))?;
@@ -49,6 +50,9 @@ impl Serialize for Sorted<'_, ToolResult> {
         }
         if let Some(incomplete) = incomplete {
             fields.serialize_field("incomplete", incomplete)?;
+        }
+        if !warnings.is_empty() {
+            fields.serialize_field("warnings", warnings)?;
         }
         fields.end()
     }

@@ -361,7 +361,7 @@ fn read_result(line: &RawMessage<'_>, changes: &mut Changes) -> Result<ToolResul
         result_as_answer: line.result_as_answer,
         hint: line.hint.clone(),
         not_cached: line.not_cached,
-        incomplete: None,
+        ..ToolResult::default()
     })
 }
 
