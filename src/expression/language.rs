@@ -34,6 +34,9 @@ pub(super) fn check_syntax(
         slices: 0,
         names: Names::default(),
     };
+    if text_of(&expression).is_some() {
+        return Err("a text in quotes is no condition: leave the quotes around it out".into());
+    }
     check_node(&expression, &mut check)?;
     if check.slices > MAX_SLICES {
         return Err(format!(
@@ -162,6 +165,9 @@ fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
             check_known("test", test.name, TESTS)?;
             check_node(&test.expr, check)?;
             check_arguments(&test.args, check)
+        }
+        Expr::GetAttr(field) if matches!(&field.expr, Expr::Var(name) if matches!(name.id, "caller" | "run")) => {
+            Err("`caller` and `run` are texts without fields: write `caller == 'alice'`".into())
         }
         Expr::GetAttr(field) => {
             check.names.arguments.extend(argument_path(expression));

@@ -66,11 +66,24 @@ fn invalid_condition_error_lists_valid_names() {
         ("result|lenght > 1", "there is no filter `lenght`"),
         ("result is not definde", "there is no test `definde`"),
         ("result.items()", "no methods"),
+        ("'result.temperature > 3'", "leave the quotes around it out"),
     ] {
         let error = compile_predicate(text).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
     }
     assert!(compile_predicate(&format!("'{}' == result", "x".repeat(MAX_EXPRESSION_LEN))).is_err());
+}
+
+#[test]
+fn field_of_a_caller_or_run_is_an_error() {
+    for text in ["caller.name == 'alice'", "args.n > 3 and run.id == 'r'"] {
+        let error = compile_call_condition(text).unwrap_err();
+        assert!(
+            error.contains("are texts without fields"),
+            "{text}: {error}"
+        );
+    }
+    assert!(compile_call_condition("caller == 'alice' and run is defined").is_ok());
 }
 
 #[test]

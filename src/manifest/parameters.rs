@@ -6,49 +6,19 @@ use super::decode::Entry;
 use super::finding::join_path;
 use super::node::{Data, Key, Node};
 use crate::call::JsonObject;
+use crate::call::words;
 
 /// The keys of a parameter: those of JSON Schema, and `required`. Any other key is a typing error,
 /// which JSON Schema would ignore.
-pub(super) const PARAMETER_KEYS: [&str; 38] = [
-    "type",
-    "description",
-    "title",
-    "enum",
-    "const",
-    "default",
-    "required",
-    "examples",
-    "format",
-    "pattern",
-    "minLength",
-    "maxLength",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "items",
-    "prefixItems",
-    "contains",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "properties",
-    "additionalProperties",
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
-    "patternProperties",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "not",
-    "$ref",
-    "writeOnly",
-    "deprecated",
-    "readOnly",
-    "nullable",
-];
+pub(super) const PARAMETER_KEYS: [&str; 51] = words(
+    "type description title enum const default required examples format pattern minLength
+     maxLength minimum maximum exclusiveMinimum exclusiveMaximum multipleOf items
+     prefixItems contains minItems maxItems uniqueItems properties additionalProperties
+     minProperties maxProperties propertyNames patternProperties anyOf oneOf allOf not
+     $ref writeOnly deprecated readOnly nullable $comment if then else
+     contentEncoding contentMediaType contentSchema dependentRequired dependentSchemas
+     minContains maxContains unevaluatedItems unevaluatedProperties",
+);
 
 /// Builds the schema. A parameter is required unless it has `required: false` or a default. Other
 /// parameters are forbidden.

@@ -427,8 +427,8 @@ pub(super) fn unknown_arguments(
     unknown
 }
 
-/// The position in the path of the first name that a closed object lacks, and the names that this
-/// object has.
+/// The position in the path of the first name that a closed object or a scalar lacks, and the names
+/// that the object has.
 fn missing_argument<'s>(root: &'s Value, path: &[String]) -> Option<(usize, Vec<&'s str>)> {
     let mut schema = root;
     for (depth, name) in path.iter().enumerate() {
@@ -436,8 +436,11 @@ fn missing_argument<'s>(root: &'s Value, path: &[String]) -> Option<(usize, Vec<
         schema = targets.take(MAX_REFERENCE_CHAIN).last().unwrap_or(schema);
         let properties = schema.get("properties").and_then(Value::as_object);
         let Some(property) = properties.and_then(|map| map.get(name)) else {
-            let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
-                && schema.get("patternProperties").is_none();
+            let is_scalar = schema.get("type").and_then(Value::as_str);
+            let is_scalar = is_scalar.is_some_and(|of| !matches!(of, "object" | "array"));
+            let is_closed = is_scalar
+                || schema.get("additionalProperties") == Some(&Value::Bool(false))
+                    && schema.get("patternProperties").is_none();
             let known = properties.into_iter().flat_map(|map| map.keys());
             return is_closed.then(|| (depth, known.map(String::as_str).collect()));
         };

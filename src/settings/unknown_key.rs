@@ -8,6 +8,11 @@ const ADVICE: &[(&str, &str, &str)] = &[
     ("optional", "minLength", "write `required: false`"),
     ("values choices", "minLength", "write `enum: [a, b]`"),
     (
+        "$defs definitions $schema",
+        "minLength",
+        "a parameter has no definitions of its own: write the whole schema below `input_schema:`",
+    ),
+    (
         "url",
         "request",
         "it belongs below `request`: `request: {url: …}`",
