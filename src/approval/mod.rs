@@ -12,7 +12,8 @@
 //! - `receivers.rs` and `webhooks/`: webhooks
 //!
 //! Elsewhere: the policy is in `call/approval.rs`, the rows are in `ledger/`, the routes in `http/`,
-//! the forms of MCP in `mcp/`. `stack_tests.rs` is a part of `stack/tests.rs`.
+//! the forms of MCP in `mcp/`. The files
+//! `stack_tests.rs` are parts of `stack/tests.rs`.
 
 pub mod deciding;
 pub mod receivers;

@@ -44,6 +44,8 @@ mod cancelled;
 mod circuit;
 #[path = "end_tests.rs"]
 mod ends;
+#[path = "../approval/webhooks/stack_tests.rs"]
+mod webhooks;
 
 fn registry(tools: impl IntoIterator<Item = Tool>, in_flight: usize) -> Arc<Registry> {
     registry_over(tools, in_flight, |shared| shared)
