@@ -483,3 +483,38 @@ async fn changed_arguments_of_a_call_in_memory_are_not_stored() {
         assert_eq!(approval.changed_arguments.is_some(), is_stored);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn decision_on_which_another_process_acts_first_is_left_to_it() {
+    let (registry, ledger, runs) = paying();
+    let id = left_behind(&registry, &ledger, &[ApprovalState::Approved]).await;
+    let is_taken = Arc::new(AtomicBool::new(false));
+    ledger.before_next_change({
+        let is_taken = is_taken.clone();
+        move |row| {
+            row.runner = "faster".into();
+            is_taken.store(true, Ordering::SeqCst);
+        }
+    });
+    while !is_taken.load(Ordering::SeqCst) {
+        tokio::time::sleep(SECOND / 10).await;
+    }
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    let approval = ledger.find_approval(id).await.unwrap().unwrap();
+    assert_eq!((&*approval.runner, approval.done), ("faster", false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn approved_call_that_another_process_takes_over_does_not_start_here() {
+    let (registry, ledger, runs) = paying();
+    let id = call(&registry, "pay", None).await.unwrap().invocation;
+    registry.decide(id, approve()).await.unwrap();
+    // The decision is committed, and the call is about to start.
+    ledger.before_next_change(|row| row.runner = "other".into());
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    let approval = ledger.find_approval(id).await.unwrap().unwrap();
+    assert_eq!(approval.state, ApprovalState::Approved);
+    assert_eq!(&*approval.runner, "other");
+}

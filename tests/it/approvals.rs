@@ -293,6 +293,40 @@ async fn key_of_a_waiting_call_is_in_progress_and_free_after_a_denial() {
 }
 
 #[tokio::test]
+async fn key_of_a_waiting_call_is_held_for_its_caller_and_tool_only() {
+    let others: String = (0..9)
+        .map(|n| format!("  - {{name: other{n}, key: other-key-{n}-0123456789}}\n"))
+        .collect();
+    let tools =
+        format!("tools:\n  pay: {{kind: native, {ASKS}}}\n  refund: {{kind: native, {ASKS}}}\n");
+    let refund = Tool::new("refund", "Pays back.")
+        .effect(Effect::Write)
+        .input_schema(schema("ann"))
+        .call(|_, _| async { Ok("paid back") });
+    let manifest = format!("{CALLERS}{others}{tools}");
+    let app = TestApp::with_manifest(&manifest, [pay().0, refund]).await;
+    let invoke = async |caller: &str, tool: &str, amount: u32, key: &str| {
+        let body = json!({"arguments": {"amount": amount}});
+        let path = format!("/tools/{tool}/invoke");
+        let mut request = request("POST", &path, Some(caller), Some(body));
+        let headers = request.headers_mut();
+        headers.insert("idempotency-key", key.parse().unwrap());
+        app.send(request).await.0
+    };
+    assert_eq!(invoke(AGENT, "pay", 500, "k").await, StatusCode::ACCEPTED);
+    // Newer calls of others with the same key wait too.
+    for number in 0..9 {
+        let other = format!("other-key-{number}-0123456789");
+        assert_eq!(invoke(&other, "pay", 500, "k").await, StatusCode::ACCEPTED);
+    }
+    assert_eq!(invoke(AGENT, "pay", 5, "k").await, StatusCode::CONFLICT);
+    assert_eq!(invoke(AGENT, "pay", 5, "another").await, StatusCode::OK);
+    assert_eq!(invoke(AGENT, "refund", 5, "k").await, StatusCode::OK);
+    // The calls that she may decide are not hers.
+    assert_eq!(invoke(CAROL, "pay", 5, "k").await, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn cancelled_call_cannot_be_approved() {
     let service = Service::new(ASKS).await;
     let call = service.waiting(500).await;
