@@ -223,6 +223,8 @@ impl BlockChanges {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::super::super::State;
     use super::super::super::contract::{ended_row, now, row};
     use super::*;
@@ -283,5 +285,37 @@ mod tests {
         assert_eq!((first.voids.len(), backlog.voids.len()), (2, 1));
         backlog.put_back(first);
         assert_eq!(backlog.voids, before);
+    }
+
+    #[test]
+    fn starting_calls_of_a_failed_commit_get_its_error() {
+        let (reserved, taken) = (row("t", "a", now()), InvocationId::new());
+        let (reply, mut reservation) = oneshot::channel();
+        let (other_reply, mut units) = oneshot::channel();
+        let call = ReservedCall {
+            row: reserved.clone(),
+            charges: Vec::new(),
+        };
+        let request = UnitRequest {
+            invocation: taken,
+            started_at: now(),
+            charges: Vec::new(),
+        };
+        let mut batch = Batch {
+            reservations: vec![Starting::new(call, reply)],
+            unit_requests: vec![Starting::new(request, other_reply)],
+            ..Batch::default()
+        };
+        batch.fail_starting(&Error::Failed("the disk is full".into()));
+        for answer in [&mut reservation, &mut units] {
+            let error = answer.try_recv().unwrap().unwrap_err();
+            assert!(error.to_string().contains("the disk is full"), "{error}");
+        }
+        assert!(batch.is_empty());
+        assert_eq!(
+            batch.failed,
+            [reserved.id, taken],
+            "a later commit undoes them"
+        );
     }
 }

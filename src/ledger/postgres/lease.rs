@@ -76,15 +76,30 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::super::address::Address;
+    use super::super::batch::{Batch, BlockChanges};
+    use super::super::open::open_database;
+    use super::super::replica::Replica;
+    use super::super::servers::Servers;
+    use super::super::test_server::TestServer;
     use super::*;
+
+    /// When a replica that has ended for the others committed last.
+    fn long_ago() -> BootTime {
+        BootTime(BootTime::now().0.saturating_sub(GRACE))
+    }
 
     #[test]
     fn lease_ends_without_commits() {
         let lease = Lease::new();
         let now = Instant::now();
         assert!(lease.covers(now));
-        let earlier = BootTime(BootTime::now().0.saturating_sub(GRACE));
-        lease.renew(earlier);
+        lease.renew(long_ago());
         assert!(!lease.covers(now));
         lease.renew(BootTime::now());
         assert!(lease.covers(now));
@@ -98,5 +113,55 @@ mod tests {
         lease.renew(BootTime::now());
         assert!(!lease.covers(began));
         assert!(lease.covers(Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn commit_renews_the_lease_if_it_succeeds() {
+        let Some(server) = TestServer::shared() else {
+            return;
+        };
+        let url = server.create_ledger_database().await;
+        let address = Address::parse(&url, Path::new("/")).unwrap();
+        let servers = Arc::new(Servers::new(address));
+        let pool = open_database(&servers).await.unwrap();
+        let lease = Arc::new(Lease::new());
+        let mut replica = Replica::new(servers, pool.clone(), Uuid::now_v7(), lease.clone());
+        replica.register().await.unwrap();
+        let nothing = (Batch::default(), BlockChanges::default());
+        let commit = async |replica: &mut Replica| {
+            lease.renew(long_ago());
+            assert!(!replica.has_lease());
+            let committed = replica.commit(0, &nothing.0, &nothing.1, None).await;
+            assert_eq!(replica.has_lease(), committed.is_ok());
+            committed.is_ok()
+        };
+        assert!(commit(&mut replica).await);
+        assert!(
+            commit(&mut replica).await,
+            "each commit has a number of its own"
+        );
+
+        // The server refuses the commit.
+        let run = async |sql: &'static str| sqlx::query(sql).execute(&pool).await.unwrap();
+        run("alter function commit_batch_1 rename to away").await;
+        assert!(!commit(&mut replica).await);
+        assert!(replica.is_connected());
+        run("alter function away rename to commit_batch_1").await;
+        assert!(commit(&mut replica).await);
+
+        // There is no answer.
+        let cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() \
+            and query like '%commit_batch_1%' and pid <> pg_backend_pid()";
+        run(cut).await;
+        assert!(!commit(&mut replica).await);
+        assert!(!replica.is_connected());
+        assert!(!commit(&mut replica).await, "without a connection");
+        let attached = replica.reattach().await.unwrap();
+        assert_ne!(attached.open_commit_succeeded, Some(true));
+        assert!(!attached.was_settled && replica.has_lease());
+        assert!(commit(&mut replica).await);
+        let attached = replica.reattach().await.unwrap();
+        assert_eq!(attached.open_commit_succeeded, None);
+        assert!(commit(&mut replica).await);
     }
 }

@@ -27,6 +27,8 @@ use crate::ledger::{
 
 #[path = "replicas_tests.rs"]
 mod replicas;
+#[path = "writer_tests.rs"]
+mod writing;
 
 /// A database, with a connection that looks into it.
 struct Fixture {
