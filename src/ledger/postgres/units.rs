@@ -324,8 +324,13 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use tokio::sync::oneshot;
+
+    use super::super::batch::End;
     use super::*;
-    use crate::ledger::contract::charge;
+    use crate::ledger::State;
+    use crate::ledger::contract::{charge, ended_row, now, row};
 
     fn block(free: u64, in_use: u64) -> Block {
         let (boot, counter) = (Uuid::nil(), 1);
@@ -371,5 +376,202 @@ mod tests {
         let uncertain = SetAside::default();
         uncertain.0.lock().is_uncertain = true;
         assert!(uncertain.has_changes());
+    }
+
+    /// Units of one daily counter.
+    fn set_aside(block: Block) -> SetAside {
+        let units = SetAside::default();
+        let key = counter_key(&charge(9, Per::Day));
+        units.0.lock().units.counters.insert(key, block);
+        units
+    }
+
+    /// A batch with requests for a unit, and with ends that take over units.
+    fn batch(requests: usize, ends: usize, refunds: bool) -> Batch {
+        let request = |per| UnitRequest {
+            invocation: InvocationId::new(),
+            started_at: Timestamp::UNIX_EPOCH,
+            charges: vec![charge(9, per)],
+        };
+        let start = |_| Starting::new(request(Per::Day), oneshot::channel().0);
+        let end = |_| End {
+            row: ended_row(&row("t", "a", now()), State::Succeeded),
+            settles: true,
+            refunds,
+            held: vec![HeldUnit {
+                key: counter_key(&charge(9, Per::Day)),
+                instance: block(0, 0).instance,
+                window_start: 0,
+            }],
+        };
+        Batch {
+            unit_requests: (0..requests).map(start).collect(),
+            ends: (0..ends).map(end).collect(),
+            ..Batch::default()
+        }
+    }
+
+    fn wanted(changes: &BlockChanges) -> u64 {
+        changes.wanted.iter().map(|wanted| wanted.units).sum()
+    }
+
+    #[test]
+    fn commits_ask_for_units_for_the_calls_that_start_and_end() {
+        let planned = |block, batch: Batch| {
+            let changes = set_aside(block).plan(&batch);
+            assert!(changes.kept.is_empty(), "nothing is given back");
+            wanted(&changes)
+        };
+        assert_eq!(planned(block(3, 0), batch(1, 0, false)), 5);
+        assert_eq!(planned(block(3, 1), batch(0, 1, false)), 5);
+        assert_eq!(planned(block(3, 1), batch(1, 1, false)), 13);
+        assert_eq!(planned(block(3, 1), batch(0, 0, false)), 0);
+        // A counter without a block here.
+        let other = SetAside::default();
+        assert_eq!(wanted(&other.plan(&batch(2, 0, false))), 16);
+        assert_eq!(wanted(&other.plan(&batch(100, 0, false))), MAX_FREE_UNITS);
+        assert_eq!(wanted(&other.plan(&batch(0, 0, false))), 0);
+    }
+
+    #[test]
+    fn counters_of_runs_are_not_counted_ahead() {
+        let mut batch = batch(2, 0, false);
+        for one in &mut batch.unit_requests {
+            one.call.charges = vec![charge(9, Per::Run)];
+        }
+        assert_eq!(wanted(&SetAside::default().plan(&batch)), 0);
+        let units = SetAside::default();
+        let key = counter_key(&charge(9, Per::Run));
+        units.0.lock().units.counters.insert(key, block(0, 1));
+        assert_eq!(wanted(&units.plan(&batch)), 0);
+    }
+
+    #[test]
+    fn commits_give_back_recalled_units_and_name_what_stays() {
+        let planned = |change: fn(&mut Block), batch: Batch| {
+            let mut block = block(3, 2);
+            block.used = 5;
+            change(&mut block);
+            let units = set_aside(block);
+            let changes = units.plan(&batch);
+            let key = counter_key(&charge(9, Per::Day));
+            let block = units.0.lock().units.counters.remove(&key).unwrap();
+            assert!(!block.state.is_recalled);
+            (changes, block.free, block.used)
+        };
+        // Recalled: the free ones go, and none are asked for.
+        let (changes, free, used) = planned(Block::recall, batch(4, 1, false));
+        assert_eq!(changes.kept, [(1, 0, 1, false, true)]);
+        assert_eq!((wanted(&changes), free, used), (0, 0, 2));
+        // A call gives its unit back.
+        let (changes, free, _) = planned(|_| {}, batch(0, 1, true));
+        assert_eq!((&changes.kept[..], free), (&[(1, 0, 4, true, true)][..], 3));
+        // The last free unit is taken, and the limit leaves no more.
+        let exhausted = |block: &mut Block| {
+            block.free = 0;
+            block.state.limit = 5;
+        };
+        let (changes, ..) = planned(exhausted, batch(0, 1, false));
+        assert_eq!(changes.kept, [(1, 0, 1, false, false)]);
+        let (changes, ..) = planned(exhausted, batch(0, 0, false));
+        assert!(changes.kept.is_empty());
+        // After a failure, all are named.
+        let units = set_aside(block(3, 2));
+        units.mark_uncertain();
+        let changes = units.plan(&batch(0, 1, false));
+        assert!(changes.is_complete);
+        assert_eq!(changes.kept, [(1, 0, 4, true, false)]);
+        assert!(!set_aside(block(3, 2)).plan(&batch(0, 1, false)).is_complete);
+    }
+
+    #[test]
+    fn idle_units_are_given_back_after_one_interval() {
+        let is_recalled = |change: fn(&mut Block), all| {
+            let mut block = block(3, 1);
+            change(&mut block);
+            let units = set_aside(block);
+            units.recall_idle(all);
+            units.has_changes()
+        };
+        assert!(is_recalled(|_| {}, false));
+        assert!(!is_recalled(|block| block.was_used = true, false));
+        assert!(is_recalled(|block| block.was_used = true, true));
+        assert!(!is_recalled(|block| block.free = 0, true));
+        let units = set_aside(block(3, 1));
+        let key = counter_key(&charge(9, Per::Day));
+        let mut counter = units.0.lock().units.counters.remove(&key).unwrap();
+        counter.was_used = true;
+        let units = set_aside(counter);
+        units.recall_idle(false);
+        assert!(!units.has_changes());
+        units.recall_idle(false);
+        assert!(units.has_changes(), "no call has used it since");
+    }
+
+    #[test]
+    fn counter_that_needs_units_says_whether_this_replica_has_some() {
+        let charges = [charge(9, Per::Day)];
+        assert!(set_aside(block(3, 0)).recall_charged(&charges));
+        assert!(!SetAside::default().recall_charged(&charges));
+        let mut used_up = block(0, 1);
+        used_up.state.is_declared = false;
+        assert!(!set_aside(used_up).recall_charged(&charges));
+        let mut undeclared = block(1, 1);
+        undeclared.state.is_declared = false;
+        assert!(set_aside(undeclared).recall_charged(&charges));
+        let units = set_aside(block(3, 0));
+        units.recall(2);
+        assert!(!units.has_changes(), "another counter");
+        units.recall(1);
+        assert!(units.has_changes());
+    }
+
+    #[test]
+    fn blocks_follow_what_a_commit_has_done() {
+        let key = || counter_key(&charge(9, Per::Day));
+        let committed = |id, window_start, added, has_units| {
+            let counter = CommittedCounter {
+                id,
+                window_start,
+                used: 7,
+                added,
+                limit: Some(40),
+                has_units,
+            };
+            vec![(key(), counter)]
+        };
+        let numbers = |units: &SetAside| {
+            let state = units.0.lock();
+            let block = state.units.counters.get(&key());
+            block.map(|block| (block.instance.counter, block.free, block.used, block.in_use))
+        };
+        // The same counter in the same window.
+        let units = set_aside(block(3, 2));
+        units.update(committed(1, 0, 4, true), &[]);
+        assert_eq!(numbers(&units), Some((1, 7, 7, 2)));
+        // Another counter of this name, or another window.
+        for (id, window_start) in [(2, 0), (1, 5)] {
+            let units = set_aside(block(3, 2));
+            units.update(committed(id, window_start, 4, true), &[]);
+            assert_eq!(numbers(&units), Some((id, 4, 7, 0)));
+            let units = set_aside(block(3, 2));
+            units.update(committed(id, window_start, 0, false), &[]);
+            assert_eq!(numbers(&units), None, "worth nothing");
+        }
+        // Blocks that no longer exist.
+        for (gone, stays) in [((1, 0), false), ((1, 5), true), ((2, 0), true)] {
+            let units = set_aside(block(3, 2));
+            units.update(Vec::new(), &[gone]);
+            assert_eq!(numbers(&units).is_some(), stays);
+        }
+        // The end of the last call removes a block without free units.
+        let units = set_aside(block(0, 2));
+        units.end(&batch(0, 1, false));
+        assert_eq!(numbers(&units), Some((1, 0, 0, 1)));
+        units.end(&batch(0, 1, false));
+        assert_eq!(numbers(&units), None);
+        let units = set_aside(block(1, 1));
+        units.end(&batch(0, 1, false));
+        assert_eq!(numbers(&units), Some((1, 1, 0, 0)));
     }
 }

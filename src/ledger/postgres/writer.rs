@@ -492,3 +492,21 @@ impl UnitSignal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_of_other_replicas_are_read() {
+        for (text, signal) in [
+            ("recall 7", Some(UnitSignal::Recall(7))),
+            ("freed 7", Some(UnitSignal::Freed)),
+            ("recall x", None),
+            ("recall", None),
+            ("of a newer version", None),
+        ] {
+            assert_eq!(UnitSignal::parse(text), signal, "{text}");
+        }
+    }
+}

@@ -279,3 +279,138 @@ impl Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::contract::{charge, now};
+    use super::super::super::counts::counter_key;
+    use super::*;
+    use crate::call::Charge;
+
+    const WINDOW: Window = Window {
+        instance: 1,
+        start: 0,
+    };
+
+    fn daily() -> Charge {
+        charge(99, Per::Day)
+    }
+
+    /// A counter with free units, as a commit has written it.
+    fn with_free(free: u64) -> SetAside {
+        let units = SetAside::default();
+        units.update(vec![CommittedCounter {
+            key: counter_key(&daily()),
+            window: WINDOW,
+            used: free,
+            counted_at: None,
+            added: free,
+            has_units: true,
+        }]);
+        units
+    }
+
+    #[test]
+    fn free_and_withheld_units_are_to_be_given_back() {
+        assert!(!SetAside::default().has_free_units());
+        assert!(!with_free(0).has_free_units());
+        let units = with_free(2);
+        assert!(units.has_free_units());
+        let key = counter_key(&daily());
+        assert_eq!(units.take_free(&key, WINDOW, 0), 2);
+        assert!(!units.has_free_units());
+        units.withhold(vec![(key.clone(), WINDOW, 2)]);
+        assert!(units.has_free_units(), "the file may still count them");
+        units.restore();
+        assert_eq!(units.take_free(&key, WINDOW, 0), 2);
+        assert!(!units.has_free_units());
+    }
+
+    #[test]
+    fn few_units_are_set_aside_near_the_limit() {
+        let key = counter_key(&daily());
+        let add = |units: &SetAside, requests, remaining| {
+            units.units_to_add(&key, WINDOW, requests, remaining)
+        };
+        let units = SetAside::default();
+        assert_eq!(add(&units, 3, 1000), 3);
+        assert_eq!(add(&units, 3, 8), 2);
+        assert_eq!(add(&units, 3, 3), 0);
+        assert_eq!(add(&units, 10_000, 1_000_000), MAX_FREE_UNITS);
+        // Those that are free already count, and below half none are added.
+        let units = with_free(4);
+        assert_eq!(add(&units, 8, 1000), 4);
+        assert_eq!(add(&units, 9, 1000), 5);
+        assert_eq!(add(&units, 7, 1000), 0);
+        assert_eq!(add(&units, 100, 36), 6);
+        let run = counter_key(&charge(99, Per::Run));
+        assert_eq!(SetAside::default().units_to_add(&run, WINDOW, 3, 1000), 0);
+    }
+
+    #[test]
+    fn units_stay_for_one_interval_after_the_last_use() {
+        let units = with_free(5);
+        let key = counter_key(&daily());
+        let request = UnitRequest {
+            invocation: InvocationId::new(),
+            started_at: Timestamp::UNIX_EPOCH,
+            charges: vec![daily()],
+        };
+        assert!(units.take(&request).is_some());
+        assert_eq!(units.idle_counters(false), [(key.clone(), 1)]);
+        assert_eq!(units.idle_counters(false), [(key.clone(), 0)]);
+        units.cancel(request.invocation);
+        assert!(units.take(&request).is_some());
+        assert_eq!(units.idle_counters(true), [(key.clone(), 0)]);
+        assert_eq!(units.take_free(&key, WINDOW, 0), 4);
+        assert_eq!(units.idle_counters(true), []);
+    }
+
+    #[test]
+    fn units_of_another_window_are_worth_nothing() {
+        let key = counter_key(&daily());
+        let other = Window {
+            instance: 2,
+            start: 0,
+        };
+        let units = with_free(2);
+        units.forget_window(&key, other);
+        assert!(units.has_free_units());
+        units.withhold(vec![(key.clone(), other, 7)]);
+        units.restore();
+        assert_eq!(units.take_free(&key, WINDOW, 1), 1);
+        assert_eq!(units.take_free(&key, other, 0), 0, "it is forgotten");
+        assert!(!units.has_free_units());
+        let units = with_free(2);
+        units.forget_window(&key, WINDOW);
+        assert!(!units.has_free_units());
+    }
+
+    #[test]
+    fn reset_forgets_the_counters_that_it_deletes() {
+        let at = now();
+        let of = |tool: &str, caller: &str| Charge {
+            tool: tool.into(),
+            caller: caller.into(),
+            ..daily()
+        };
+        let names = [("t", "a"), ("t", "b"), ("u", "a"), ("", "a"), ("", "b")];
+        for (caller, kept) in [(None, &[2, 3, 4][..]), (Some("a"), &[1, 2, 4])] {
+            let units = SetAside::default();
+            let counters = names.iter().map(|(tool, caller)| CommittedCounter {
+                key: counter_key(&of(tool, caller)),
+                window: WINDOW,
+                used: 1,
+                counted_at: Some(at.as_millisecond()),
+                added: 1,
+                has_units: true,
+            });
+            units.update(counters.collect());
+            units.forget_counters("t", caller);
+            for (number, (tool, caller)) in names.iter().enumerate() {
+                let free = units.take_free(&counter_key(&of(tool, caller)), WINDOW, 0);
+                assert_eq!(free == 1, kept.contains(&number), "{tool} {caller}");
+            }
+        }
+    }
+}

@@ -188,6 +188,31 @@ async fn reset_by_another_process_keeps_counters_right() {
 }
 
 #[tokio::test]
+async fn idle_writer_gives_free_units_back() {
+    let (ledger, folder) = open().await;
+    for _ in 0..9 {
+        limited_read(&*ledger, now(), vec![charge(99, Per::Day)])
+            .await
+            .unwrap();
+    }
+    let mut reader = connect(folder.path()).await;
+    let mut set_aside = async || {
+        sqlx::query_scalar::<_, i64>("select set_aside from quota")
+            .fetch_one(&mut reader)
+            .await
+            .unwrap()
+    };
+    assert!(set_aside().await > 0);
+    // The clock moves whenever the writer waits.
+    tokio::time::pause();
+    while set_aside().await > 0 {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let used = ledger.units_used(&[charge(99, Per::Day)], now()).await;
+    assert_eq!(used.unwrap()[0].used, 9);
+}
+
+#[tokio::test]
 async fn closed_ledger_has_nothing_set_aside() {
     let (ledger, folder) = open().await;
     for _ in 0..9 {
