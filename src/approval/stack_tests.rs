@@ -62,7 +62,10 @@ async fn sweep_finds_an_expired_call_behind_many_that_others_handle() {
     tokio::spawn(registry.clone().sweep_approvals());
     tokio::time::sleep(SECOND).await;
     let found = shared.ledger.find_approval(oldest.invocation).await;
-    assert_eq!(found.unwrap().unwrap().state, ApprovalState::Expired);
+    let found = found.unwrap().unwrap();
+    assert_eq!(found.state, ApprovalState::Expired);
+    assert_eq!(found.decided_by.as_deref(), Some("toolcrib"));
+    assert_eq!(found.decided_at, Some(Timestamp::UNIX_EPOCH));
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,4 +520,129 @@ async fn approved_call_that_another_process_takes_over_does_not_start_here() {
     let approval = ledger.find_approval(id).await.unwrap().unwrap();
     assert_eq!(approval.state, ApprovalState::Approved);
     assert_eq!(&*approval.runner, "other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_ended_processes_are_looked_for_twice_a_minute() {
+    let (_registry, ledger, _) = paying();
+    // The first sweeps are at the start, and then each second.
+    tokio::time::sleep(SECOND / 2).await;
+    for _ in 0..2 {
+        let lost = waiting("ann", Timestamp::UNIX_EPOCH + 1.hour());
+        ledger.request_approval(lost.clone()).await.unwrap();
+        let state = async || {
+            let found = ledger.find_approval(lost.invocation).await;
+            found.unwrap().unwrap().state
+        };
+        tokio::time::sleep(SECOND * 28).await;
+        assert_eq!(state().await, ApprovalState::Waiting);
+        tokio::time::sleep(SECOND * 2).await;
+        assert_eq!(state().await, ApprovalState::Expired);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_is_answered_as_soon_as_its_call_has_run() {
+    let (registry, ledger, runs) = paying();
+    let request = tokio::spawn({
+        let registry = registry.clone();
+        async move { call(&registry, "pay", None).await }
+    });
+    tokio::time::sleep(SECOND * 3 / 2).await;
+    let query = ApprovalQuery {
+        limit: 1,
+        ..ApprovalQuery::default()
+    };
+    let id = ledger.list_approvals(&query).await.unwrap()[0].invocation;
+    let decided = Instant::now();
+    registry.decide(id, approve()).await.unwrap();
+    assert_eq!(request.await.unwrap().unwrap().result.as_text(), "paid");
+    assert!(decided.elapsed() < SECOND / 10);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn approval_stays_open_until_the_end_of_its_call_is_committed() {
+    let (registry, ledger, runs) = paying();
+    let id = call(&registry, "pay", None).await.unwrap().invocation;
+    ledger.set_fault(ReservationFault::EndsFail);
+    let outcome = registry.decide_and_run(id, approve()).await.unwrap();
+    let error = outcome.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LedgerUnavailable);
+    let is_done = async || ledger.find_approval(id).await.unwrap().unwrap().done;
+    tokio::time::sleep(SECOND * 3).await;
+    assert!(!is_done().await);
+    // The row comes later.
+    ledger.set_fault(ReservationFault::None);
+    let mut row = ledger.get(id).await.unwrap().unwrap().row;
+    row.state = State::Succeeded;
+    ledger.settle(Arc::new(row), vec![]).await.unwrap();
+    tokio::time::sleep(SECOND * 3).await;
+    assert!(is_done().await);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_is_cancelled_while_it_is_stored_waits_no_longer() {
+    let (registry, ledger, runs) = paying();
+    ledger.delay_requests(SECOND);
+    let request = tokio::spawn({
+        let registry = registry.clone();
+        async move { call(&registry, "pay", None).await }
+    });
+    tokio::time::sleep(SECOND / 2).await;
+    let query = ApprovalQuery {
+        limit: 1,
+        ..ApprovalQuery::default()
+    };
+    let id = ledger.list_approvals(&query).await.unwrap()[0].invocation;
+    assert!(registry.shared().in_flight_calls.cancel(id).is_some());
+    let error = request.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let approval = ledger.find_approval(id).await.unwrap().unwrap();
+    assert_eq!(
+        (approval.state, approval.done),
+        (ApprovalState::Withdrawn, true)
+    );
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn processes_have_different_names() {
+    let ledger = MemoryLedger::default();
+    let (one, other) = (WaitingCalls::default(), WaitingCalls::default());
+    let name = one.process(&ledger);
+    assert!(!name.is_empty());
+    assert_eq!(name, one.clone().process(&ledger));
+    assert_ne!(name, other.process(&ledger));
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_waits_no_longer_for_a_call_elsewhere_than_for_a_decision() {
+    for is_closed in [false, true] {
+        let (registry, ledger, runs) = paying();
+        ledger.set_living(&["other"]);
+        let request = tokio::spawn({
+            let registry = registry.clone();
+            async move { call(&registry, "pay", None).await }
+        });
+        tokio::time::sleep(SECOND / 2).await;
+        let query = ApprovalQuery {
+            limit: 1,
+            ..ApprovalQuery::default()
+        };
+        let id = ledger.list_approvals(&query).await.unwrap()[0].invocation;
+        let (from, to) = (ApprovalState::Waiting, ApprovalState::Approved);
+        let change = ApprovalChange::new(id, from, to, "other".into());
+        assert!(ledger.change_approval(change).await.unwrap());
+        tokio::time::sleep(SECOND * 2).await;
+        let began = Instant::now();
+        if is_closed {
+            registry.shared().in_flight_calls.close();
+        }
+        let answer = tokio::time::timeout(SECOND * 60, request).await;
+        assert!(answer.unwrap().unwrap().unwrap().waiting);
+        assert_eq!(began.elapsed() < SECOND, is_closed);
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+    }
 }

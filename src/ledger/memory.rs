@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -38,6 +39,7 @@ struct Tables {
     approvals: BTreeMap<InvocationId, ApprovalRow>,
     approval_messages: BTreeMap<InvocationId, Arc<str>>,
     before_change: Option<BeforeChange>,
+    request_delay: Option<Duration>,
     living: Vec<Arc<str>>,
     drift: u64,
     fault: ReservationFault,
@@ -56,6 +58,8 @@ pub(crate) enum ReservationFault {
     Refused,
     /// They are committed, and then the lease has ended.
     LeaseEnds,
+    /// They are committed, and their ends are not.
+    EndsFail,
 }
 
 impl Tables {
@@ -155,6 +159,11 @@ impl MemoryLedger {
         change: impl FnOnce(&mut ApprovalRow) + Send + 'static,
     ) {
         self.tables().before_change = Some(Box::new(change));
+    }
+
+    /// Lets each request for an approval take this long after it is stored.
+    pub(crate) fn delay_requests(&self, delay: Duration) {
+        self.tables().request_delay = Some(delay);
     }
 
     /// Sets the processes that write to the ledger.
@@ -292,6 +301,9 @@ impl Ledger for MemoryLedger {
 
     async fn settle(&self, row: Arc<Row>, refunds: Vec<Charged>) -> Result<(), Error> {
         let mut tables = self.open_tables()?;
+        if tables.fault == ReservationFault::EndsFail {
+            return Err(Error::Failed("no end now".into()));
+        }
         for refund in refunds {
             if let Some((start, used)) = tables.quota.get_mut(&quota_key(&refund.charge))
                 && *start == refund.window_start
@@ -636,17 +648,23 @@ impl Ledger for MemoryLedger {
     }
 
     async fn request_approval(&self, row: ApprovalRow) -> Result<Option<InvocationId>, Error> {
-        let mut tables = self.open_tables()?;
-        let holder = tables.approvals.values().find(|held| {
-            !held.done
-                && row.idempotency_key.is_some()
-                && held.idempotency_key == row.idempotency_key
-                && (&held.caller, &held.tool) == (&row.caller, &row.tool)
-        });
-        if let Some(holder) = holder {
-            return Ok(Some(holder.invocation));
+        let delay = {
+            let mut tables = self.open_tables()?;
+            let holder = tables.approvals.values().find(|held| {
+                !held.done
+                    && row.idempotency_key.is_some()
+                    && held.idempotency_key == row.idempotency_key
+                    && (&held.caller, &held.tool) == (&row.caller, &row.tool)
+            });
+            if let Some(holder) = holder {
+                return Ok(Some(holder.invocation));
+            }
+            tables.approvals.insert(row.invocation, row);
+            tables.request_delay
+        };
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
         }
-        tables.approvals.insert(row.invocation, row);
         Ok(None)
     }
 

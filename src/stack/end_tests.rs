@@ -1,7 +1,7 @@
 //! Tests: how ends of calls are recorded, logged and replayed.
 
 use super::*;
-use crate::call::UpstreamFailure;
+use crate::call::{Truncated, UpstreamFailure};
 use crate::ledger::memory::ReservationFault;
 use crate::log::captured_log::{CapturedLog, capture_log};
 use crate::metrics::ServiceState;
@@ -206,6 +206,32 @@ async fn digest_capture_keeps_failures_in_memory() {
         .unwrap()
         .unwrap();
     assert!(!found.row.result.unwrap().contains("busy"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_call_keeps_the_beginning_of_long_arguments() {
+    let tool = Tool::new("t", "…")
+        .param("count", "integer", "…")
+        .param("note", "string", "…")
+        .call(|_, _| async { Ok("yes") });
+    let (registry, _log) = logging(tool, Capture::Full);
+    for (count, is_refused) in [(json!("many"), true), (json!(1), false)] {
+        let mut invocation = invocation_of(&registry, "t");
+        let arguments = json!({"count": count, "note": "x".repeat(2000)});
+        invocation.input.arguments = Arc::new(arguments.as_object().unwrap().clone());
+        let id = invocation.id;
+        let entry = registry.get("t").unwrap();
+        let outcome = registry.invoke(&entry, invocation).await;
+        assert_eq!(outcome.is_err(), is_refused);
+        let ledger = &registry.shared().ledger;
+        ledger.flush().await.unwrap();
+        let row = ledger.get(id).await.unwrap().unwrap().row;
+        assert_eq!(row.state == State::Refused, is_refused);
+        let truncated = Truncated::from_column(&row.arguments);
+        let bytes = truncated.map(|truncated| truncated.bytes as usize);
+        let whole = arguments.to_string().len();
+        assert_eq!(bytes, is_refused.then_some(whole));
+    }
 }
 
 #[tokio::test(start_paused = true)]

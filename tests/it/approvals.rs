@@ -402,14 +402,17 @@ async fn caller_that_leaves_withdraws_its_call() {
 #[tokio::test]
 async fn rule_denies_a_call_with_its_text() {
     let rule = "deny_when: [{when: args.amount > 10000, say: Too much.}, {when: args.nothing == 1, say: Always.}]";
-    let service = Service::new(&format!("{rule}, approval: true")).await;
-    for (amount, say) in [(20000, "Too much."), (5, "Always.")] {
-        let (status, body) = service.pay(json!({"amount": amount})).await;
-        assert_eq!(
-            (status, &body["kind"]),
-            (StatusCode::FORBIDDEN, &json!("forbidden"))
-        );
-        assert_eq!(body["content"][0]["text"], say);
+    for approval in ["", ", approval: true"] {
+        let service = Service::new(&format!("{rule}{approval}")).await;
+        for (amount, say) in [(20000, "Too much."), (5, "Always.")] {
+            let (status, body) = service.pay(json!({"amount": amount})).await;
+            assert_eq!(
+                (status, &body["kind"]),
+                (StatusCode::FORBIDDEN, &json!("forbidden"))
+            );
+            assert_eq!(body["content"][0]["text"], say);
+        }
+        assert_eq!(service.runs(), 0);
     }
 }
 
