@@ -237,6 +237,19 @@ mod tests {
     }
 
     #[test]
+    fn files_of_tls_start_from_the_folder_of_the_manifest() {
+        let url = "postgres://u@db/crib?sslrootcert=ca.crt&sslcert=own.crt&sslkey=/run/own.key";
+        let found = parse(url).unwrap();
+        let options = format!("{:?}", found.servers[0].options);
+        for file in ["\"/etc/ca.crt\"", "\"/etc/own.crt\"", "\"/run/own.key\""] {
+            assert!(options.contains(file), "{file}: {options}");
+        }
+        let options = parse("postgres://u@db/crib?sslkey=own.key").unwrap();
+        let options = format!("{:?}", options.servers[0].options);
+        assert!(options.contains("\"/etc/own.key\""), "{options}");
+    }
+
+    #[test]
     fn standby_is_of_no_use() {
         let requires_primary = |url: &str| parse(url).unwrap().requires_primary;
         assert!(!requires_primary("postgres://u@db/crib"));

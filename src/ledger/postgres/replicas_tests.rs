@@ -1,6 +1,7 @@
 //! Tests: what replicas know of each other.
 
 use super::*;
+use crate::call::ErrorKind;
 
 #[tokio::test]
 async fn changes_reach_other_replicas() {
@@ -41,6 +42,7 @@ async fn replicas_are_listed() {
     let listed = first.replicas().await.unwrap();
     let ids: Vec<_> = listed.iter().map(|row| row.replica.clone()).collect();
     assert_eq!(ids, [first.replica().unwrap(), second.replica().unwrap()]);
+    assert_eq!(first.living_processes().await.unwrap(), ids);
     let call = row("t", "a", now());
     second.reserve(call.clone(), vec![]).await.unwrap();
     let found = first.get(call.id).await.unwrap().unwrap().row;
@@ -95,6 +97,11 @@ async fn running_calls_are_shown_to_other_replicas() {
     assert_eq!(seen(&of("a", State::Running)).await.len(), 2);
     assert_eq!(seen(&of("b", State::Running)).await.len(), 0);
     assert_eq!(seen(&of("a", State::Reserved)).await.len(), 0);
+    let failed = Query {
+        kind: Some(ErrorKind::UpstreamFailed),
+        ..all.clone()
+    };
+    assert_eq!(seen(&failed).await.len(), 0);
 
     // A call with a row is in the ledger, even if its replica still shows it.
     here.record(ended_row(&first, State::Succeeded))
@@ -145,4 +152,37 @@ async fn replicas_are_told_the_last_answered_calls() {
     }
     assert_eq!(found[..calls.len()], calls[..]);
     assert!(own.try_recv().is_err(), "a replica knows its own calls");
+}
+
+#[tokio::test]
+async fn replica_settles_the_calls_of_one_that_has_crashed() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let crashed = fixture.replica().await;
+    let call = row("t", "a", now());
+    crashed.reserve(call.clone(), vec![]).await.unwrap();
+    fixture.cut_writers().await;
+    drop(crashed);
+    fixture.age_replicas(11).await;
+    let ledger = fixture.replica().await;
+    let own = row("t", "a", now());
+    ledger.reserve(own.clone(), vec![]).await.unwrap();
+    let state = async |id| ledger.get(id).await.unwrap().unwrap().row.state;
+    while state(call.id).await == State::Reserved {}
+    assert_eq!(state(call.id).await, State::Unknown);
+    assert_eq!(state(own.id).await, State::Reserved);
+}
+
+#[tokio::test]
+async fn idle_replica_shows_once_a_second_that_it_lives() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let _ledger = fixture.replica().await;
+    let commits = "select last_batch from replica";
+    let (began, before) = (Instant::now(), fixture.number(commits).await);
+    while fixture.number(commits).await < before + 2 {}
+    // The first of them may have come at once.
+    assert!(began.elapsed() >= Duration::from_millis(900));
 }

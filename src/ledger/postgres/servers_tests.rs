@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::address::Address;
 use super::servers::Servers;
@@ -131,4 +132,58 @@ async fn reason_of_each_server_is_named() {
     ] {
         assert!(reason.contains(&expected), "{reason}");
     }
+}
+
+/// A pooler in statement mode: it refuses to begin a transaction.
+async fn start_statement_pooler(server_port: u16) -> u16 {
+    /// The message of the protocol with `begin`.
+    const BEGIN: &[u8] = b"Q\0\0\0\x0abegin\0";
+    /// An error, and that the server is ready for the next message.
+    const REFUSAL: &[u8] = b"E\0\0\0\x20SERROR\0C0A000\0Mnot allowed\0\0Z\0\0\0\x05I";
+    let pooler = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = pooler.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = pooler.accept().await {
+            tokio::spawn(async move {
+                let server = ("127.0.0.1", server_port);
+                let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let (mut sent, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+                loop {
+                    tokio::select! {
+                        read = client.read(&mut sent) => match read {
+                            Ok(read @ 1..) if &sent[..read] == BEGIN => {
+                                client.write_all(REFUSAL).await.unwrap();
+                            }
+                            Ok(read @ 1..) => server.write_all(&sent[..read]).await.unwrap(),
+                            _ => return,
+                        },
+                        read = server.read(&mut answered) => match read {
+                            Ok(read @ 1..) => {
+                                let _ = client.write_all(&answered[..read]).await;
+                            }
+                            _ => return,
+                        },
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn pooler_in_statement_mode_is_refused() {
+    let Some(server) = TestServer::shared() else {
+        return;
+    };
+    let direct = server.create_ledger_database().await;
+    let pooler = start_statement_pooler(server.port).await;
+    let url = direct.replace(&format!(":{}/", server.port), &format!(":{pooler}/"));
+    let settings = Settings { url, ..settings() };
+    let refused = PostgresLedger::open(&settings, Arc::new(())).await;
+    let refused = refused.err().unwrap().to_string();
+    assert!(
+        refused.contains("set its pool_mode to session"),
+        "{refused}"
+    );
 }

@@ -405,6 +405,59 @@ async fn retention_drops_whole_days() {
 }
 
 #[tokio::test]
+async fn short_retention_deletes_calls_before_their_day_is_over() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    fixture
+        .run("select add_partitions_1((now() at time zone 'utc')::date - 5, 4)")
+        .await;
+    let calls = "select count(*) from invocation";
+    for (hours, remaining) in [(2, 0), (50, 1)] {
+        fixture.run("delete from invocation").await;
+        let before = Timestamp::now() - hours.hours();
+        // Almost surely on the same day, which is not over.
+        record_call_at(&ledger, before - 1.millisecond()).await;
+        ledger.flush().await.unwrap();
+        let in_partitions =
+            "select count(*) from invocation where tableoid <> 'invocation_other'::regclass";
+        assert_eq!(fixture.number(in_partitions).await, 1);
+        ledger.prune(before, Timestamp::now(), 100).await.unwrap();
+        assert_eq!(fixture.number(calls).await, remaining, "{hours} h");
+    }
+}
+
+#[tokio::test]
+async fn locked_day_is_dropped_later() {
+    let Some(mut fixture) = Fixture::new().await else {
+        return;
+    };
+    let ledger = fixture.replica().await;
+    fixture
+        .run("select add_partitions_1((now() at time zone 'utc')::date - 40, 39)")
+        .await;
+    record_call_at(&ledger, Timestamp::now() - (24 * 39).hours()).await;
+    ledger.flush().await.unwrap();
+    let before = Timestamp::now() - (24 * 30).hours();
+    let prune = async || ledger.prune(before, Timestamp::now(), 100).await;
+    let calls = "select count(*) from invocation";
+    fixture
+        .run("begin; lock table invocation in access share mode")
+        .await;
+    assert_eq!(prune().await.unwrap(), 0);
+    assert_eq!(fixture.number(calls).await, 1);
+    fixture.run("commit").await;
+    while prune().await.unwrap() > 0 {}
+    assert_eq!(fixture.number(calls).await, 0);
+    // Another failure is not passed over.
+    fixture
+        .run("alter function drop_partition_1 rename to away")
+        .await;
+    assert!(prune().await.is_err());
+}
+
+#[tokio::test]
 async fn key_that_is_used_again_during_retention_stays_held() {
     let Some(mut fixture) = Fixture::new().await else {
         return;

@@ -13,7 +13,7 @@ use super::super::contract::sqlite::{open, settings};
 use super::super::contract::{charge, ended_row, limited_read, now, record_call_at, row};
 use super::super::*;
 use super::processes;
-use crate::call::{Effect, InvocationId, Per};
+use crate::call::{Charge, Effect, InvocationId, Per};
 
 #[path = "backups_tests.rs"]
 mod backups;
@@ -208,8 +208,28 @@ async fn idle_writer_gives_free_units_back() {
     while set_aside().await > 0 {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
+    tokio::time::resume();
     let used = ledger.units_used(&[charge(99, Per::Day)], now()).await;
     assert_eq!(used.unwrap()[0].used, 9);
+}
+
+#[tokio::test]
+async fn only_the_named_units_of_a_call_are_given_back() {
+    let (ledger, _folder) = open().await;
+    let of_caller = || Charge {
+        caller: "a".into(),
+        ..charge(9, Per::Lifetime)
+    };
+    let charges = || vec![charge(9, Per::Lifetime), of_caller()];
+    let read = row("t", "a", now());
+    ledger.take_units(read.id, now(), charges()).await.unwrap();
+    let refunds = ledger.units_used(&[of_caller()], now()).await.unwrap();
+    let end = ended_row(&read, State::Failed);
+    ledger.settle(end, refunds).await.unwrap();
+    let used = ledger.units_used(&charges(), now()).await.unwrap();
+    let used: Vec<u64> = used.iter().map(|charged| charged.used).collect();
+    assert_eq!(used, [1, 0]);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -277,6 +297,33 @@ async fn calls_of_an_ended_process_are_settled_by_another_one() {
     let files = std::fs::read_dir(folder.path()).unwrap().flatten();
     let left = files.filter(|file| file.file_name().to_string_lossy().contains(".lock-"));
     assert_eq!(left.count(), 0);
+}
+
+#[tokio::test]
+async fn processes_with_the_same_file_know_each_other() {
+    let (first, folder) = open().await;
+    let settings = Settings {
+        base: folder.path().to_owned(),
+        ..settings()
+    };
+    let second = super::super::open(&settings, now()).await.unwrap();
+    let names = |ledgers: &[&Arc<dyn Ledger>]| {
+        let mut names: Vec<_> = ledgers.iter().filter_map(|one| one.process()).collect();
+        names.sort();
+        names
+    };
+    let living = async |ledger: &Arc<dyn Ledger>| {
+        let mut living = ledger.living_processes().await.unwrap();
+        living.sort();
+        living
+    };
+    let both = names(&[&first, &second]);
+    assert_eq!(both.len(), 2);
+    assert_eq!(living(&first).await, both);
+    assert_eq!(living(&second).await, both);
+    second.close().await;
+    drop(second);
+    assert_eq!(living(&first).await, names(&[&first]));
 }
 
 #[tokio::test]
