@@ -34,6 +34,24 @@ async fn changes_reach_other_replicas() {
 }
 
 #[tokio::test]
+async fn new_replica_is_not_told_of_changes_before_its_start() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let first = fixture.replica().await;
+    let switch = Switch {
+        tool: "t".into(),
+        enabled: false,
+    };
+    first.set_switch(switch).await.unwrap();
+    let second = fixture.replica().await;
+    let mut changes = second.watch_shared_changes().unwrap();
+    first.purge_results(Some("t")).await.unwrap();
+    let purged = SharedChange::Purged(Some("t".into()));
+    assert_eq!(changes.recv().await.unwrap(), purged);
+}
+
+#[tokio::test]
 async fn replicas_are_listed() {
     let Some(fixture) = Fixture::new().await else {
         return;

@@ -105,6 +105,35 @@ async fn commits_are_split_at_four_mebibytes() {
 }
 
 #[tokio::test]
+async fn rows_without_a_waiting_caller_share_a_commit() {
+    let Some(fixture) = Fixture::new().await else {
+        return;
+    };
+    let (ledger, reports) = fixture.observed_replica().await;
+    let round = async || {
+        ledger.flush().await.unwrap();
+        reports.commits.lock().clear();
+        // The writer collects for a few milliseconds after a commit. No query is under way then.
+        tokio::time::pause();
+        for _ in 0..4 {
+            let end = ended_row(&row("t", "a", now()), State::Succeeded);
+            ledger.record_in_background(end, Box::new(()));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::resume();
+        ledger.flush().await.unwrap();
+        std::mem::take(&mut *reports.commits.lock())
+    };
+    // On a busy machine, these milliseconds may be over before the first row.
+    for _ in 0..50 {
+        if round().await == [4] {
+            return;
+        }
+    }
+    panic!("each row has a commit of its own");
+}
+
+#[tokio::test]
 async fn transaction_is_repeated_five_times_and_then_later() {
     let Some(mut fixture) = Fixture::new().await else {
         return;
@@ -191,28 +220,29 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
     };
     let ledger = Arc::new(fixture.replica().await);
     let counters = "select count(*) from quota";
-    let begin = async |fixture: &mut Fixture| {
-        let charges = vec![charge(9, Per::Lifetime)];
-        ledger.reserve(row("t", "a", now()), charges).await.unwrap();
-        fixture
-            .run("insert into unit_block select gen_random_uuid(), id, window_start, 5, true from quota")
-            .await;
+    let charges = || vec![charge(9, Per::Lifetime)];
+    let set_aside =
+        "insert into unit_block select gen_random_uuid(), id, window_start, 5, true from quota";
+    let begin = || {
         let ledger = ledger.clone();
-        let reset = tokio::spawn(async move { ledger.reset_counters("t", None).await });
-        // It has asked for the units, and asks again.
+        tokio::spawn(async move { ledger.reset_counters("t", None).await })
+    };
+    // The reset has asked for the units this often.
+    let wait_until_asked = async |fixture: &mut Fixture, times: usize| {
         let asked =
             "select coalesce(max(extract(epoch from recalled_at) * 1000000), 0)::bigint from quota";
-        for _ in 0..2 {
+        for _ in 0..times {
             let before = fixture.number(asked).await;
-            while fixture.number(asked).await == before {
-                tokio::task::yield_now().await;
-            }
+            while fixture.number(asked).await == before {}
         }
         assert_eq!(fixture.number(counters).await, 1);
-        reset
     };
     // The units come back.
-    let reset = begin(&mut fixture).await;
+    let call = row("t", "a", now());
+    ledger.reserve(call, charges()).await.unwrap();
+    fixture.run(set_aside).await;
+    let reset = begin();
+    wait_until_asked(&mut fixture, 2).await;
     fixture.run("delete from unit_block").await;
     let ended = tokio::time::timeout(RECALL_TIME / 2, reset).await;
     ended
@@ -221,7 +251,11 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
         .unwrap();
     assert_eq!(fixture.number(counters).await, 0);
     // They do not come back in time.
-    let reset = begin(&mut fixture).await;
+    let call = row("t", "a", now());
+    ledger.reserve(call, charges()).await.unwrap();
+    fixture.run(set_aside).await;
+    let reset = begin();
+    wait_until_asked(&mut fixture, 1).await;
     tokio::time::pause();
     tokio::time::advance(RECALL_TIME).await;
     tokio::time::resume();
