@@ -580,6 +580,12 @@ async fn unusable_database_is_named_with_what_would_be_right() {
             "postgres?sslmode=require",
             "does not support TLS",
         ),
+        // No server says whether there is such a role.
+        (
+            "locked:wrong",
+            "postgres",
+            "the password of the URL is missing or wrong",
+        ),
     ] {
         let url = format!("postgres://{role}@127.0.0.1:{}/{rest}", server.port);
         let settings = Settings { url, ..settings() };
