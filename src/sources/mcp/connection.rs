@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::child::Child;
+use super::direct::{CallRequest, CalledTool, DirectCalls};
 use super::fault::{self, CallFailure};
+use super::remote::Remote;
 use super::transport_adapter::{AskMark, SharedConnectionState};
 use super::{message, result};
 use crate::call::{Effect, ToolContext, ToolError, ToolResult};
@@ -57,6 +59,8 @@ pub(super) struct Connection {
     // The order of these fields matters: the service is dropped first and closes the server's
     // standard input. A server ends when its standard input is closed.
     service: RunningService<RoleClient, Client>,
+    /// Makes the calls of a server with a URL and without sessions.
+    direct: Option<DirectCalls>,
     /// The server's own process.
     pub(super) child: Option<Child>,
     runtime: Handle,
@@ -69,12 +73,17 @@ impl Connection {
         service: RunningService<RoleClient, Client>,
         state: Arc<SharedConnectionState>,
         child: Option<Child>,
+        remote: Option<Remote>,
         is_shared: bool,
     ) -> Self {
         let peer = service.peer().clone();
-        let is_sessionless = peer
-            .peer_info()
-            .is_some_and(|info| !info.protocol_version.has_initialize());
+        let version = peer.peer_info().map(|info| info.protocol_version.clone());
+        let version = version.filter(|version| !version.has_initialize());
+        let is_sessionless = version.is_some();
+        let direct = remote.zip(version);
+        let direct = direct.map(|(remote, version)| {
+            DirectCalls::new(remote, service.service().get_info(), &version)
+        });
         Self {
             _subscription: keep_subscribed(&peer, &state, is_sessionless),
             draining: state.closed.child_token(),
@@ -88,6 +97,7 @@ impl Connection {
             is_shared,
             close_reason: Mutex::default(),
             service,
+            direct,
             child,
             runtime: Handle::current(),
         }
@@ -97,19 +107,22 @@ impl Connection {
     /// that the call was cancelled.
     pub(super) async fn call(
         self: &Arc<Self>,
-        tool: &str,
+        tool: &CalledTool,
         arguments: &JsonObject,
         context: &ToolContext,
     ) -> Result<ToolResult, CallFailure> {
-        let (mut answers, mut state) = (None, None);
+        let mut request = CallRequest {
+            tool,
+            arguments,
+            answers: None,
+            state: None,
+            meta: &own_meta(context),
+        };
         for _ in 0..MAX_ROUNDS {
-            let mut params = CallToolRequestParams::new(tool.to_owned());
-            params.arguments = Some(arguments.clone());
-            (params.input_responses, params.request_state) = (answers.take(), state.take());
-            match self.request(params, context).await? {
+            match self.request(&request, context).await? {
                 ServerResult::InputRequiredResult(asked) if message::are_forms(&asked) => {
-                    answers = Some(message::ask(&asked, context).await);
-                    state = asked.request_state;
+                    request.answers = Some(message::ask(&asked, context).await);
+                    request.state = asked.request_state;
                 }
                 response => {
                     return result::read_response(&self.name, response, context)
@@ -124,30 +137,54 @@ impl Connection {
     /// One request of a call, and its response.
     async fn request(
         self: &Arc<Self>,
-        params: CallToolRequestParams,
+        request: &CallRequest<'_>,
         context: &ToolContext,
     ) -> Result<ServerResult, CallFailure> {
-        let just_closed = || CallFailure::NotDelivered("its connection has just closed".into());
         if self.is_unusable() {
             return Err(just_closed());
         }
+        let response = match &self.direct {
+            Some(direct) if direct.can_carry(request.tool, context) => {
+                direct.send(request, &self.state, context).await
+            }
+            _ => self.request_by_sdk(request, context).await,
+        };
+        match &response {
+            Err(CallFailure::ConnectionLost) => {}
+            // Only drain the connection: calls that were sent before may still be answered.
+            Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
+            Ok(_) | Err(CallFailure::Reported(_)) => {
+                self.has_answered.store(true, Ordering::Relaxed);
+            }
+        }
+        response
+    }
+
+    async fn request_by_sdk(
+        self: &Arc<Self>,
+        request: &CallRequest<'_>,
+        context: &ToolContext,
+    ) -> Result<ServerResult, CallFailure> {
+        let mut params = CallToolRequestParams::new(request.tool.name.clone());
+        params.arguments = Some(request.arguments.clone());
+        params.input_responses.clone_from(&request.answers);
+        params.request_state.clone_from(&request.state);
         let (in_session, listens) = (!self.is_sessionless, context.has_listener());
         let running =
             (in_session || listens).then(|| self.state.register_call(context, in_session));
-        let mut request = CallToolRequest::new(params);
+        let mut message = CallToolRequest::new(params);
         if context.can_ask() {
-            request.extensions_mut().insert(AskMark);
+            message.extensions_mut().insert(AskMark);
         }
         if let Some(running) = running.as_ref().filter(|_| listens) {
-            request.extensions_mut().insert(running.mark());
+            message.extensions_mut().insert(running.mark());
         }
-        let sent = self
-            .peer
-            .send_request_with_option(
-                ClientRequest::CallToolRequest(request),
-                request_options(context),
-            )
-            .await;
+        let mut options = PeerRequestOptions::no_options();
+        if !request.meta.is_empty() {
+            options = options.with_meta(RequestMetaObject(MetaObject(request.meta.clone())));
+        }
+        let message = ClientRequest::CallToolRequest(message);
+        let sent = self.peer.send_request_with_option(message, options).await;
         // An error here means that the SDK did not take the request, so the server did not get it.
         // If `handle.rx` fails later, the request may have been sent, and the call may have run.
         let handle = sent.map_err(|_| just_closed())?;
@@ -169,16 +206,7 @@ impl Connection {
         {
             self.drain("its session has ended");
         }
-        let response = response.map_err(|error| fault::call_failure(&self.name, error, context));
-        match &response {
-            Err(CallFailure::ConnectionLost) => {}
-            // Only drain the connection: calls that were sent before may still be answered.
-            Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
-            Ok(_) | Err(CallFailure::Reported(_)) => {
-                self.has_answered.store(true, Ordering::Relaxed);
-            }
-        }
-        response
+        response.map_err(|error| fault::call_failure(&self.name, error, context))
     }
 
     /// Whether no new call may use it.
@@ -278,7 +306,8 @@ impl Drop for PendingCall<'_> {
     }
 }
 
-fn request_options(context: &ToolContext) -> PeerRequestOptions {
+/// Our own members of `_meta`.
+fn own_meta(context: &ToolContext) -> JsonObject {
     let mut meta = JsonObject::new();
     if context.effect() != Effect::Read {
         let key = context.invocation_id.to_string();
@@ -293,10 +322,11 @@ fn request_options(context: &ToolContext) -> PeerRequestOptions {
         let state = trace.tracestate();
         meta.extend(state.map(|state| ("tracestate".into(), state.into())));
     }
-    match meta.is_empty() {
-        true => PeerRequestOptions::no_options(),
-        false => PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(meta))),
-    }
+    meta
+}
+
+fn just_closed() -> CallFailure {
+    CallFailure::NotDelivered("its connection has just closed".into())
 }
 
 /// The SDK's handler for messages of a server.

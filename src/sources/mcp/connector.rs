@@ -261,7 +261,8 @@ impl Connector {
                     false => format!("its working folder {} does not exist", workdir.display()),
                 })?;
                 let pipes = Pipes::new(pipes, exited, name, state.clone());
-                self.perform_handshake(pipes, state, Some(child)).await
+                self.perform_handshake(pipes, state, Some(child), None)
+                    .await
             }
             Transport::Url {
                 url,
@@ -284,9 +285,10 @@ impl Connector {
                     None => (url.clone(), Vec::new()),
                 };
                 let own_headers = own_headers.iter().map(|(name, value)| (name, value));
-                let transport =
+                let (transport, remote) =
                     remote.open_transport(url, headers.iter().chain(own_headers), &state)?;
-                self.perform_handshake(transport, state, None).await
+                self.perform_handshake(transport, state, None, Some(remote))
+                    .await
             }
         }
     }
@@ -296,6 +298,7 @@ impl Connector {
         transport: T,
         state: Arc<SharedConnectionState>,
         child: Option<Child>,
+        remote: Option<Remote>,
     ) -> Result<Arc<Connection>, ConnectError>
     where
         T: rmcp::transport::Transport<rmcp::RoleClient> + 'static,
@@ -348,6 +351,7 @@ impl Connector {
                     service,
                     state,
                     child,
+                    remote,
                     is_shared,
                 )))
             }

@@ -87,7 +87,7 @@ pub(super) fn call_failure(name: &str, error: ServiceError, context: &ToolContex
 }
 
 /// Why a message was not sent, or has no response.
-fn send_failure(error: &(dyn Error + 'static)) -> CallFailure {
+pub(super) fn send_failure(error: &(dyn Error + 'static)) -> CallFailure {
     match error.downcast_ref() {
         Some(StreamableHttpError::Client(HttpFault(error))) => match error {
             // The server was not reached.

@@ -5,11 +5,13 @@
 use std::borrow::Cow;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, CustomResult, DiscoverResult, ElicitRequestParams,
-    ErrorData, InitializeResult, InputRequest, InputRequiredResult, InputResponses, JsonRpcMessage,
-    ProtocolVersion, RequestId, ServerCapabilities, ServerJsonRpcMessage, ServerResult,
+    CallToolResult, ClientJsonRpcMessage, ClientRequest, CustomResult, DiscoverResult,
+    ElicitRequestParams, ErrorData, InitializeResult, InputRequest, InputRequiredResult,
+    InputResponses, JsonRpcMessage, ProtocolVersion, RequestId, ServerCapabilities,
+    ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::partial_list;
@@ -49,6 +51,17 @@ pub(super) fn mend_message(bytes: &[u8]) -> Cow<'_, [u8]> {
     noted.map_or_else(|| Mended::of_document(bytes).text, Cow::Owned)
 }
 
+/// A response with the result of a tool, which is nearly every message. It is read without the
+/// copies that the SDK makes of a message to find its kind.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallResponse {
+    #[serde(rename = "jsonrpc")]
+    _version: IgnoredAny,
+    id: RequestId,
+    result: CallToolResult,
+}
+
 /// Parses a message; `None` if it is not one. The SDK tests the result types of all methods in
 /// turn. If no type fits, it would keep only the fact that there was a result. Then the result is
 /// kept here as JSON.
@@ -58,6 +71,10 @@ pub(super) fn parse_message(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         result: Value,
     }
     let bytes = &*mend_message(bytes);
+    if let Ok(CallResponse { id, result, .. }) = serde_json::from_slice(bytes) {
+        let result = ServerResult::CallToolResult(result);
+        return Some(JsonRpcMessage::response(result, id));
+    }
     let raw_result = || serde_json::from_slice::<ResultMember>(bytes).ok();
     let Ok(mut message) = serde_json::from_slice::<ServerJsonRpcMessage>(bytes) else {
         let (id, mut result) = partial_list::read_tool_list(bytes)?;

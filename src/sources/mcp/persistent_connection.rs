@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::Connection;
 use super::connector::Connector;
+use super::direct::CalledTool;
 use super::fault::CallFailure;
 use super::listing::ServerListing;
 use super::verified_listing::PinError;
@@ -55,7 +56,7 @@ impl PersistentConnection {
     /// call at the server.
     pub(super) async fn call(
         &self,
-        tool: &str,
+        tool: &CalledTool,
         approved: Option<&DefinitionFingerprint>,
         arguments: &JsonObject,
         context: &ToolContext,
@@ -77,7 +78,7 @@ impl PersistentConnection {
                 let connector = &self.shared.connector;
                 let pin_check = context.wait_for(timeout_at(
                     begin_by,
-                    verify_pin(connector, &connection, tool, approved),
+                    verify_pin(connector, &connection, &tool.name, approved),
                 ));
                 match pin_check.await {
                     Ok(Ok(())) => {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response};
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
@@ -53,7 +53,9 @@ pub(super) struct Remote {
     url: Url,
     host: String,
     /// The server's name in the manifest.
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
+    /// Headers of each request of one connection.
+    pub(super) headers: HeaderMap,
     server_events: ServerEvents,
 }
 
@@ -87,12 +89,13 @@ impl Remote {
             url,
             host,
             name,
+            headers: HeaderMap::new(),
             server_events,
         })
     }
 
-    /// A transport for one connection to `url`, not started yet. `headers` are sent with every
-    /// request.
+    /// A transport for one connection to `url`, not started yet, and the same client for requests
+    /// beside it. `headers` are sent with every request.
     ///
     /// # Errors
     /// A part of a sentence with the server as subject.
@@ -101,7 +104,7 @@ impl Remote {
         url: Url,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
         state: &Arc<SharedConnectionState>,
-    ) -> Result<StreamableHttpClientTransport<Self>, String> {
+    ) -> Result<(StreamableHttpClientTransport<Self>, Self), String> {
         let mut fields = Headers::new();
         for (name, value) in headers {
             let (Ok(field), Ok(value)) = (HeaderName::try_from(name), sensitive_value(value))
@@ -112,30 +115,32 @@ impl Remote {
             };
             fields.insert(field, value);
         }
-        let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+        let client = Self {
+            server_events: ServerEvents::new(state),
+            url,
+            headers: fields.clone().into_iter().collect(),
+            ..self.clone()
+        };
+        let config = StreamableHttpClientTransportConfig::with_uri(client.url.as_str())
             .custom_headers(fields)
             .max_concurrent_requests(MAX_CONCURRENT_REQUESTS)
             // Another session may have other tools. So it needs a new connection, which lists them
             // first.
             .reinit_on_expired_session(false);
-        let client = Self {
-            server_events: ServerEvents::new(state),
-            url,
-            ..self.clone()
-        };
-        Ok(StreamableHttpClientTransport::with_client(client, config))
+        let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
+        Ok((transport, client))
     }
 
     async fn send_request(
         &self,
         method: Method,
         session: Option<&str>,
-        headers: Headers,
+        headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<Response, Fault> {
         let mut request = Request::new(method, self.url.clone());
+        *request.headers_mut() = headers;
         let fields = request.headers_mut();
-        fields.extend(headers);
         fields.insert(
             ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
@@ -272,6 +277,67 @@ impl Remote {
             None,
         ))
     }
+
+    /// Sends a message, and reads the head of the response or all of it.
+    pub(super) async fn post(
+        &self,
+        body: Vec<u8>,
+        request: SentRequest,
+        session: Option<&str>,
+        headers: HeaderMap,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        use StreamableHttpPostResponse::{Accepted, Json, Sse};
+
+        let response = self
+            .send_request(Method::POST, session, headers, Some(body))
+            .await?;
+        match response.status().as_u16() {
+            202 | 204 if request.id.is_none() => return Ok(Accepted),
+            202 | 204 if request.is_discover => return Ok(request.without_discovery()),
+            202 | 204 => {
+                let status = response.status();
+                return Err(http_fault(fault::bad_output(
+                    &self.name,
+                    &format!("HTTP {status} without a response"),
+                )));
+            }
+            200..=299 => {}
+            _ => {
+                return self.read_error_response(response, request, session).await;
+            }
+        }
+        let session = header_text(&response, SESSION_ID).map(str::to_owned);
+        if has_media_type(&response, EVENT_STREAM) {
+            return Ok(Sse(events::read_events(response, request), session));
+        }
+        let is_json = has_media_type(&response, JSON);
+        let body = self.read_body(response, MAX_MESSAGE_BYTES).await?;
+        match parse_message(&body).filter(|_| is_json) {
+            Some(message) => Ok(Json(message, session)),
+            // A notification needs no response.
+            None if request.id.is_none() => Ok(Accepted),
+            None if request.is_discover => Ok(request.without_discovery()),
+            None => Err(http_fault(fault::bad_output(
+                &self.name,
+                "its response is not a JSON-RPC message",
+            ))),
+        }
+    }
+
+    /// Continues the stream of a response after the event with this id.
+    pub(super) async fn resume(
+        &self,
+        last_event: String,
+        mut headers: HeaderMap,
+    ) -> Option<BoxStream<'static, Result<Sse, SseError>>> {
+        headers.insert(LAST_EVENT_ID, HeaderValue::try_from(last_event).ok()?);
+        let response = self
+            .send_request(Method::GET, None, headers, None)
+            .await
+            .ok()?;
+        let is_stream = response.status().is_success() && has_media_type(&response, EVENT_STREAM);
+        is_stream.then(|| events::read_events(response, SentRequest::default()))
+    }
 }
 
 impl SentRequest {
@@ -294,47 +360,12 @@ impl StreamableHttpClient for Remote {
         _: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        use StreamableHttpPostResponse::{Accepted, Json, Sse};
-
         let (request, body) = (
             SentRequest::from_message(&message),
             serde_json::to_vec(&message)?,
         );
-        let response = self
-            .send_request(Method::POST, session.as_deref(), headers, Some(body))
-            .await?;
-        match response.status().as_u16() {
-            202 | 204 if request.id.is_none() => return Ok(Accepted),
-            202 | 204 if request.is_discover => return Ok(request.without_discovery()),
-            202 | 204 => {
-                let status = response.status();
-                return Err(http_fault(fault::bad_output(
-                    &self.name,
-                    &format!("HTTP {status} without a response"),
-                )));
-            }
-            200..=299 => {}
-            _ => {
-                let session = session.as_deref();
-                return self.read_error_response(response, request, session).await;
-            }
-        }
-        let session = header_text(&response, SESSION_ID).map(str::to_owned);
-        if has_media_type(&response, EVENT_STREAM) {
-            return Ok(Sse(events::read_events(response, request), session));
-        }
-        let is_json = has_media_type(&response, JSON);
-        let body = self.read_body(response, MAX_MESSAGE_BYTES).await?;
-        match parse_message(&body).filter(|_| is_json) {
-            Some(message) => Ok(Json(message, session)),
-            // A notification needs no response.
-            None if request.id.is_none() => Ok(Accepted),
-            None if request.is_discover => Ok(request.without_discovery()),
-            None => Err(http_fault(fault::bad_output(
-                &self.name,
-                "its response is not a JSON-RPC message",
-            ))),
-        }
+        let headers = headers.into_iter().collect();
+        self.post(body, request, session.as_deref(), headers).await
     }
 
     async fn delete_session(
@@ -345,9 +376,14 @@ impl StreamableHttpClient for Remote {
         headers: Headers,
     ) -> Result<(), Fault> {
         // Ignore the status: a server need not let the client end a session.
-        self.send_request(Method::DELETE, Some(&session), headers, None)
-            .await
-            .map(drop)
+        self.send_request(
+            Method::DELETE,
+            Some(&session),
+            headers.into_iter().collect(),
+            None,
+        )
+        .await
+        .map(drop)
     }
 
     async fn get_stream(
@@ -365,7 +401,12 @@ impl StreamableHttpClient for Remote {
             headers.insert(LAST_EVENT_ID, id);
         }
         let response = self
-            .send_request(Method::GET, session.as_deref(), headers, None)
+            .send_request(
+                Method::GET,
+                session.as_deref(),
+                headers.into_iter().collect(),
+                None,
+            )
             .await?;
         match response.status().as_u16() {
             200..=299 if has_media_type(&response, EVENT_STREAM) => {

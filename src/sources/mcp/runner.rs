@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::connector::Connector;
+use super::direct::CalledTool;
 use super::fault::CallFailure;
 use super::listing::FingerprintedTool;
 use super::per_caller::PerCaller;
@@ -24,8 +25,7 @@ const MAX_CONNECT_TENTHS: u32 = 9;
 
 /// A tool, and how its server is reached.
 pub(super) struct ToolRunner {
-    /// The server's own name of the tool.
-    tool: String,
+    tool: CalledTool,
     /// The approved definition; `None`: the tool is not pinned.
     approved: Option<Arc<DefinitionFingerprint>>,
     path: CallPath,
@@ -39,14 +39,14 @@ pub(super) struct ToolRunner {
 impl ToolRunner {
     /// A runner for the tool with this name at the server.
     pub(super) fn new(
-        tool: &str,
+        tool: CalledTool,
         approved: Option<Arc<DefinitionFingerprint>>,
         path: CallPath,
         orphan_reaper: Arc<OrphanReaper>,
     ) -> Self {
         let caller_credentials = path.caller_credentials();
         Self {
-            tool: tool.to_owned(),
+            tool,
             approved,
             path,
             caller_credentials,
@@ -88,7 +88,7 @@ impl CallPath {
 #[async_trait]
 impl Runner for ToolRunner {
     async fn call(&self, arguments: Arc<JsonObject>, context: ToolContext) -> ToolOutcome {
-        let (tool, approved) = (&*self.tool, self.approved.as_deref());
+        let (tool, approved) = (&self.tool, self.approved.as_deref());
         match &self.path {
             CallPath::Persistent(persistent_connection) => {
                 // Wait for at most half of the remaining time. A call that started later would
@@ -127,7 +127,7 @@ impl Runner for ToolRunner {
 
 async fn call_on_demand(
     connector: &Connector,
-    tool: &str,
+    tool: &CalledTool,
     approved: Option<&DefinitionFingerprint>,
     arguments: &JsonObject,
     context: &ToolContext,
@@ -155,7 +155,7 @@ async fn call_on_demand(
             .await
             .map_err(|fault| unavailable(&fault))?;
         connector.compare_with_offered(&listing);
-        let pin_check = verify_pin(connector, &connection, tool, approved).await;
+        let pin_check = verify_pin(connector, &connection, &tool.name, approved).await;
         pin_check
             .map_err(|error| connector.pin_failure(error))
             .map(|()| connection)
@@ -191,7 +191,7 @@ pub(super) fn to_discovered(
 ) -> DiscoveredTool {
     let runner = |fingerprint| -> Arc<dyn Runner> {
         Arc::new(ToolRunner::new(
-            &tool.name,
+            CalledTool::new(&tool.name, &tool.input_schema),
             fingerprint,
             path.clone(),
             orphan_reaper.clone(),

@@ -22,6 +22,7 @@ use crate::secrets::Redactor;
 use crate::sources::{DefinitionFingerprint, DiscoveredTool, Source, SourceListing};
 
 mod calls;
+mod direct;
 mod processes;
 mod tool_lists;
 mod urls;
