@@ -261,7 +261,7 @@ impl AwaitDecision {
                 };
                 return match end {
                     End::Answered { result, meta } => Ok(Answer {
-                        result: Arc::new(result),
+                        result,
                         meta,
                         waiting: false,
                         ..call.waiting_answer()

@@ -17,7 +17,7 @@ pub enum End {
     /// The tool returned a result.
     Answered {
         /// The tool's result.
-        result: ToolResult,
+        result: Arc<ToolResult>,
         /// The `meta` of the answer.
         meta: Meta,
     },
@@ -70,11 +70,11 @@ impl Row {
     }
 
     /// The answer of this call with that result.
-    pub fn to_answer(&self, result: ToolResult, meta: Meta) -> Answer {
+    pub fn to_answer(&self, result: Arc<ToolResult>, meta: Meta) -> Answer {
         Answer {
             invocation: self.id,
             tool_use_id: self.tool_use_id.clone(),
-            result: Arc::new(result),
+            result,
             meta,
             replayed: false,
             waiting: false,

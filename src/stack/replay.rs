@@ -120,7 +120,7 @@ impl Replay {
             .map_err(|UnreadableRow| CallError::Internal)?
         {
             End::Open => return Err(CallError::OutcomeUnknown { invocation: id }),
-            End::Answered { result, meta } => (Ok(Arc::new(result)), meta),
+            End::Answered { result, meta } => (Ok(result), meta),
             End::Failed(failure) if failure.digest.is_none() => (Err(failure), Meta::default()),
             End::Failed(failure) => match self.replay_cache.0.get(&id).await {
                 Some(StoredAnswer { outcome, meta }) => (outcome, meta),

@@ -1,7 +1,7 @@
 //! Finds calls, running or ended, and their results: for routes, and for tools that read a caller's
 //! own results.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -118,7 +118,7 @@ impl OwnResults for RecordedResults {
             End::Failed(_) => Err(OwnResultError::Failed),
             End::Answered { result, .. } => Ok(OwnResult {
                 origin: row.origin.unwrap_or(row.id),
-                result,
+                result: Arc::unwrap_or_clone(result),
             }),
         }
     }
