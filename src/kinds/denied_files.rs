@@ -2,43 +2,16 @@
 
 use glob::{MatchOptions, Pattern};
 
+use crate::call::words;
 use crate::kinds::ConfigFault;
 
 /// The default list: files of variables with secrets, private keys, and private files of programs.
-const DEFAULT_PATTERNS: [&str; 32] = [
-    ".env*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "*.jks",
-    "*.kdbx",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    "**/.docker/config.json",
-    "**/.config/gcloud",
-    "**/.config/gh",
-    ".netrc",
-    "_netrc",
-    ".pgpass",
-    ".my.cnf",
-    ".npmrc",
-    ".pypirc",
-    ".htpasswd",
-    ".vault-token",
-    "credentials.json",
-    "**/.cargo/credentials*",
-    "*.ppk",
-    ".git",
-    ".git-credentials",
-];
+const DEFAULT_PATTERNS: [&str; 32] = words(
+    ".env* *.pem *.key *.p12 *.pfx *.jks *.kdbx id_rsa* id_dsa* id_ecdsa* id_ed25519* .ssh
+     .gnupg .aws .azure .kube **/.docker/config.json **/.config/gcloud **/.config/gh
+     .netrc _netrc .pgpass .my.cnf .npmrc .pypirc .htpasswd .vault-token credentials.json
+     **/.cargo/credentials* *.ppk .git .git-credentials",
+);
 /// The most patterns in a list. A longer list probably names files one by one.
 const MAX_PATTERNS: usize = 256;
 /// Patterns ignore case, because on many file systems `.ENV` is `.env`. A `*` does not match a `/`.

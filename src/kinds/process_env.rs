@@ -11,6 +11,7 @@ use url::Url;
 
 use super::http::{HttpClients, OwnPorts, TokenSources};
 use super::process::OrphanReaper;
+use crate::call::words;
 use crate::environment::Environment;
 use crate::secrets::Redactor;
 
@@ -31,24 +32,11 @@ pub struct ProcessEnv {
 
 /// The service's variables that are passed to the search for an interpreter, to pip, and to MCP
 /// servers.
-const PASSED_VARIABLES: [&str; 16] = [
-    "PATH",
-    "HOME",
-    "LANG",
-    "TMPDIR",
-    "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-];
+const PASSED_VARIABLES: [&str; 16] = words(
+    "PATH HOME LANG TMPDIR XDG_CACHE_HOME XDG_DATA_HOME SSL_CERT_FILE SSL_CERT_DIR
+     REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS http_proxy https_proxy no_proxy HTTP_PROXY
+     HTTPS_PROXY NO_PROXY",
+);
 
 /// The prefixes of the settings of pip, uv and npm. They set where packages come from and where
 /// they are kept.

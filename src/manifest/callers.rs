@@ -13,6 +13,7 @@ use super::sections::Caller;
 use super::tool_lists::{ListEntry, ListKind};
 use crate::access::callers::{CallerSettings, hash_key};
 use crate::call::CallerCredentials;
+use crate::call::words;
 
 /// Keys are stored as a fast hash (`crate::access::callers`), so only their length protects them from
 /// guessing: 16 characters of base64 are 96 bits.
@@ -23,24 +24,10 @@ const MAX_BLANK_LENGTH: u32 = 3;
 const KEY_MISSING: &str = "one of key (not empty) and key_sha256 (64 hex digits) is needed";
 /// Keys of examples that people forget to replace: parts of these texts, once or repeated, ignoring
 /// case.
-const PLACEHOLDERS: [&str; 16] = [
-    "changeme",
-    "change-me",
-    "change_me",
-    "secret",
-    "password",
-    "passwd",
-    "example",
-    "default",
-    "test",
-    "key",
-    "apikey",
-    "api-key",
-    "token",
-    "admin",
-    "your-key-here",
-    "placeholder",
-];
+const PLACEHOLDERS: [&str; 16] = words(
+    "changeme change-me change_me secret password passwd example default test key apikey
+     api-key token admin your-key-here placeholder",
+);
 
 /// The callers, and the entries of their lists.
 pub(super) fn read_callers(

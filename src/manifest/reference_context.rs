@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::call::words;
 use crate::kinds::literal;
 
 /// The kind of entry that contains the references.
@@ -107,21 +108,11 @@ fn is_below(path: &str, key: &str) -> bool {
 }
 
 /// Keys of a tool whose texts are templates.
-const TEMPLATE_KEYS: [&str; 13] = [
-    "command",
-    "stdin",
-    "output.file",
-    "prompt",
-    "request.url",
-    "request.query",
-    "request.headers",
-    "request.json",
-    "request.cookies",
-    "request.body",
-    "request.body_base64",
-    "request.multipart",
-    "request.form",
-];
+const TEMPLATE_KEYS: [&str; 13] = words(
+    "command stdin output.file prompt request.url request.query request.headers
+     request.json request.cookies request.body request.body_base64 request.multipart
+     request.form",
+);
 
 impl TextKind {
     /// The value of a reference as text at this position. `before` is the text before it.

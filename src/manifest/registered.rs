@@ -15,6 +15,7 @@ use super::schema::json_schema;
 use super::sections::PolicyEntry;
 use super::tool::read_tool;
 use crate::call::Origin;
+use crate::call::words;
 use crate::kinds::{Databases, HttpClients, Tool};
 
 /// `defaults:` of a manifest. It also applies to registered tools.
@@ -81,19 +82,10 @@ const POSITIVE: [(&str, &str); 3] = [
     ("ConcurrencyEntry", "per_caller"),
 ];
 /// Types that the OpenAPI document has for other routes as well.
-const SHARED: [&str; 11] = [
-    "CacheScope",
-    "Capture",
-    "Duration",
-    "Effect",
-    "Idempotency",
-    "Limit",
-    "LimitScope",
-    "OnDisconnect",
-    "OutputCheckMode",
-    "Paging",
-    "Per",
-];
+const SHARED: [&str; 11] = words(
+    "CacheScope Capture Duration Effect Idempotency Limit LimitScope OnDisconnect
+     OutputCheckMode Paging Per",
+);
 
 /// The JSON Schema of a registered tool, and those to which it refers, by their names in the
 /// OpenAPI document.

@@ -15,19 +15,13 @@ use url::Url;
 
 use super::keywords::{KeywordKind, REFERENCES, keyword_kind, parts_mut, subschemas};
 use crate::call::json::{escape_pointer_token, parse_pointer};
+use crate::call::words;
 
 /// Keywords of the schema as a whole. No part contains them.
-const ROOT_KEYWORDS: [&str; 9] = [
-    "$schema",
-    "$id",
-    "$anchor",
-    "$dynamicAnchor",
-    "$recursiveAnchor",
-    "$vocabulary",
-    "$comment",
-    "$defs",
-    "definitions",
-];
+const ROOT_KEYWORDS: [&str; 9] = words(
+    "$schema $id $anchor $dynamicAnchor $recursiveAnchor $vocabulary $comment $defs
+     definitions",
+);
 
 /// The reader of the parts.
 #[derive(Clone, Copy, PartialEq)]

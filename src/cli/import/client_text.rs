@@ -2,23 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::call::words;
 use crate::manifest::looks_like_secret;
 
 /// Variables of editors that only the editor knows.
-const EDITOR_VARIABLES: [&str; 12] = [
-    "workspaceFolder",
-    "workspaceFolderBasename",
-    "workspaceRoot",
-    "cwd",
-    "execPath",
-    "file",
-    "fileBasename",
-    "fileDirname",
-    "fileWorkspaceFolder",
-    "relativeFile",
-    "lineNumber",
-    "selectedText",
-];
+const EDITOR_VARIABLES: [&str; 12] = words(
+    "workspaceFolder workspaceFolderBasename workspaceRoot cwd execPath file fileBasename
+     fileDirname fileWorkspaceFolder relativeFile lineNumber selectedText",
+);
 
 /// What was found in the texts of one server.
 #[derive(Debug, Default, PartialEq)]

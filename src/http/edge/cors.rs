@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::call::words;
 use axum::http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, RETRY_AFTER,
     WWW_AUTHENTICATE,
@@ -15,20 +16,10 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Headers that a page may send, besides those that every page may.
-const REQUEST_HEADERS: [&str; 12] = [
-    "x-api-key",
-    "idempotency-key",
-    "prefer",
-    "traceparent",
-    "tracestate",
-    "toolcrib-run-id",
-    "x-request-id",
-    "mcp-session-id",
-    "mcp-protocol-version",
-    "mcp-method",
-    "mcp-name",
-    "last-event-id",
-];
+const REQUEST_HEADERS: [&str; 12] = words(
+    "x-api-key idempotency-key prefer traceparent tracestate toolcrib-run-id x-request-id
+     mcp-session-id mcp-protocol-version mcp-method mcp-name last-event-id",
+);
 
 /// Headers of answers that a page may read, besides those that every page may.
 const RESPONSE_HEADERS: [&str; 5] = [

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lints;
 use super::schema_parts::{Part, Role, ToolSchema};
+use crate::call::words;
 use crate::call::{NameMatching, ToolName};
 use crate::formats::NameRules;
 use crate::formats::providers::{Provider, Subset};
@@ -18,17 +19,10 @@ use crate::schema;
 const LONGEST_NAME: usize = 64;
 /// Keywords that restrict no value, and `additionalProperties`, which every tool here has. Formats
 /// leave them out where necessary.
-const IGNORED_KEYWORDS: [&str; 9] = [
-    "$schema",
-    "$comment",
-    "additionalProperties",
-    "title",
-    "examples",
-    "default",
-    "deprecated",
-    "writeOnly",
-    "readOnly",
-];
+const IGNORED_KEYWORDS: [&str; 9] = words(
+    "$schema $comment additionalProperties title examples default deprecated writeOnly
+     readOnly",
+);
 /// Maximum number of keywords that one hint names.
 const MAX_KEYWORDS: usize = 8;
 

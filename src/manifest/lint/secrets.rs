@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::{Lints, Located};
+use crate::call::words;
 use crate::ledger;
 use crate::manifest::decode::Findings;
 use crate::manifest::finding::join_path;
@@ -28,20 +29,8 @@ const SECRET_WORDS: [&str; 9] = [
     "apikey",
 ];
 /// Prefixes of keys of well-known services.
-const SECRET_PREFIXES: [&str; 12] = [
-    "sk-",
-    "sk_live_",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "AKIA",
-    "AIza",
-    "hf_",
-    "npm_",
-];
+const SECRET_PREFIXES: [&str; 12] =
+    words("sk- sk_live_ ghp_ gho_ github_pat_ glpat- xoxb- xoxp- AKIA AIza hf_ npm_");
 /// The shortest value that counts as a secret. Shorter values are flags and examples.
 const MIN_LITERAL_LENGTH: usize = 8;
 

@@ -4,6 +4,7 @@
 use std::f64::consts;
 
 use super::number::{CalculationError, Number, round_to_15_digits};
+use crate::call::words;
 use crate::text::suggest;
 
 /// The deepest nesting: enough for any real expression, and small enough for any stack.
@@ -268,28 +269,10 @@ fn unknown_name_message(name: &str) -> String {
 const CONSTANTS: [(&str, f64); 3] = [("pi", consts::PI), ("e", consts::E), ("tau", consts::TAU)];
 
 /// The names of the functions.
-const FUNCTIONS: [&str; 20] = [
-    "sqrt",
-    "abs",
-    "round",
-    "floor",
-    "ceil",
-    "min",
-    "max",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "log",
-    "ln",
-    "log2",
-    "log10",
-    "exp",
-    "factorial",
-    "pow",
-];
+const FUNCTIONS: [&str; 20] = words(
+    "sqrt abs round floor ceil min max sin cos tan asin acos atan log ln log2 log10 exp
+     factorial pow",
+);
 
 /// The value of a function for these arguments.
 fn apply_function(name: &str, arguments: &[Number]) -> Result<Number, CalculationError> {

@@ -8,23 +8,14 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
+use crate::call::words;
 use crate::text::suggest::{MIN_HINT_RATIO, closest_name};
 
 /// The options that are permitted after the `?`, as in libpq.
-const URL_OPTIONS: [&str; 12] = [
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "host",
-    "hostaddr",
-    "port",
-    "dbname",
-    "user",
-    "password",
-    "application_name",
-    "options",
-];
+const URL_OPTIONS: [&str; 12] = words(
+    "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password
+     application_name options",
+);
 pub(super) const SSL_MODES: [&str; 6] = [
     "disable",
     "allow",
