@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue};
 use rmcp::ServiceError;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, InputResponses, JsonRpcMessage, ProtocolVersion, RequestId,
@@ -25,27 +25,24 @@ use crate::call::{JsonObject, ToolContext};
 const FIRST_ID: i64 = 1 << 32;
 /// How often a stream that breaks off is continued, if its events have ids.
 const MAX_RESUMPTIONS: usize = 3;
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// A tool as its server knows it.
 pub(super) struct CalledTool {
     pub(super) name: String,
-    /// Whether a request of it has no headers but those that all calls have (MCP 2026-07-28,
-    /// `x-mcp-header`), and its name needs no encoding in a header.
-    has_plain_headers: bool,
+    /// Its name as a header of requests. `None`: requests have further headers (`x-mcp-header` of
+    /// MCP 2026-07-28), or the name must be encoded.
+    name_header: Option<HeaderValue>,
 }
 
 impl CalledTool {
     /// The tool with this name and this input schema.
     pub(super) fn new(name: &str, input_schema: &JsonObject) -> Self {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.starts_with("=?");
-        let annotation = serde_json::to_string(input_schema)
-            .is_ok_and(|schema| schema.contains("\"x-mcp-header\""));
+        let schema = serde_json::to_string(input_schema).unwrap_or_default();
+        let is_plain = is_plain && !schema.contains("\"x-mcp-header\"");
         Self {
             name: name.to_owned(),
-            has_plain_headers: is_plain && !annotation,
+            name_header: HeaderValue::try_from(name).ok().filter(|_| is_plain),
         }
     }
 }
@@ -106,9 +103,9 @@ impl DirectCalls {
     pub(super) fn new(remote: Remote, client: ClientConfig, version: &ProtocolVersion) -> Self {
         let mut headers = remote.headers.clone();
         if let Ok(value) = HeaderValue::try_from(version.as_str()) {
-            headers.insert(PROTOCOL_VERSION, value);
+            headers.insert("mcp-protocol-version", value);
         }
-        headers.insert(METHOD, HeaderValue::from_static("tools/call"));
+        headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
         let meta = |capabilities| {
             let (version, client) = (version.clone(), client.client_info.clone());
             RequestMetaObject::with_client_context(version, client, capabilities)
@@ -128,7 +125,7 @@ impl DirectCalls {
 
     /// Whether a call can go this way. Progress needs the SDK's own way.
     pub(super) fn can_carry(&self, tool: &CalledTool, context: &ToolContext) -> bool {
-        tool.has_plain_headers && !context.has_listener()
+        tool.name_header.is_some() && !context.has_listener()
     }
 
     /// Sends a request. Dropping the future closes its stream, which cancels the call at the server
@@ -139,16 +136,13 @@ impl DirectCalls {
         state: &SharedConnectionState,
         context: &ToolContext,
     ) -> Result<ServerResult, CallFailure> {
-        let (id, name) = (
-            self.next_id.fetch_add(1, Ordering::Relaxed),
-            &request.tool.name,
-        );
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let message = Message {
             jsonrpc: "2.0",
             id,
             method: "tools/call",
             params: Params {
-                name,
+                name: &request.tool.name,
                 arguments: request.arguments,
                 input_responses: request.answers.as_ref(),
                 request_state: request.state.as_deref(),
@@ -161,7 +155,9 @@ impl DirectCalls {
         let bad = |what: &str| CallFailure::Reported(fault::bad_output(&self.remote.name, what));
         let body = serde_json::to_vec(&message).map_err(|error| bad(&error.to_string()))?;
         let mut headers = self.headers.clone();
-        headers.extend(HeaderValue::try_from(name).map(|name| (NAME, name)));
+        if let Some(name) = &request.tool.name_header {
+            headers.insert("mcp-name", name.clone());
+        }
         let sent = SentRequest {
             id: Some(RequestId::Number(id)),
             ..SentRequest::default()
