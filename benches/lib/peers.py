@@ -1,14 +1,13 @@
-"""The same work by Toolcrib and by the closest peers, which come from npm and PyPI: MCP Toolbox for SQL and HTTP, FastMCP for Python.
+"""The same work by Toolcrib and by the closest peers, which come from npm and PyPI: MCP Toolbox for SQL and HTTP, FastMCP for Python,
+and gateways for tools of MCP servers (gateways.py).
 Each is set up as the fastest that it offers: MCP Toolbox logs no calls, FastMCP keeps no sessions and answers in JSON."""
 
 import contextlib
 import json
-import os
 import shutil
-import sys
 import typing
 
-from lib import calls, load, mcp, parts, programs, python, service
+from lib import calls, gateways, load, mcp, parts, programs, python, service
 from lib.programs import TARGET
 
 # npm's @toolbox-sdk/server is a launcher of this program in Node.js. The launcher would count as memory of the peer.
@@ -85,6 +84,7 @@ class Side(typing.NamedTuple):
     body: str
     headers: dict
     is_right: typing.Callable
+    most_connections: int = 1000
 
 
 class Peer(service.Server):
@@ -104,13 +104,13 @@ class Peer(service.Server):
 
 
 def peers(options, programs, folder):
-    """A SQL tool by REST and by MCP, an HTTP tool, and a Python function, compared with the peer that does the same work."""
+    """A SQL tool by REST and by MCP, an HTTP tool, a Python function, and a tool of an MCP server, compared with the peer that does the same work."""
     samples, memory = {}, {}
     with parts.in_folder(folder / "peers") as own, contextlib.ExitStack() as stack:
         pairs = started_pairs(options, programs, own, stack)
         for number in range(options.pairs):
             for connections in options.connections:
-                for pair in pairs:
+                for pair in bearable(pairs, connections):
                     for side in parts.rotated(pair, number):
                         sample = load.measure(side.server, side.path, connections, python.seconds(options), own, body=side.body,
                                               headers=side.headers, is_right=side.is_right)
@@ -119,12 +119,17 @@ def peers(options, programs, folder):
         for side in (side for pair in pairs for side in pair):
             memory[side.name] = round(side.server.memory_mib()[0], 1)
     rows = []
-    for theirs, ours in pairs:
-        for connections in options.connections:
+    for connections in options.connections:
+        for theirs, ours in bearable(pairs, connections):
             for side in (theirs, ours):
                 row = parts.comparison(side.name, connections, samples[connections, side.name], samples[connections, theirs.name])
                 rows.append(row | {"memory_mib": memory[side.name]})
     return rows
+
+
+def bearable(pairs, connections):
+    """The pairs whose peer still answers with so many connections."""
+    return [pair for pair in pairs if all(connections <= side.most_connections for side in pair)]
 
 
 def started_pairs(options, programs, folder, stack):
@@ -147,6 +152,8 @@ def started_pairs(options, programs, folder, stack):
         peer = stack.enter_context(started_fastmcp(fastmcp, folder))
         ours = Side("Toolcrib, Python by REST", toolcrib, *rest("/tools/add/invoke", {"arguments": NUMBERS}), is_42)
         pairs.append((Side(f"{FASTMCP}, MCP {mcp.NEW}", peer, *mcp.stateless("add", NUMBERS), is_42_by_mcp), ours))
+    pairs += [(Side(*theirs), Side(*ours))
+              for theirs, ours in gateways.started_pairs(options, programs, folder, stack, Peer, fastmcp)]
     return pairs
 
 
@@ -199,9 +206,8 @@ def started_toolbox(program, folder):
 def installed_fastmcp(options):
     """The interpreter of its environment, or None if it cannot be installed and this is only a smoke test."""
     folder = TARGET / "venv-fastmcp"
-    base = os.path.realpath(sys.executable) if sys.prefix != sys.base_prefix else sys.executable
     interpreter = folder / "bin" / "python"
-    commands = [[base, "-m", "venv", "--clear", folder],
+    commands = [[python.base_interpreter(), "-m", "venv", "--clear", folder],
                 [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FASTMCP_PACKAGE]]
     return interpreter if programs.is_installed(FASTMCP_PACKAGE, folder, commands, options) else None
 

@@ -66,6 +66,11 @@ def seconds(options):
     return max(1, options.seconds - 1)
 
 
+def base_interpreter():
+    """The interpreter that makes environments, also if this one belongs to an environment."""
+    return os.path.realpath(sys.executable) if sys.prefix != sys.base_prefix else sys.executable
+
+
 def await_tools(server, name="add"):
     """Sources are listed while it is up already."""
     until = time.monotonic() + 30
