@@ -1,7 +1,6 @@
 //! Sends random secrets in random encodings through all code that cuts texts. No part of a secret
 //! may remain.
 
-use axum::http::Response;
 use base64::Engine as _;
 use base64::prelude::{
     BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD,
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::call::{Content, CutEnds, Detail, Page, Redact, ToolError, ToolResult, cut_result};
 use crate::kinds::http::response::ResponseReader;
-use crate::kinds::http::tests::test_context;
+use crate::kinds::http::tests::{response_in_one_chunk, test_context};
 
 /// The number of consecutive characters of a secret that may not remain.
 const RUN_LENGTH: usize = 8;
@@ -194,16 +193,12 @@ async fn read_redacted_response(
     body: String,
     redactor: &std::sync::Arc<Redactor>,
 ) -> String {
-    let response = Response::builder()
-        .status(status)
-        .header("content-type", "text/plain")
-        .body(body)
-        .unwrap();
+    let response = response_in_one_chunk(status, body).await;
     let (context, _call) = test_context();
     let reading = ResponseReader::with_cap(6000, "max_output");
     redacted_text(
         reading
-            .read_result(response.into(), &context.with_redactor(redactor.clone()))
+            .read_result(response, &context.with_redactor(redactor.clone()))
             .await,
         redactor,
     )

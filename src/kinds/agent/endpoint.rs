@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Request, Response};
+use reqwest::{Method, Request};
 use serde_json::Value;
 use sse_stream::SseByteStream;
 use tokio::time::{Instant, sleep};
@@ -20,7 +20,7 @@ use super::config::ModelConfig;
 use super::stream::AnswerAssembler;
 use crate::call::{JsonObject, ToolError, TraceContext, UpstreamReason};
 use crate::kinds::http::address_policy::AddressPolicy;
-use crate::kinds::http::client::{HttpClient, host_and_port, request_error};
+use crate::kinds::http::client::{HttpClient, Response, host_and_port, request_error};
 use crate::kinds::http::received::read_whole_text;
 use crate::kinds::http::response::parse_retry_after;
 use crate::kinds::http::trace;
@@ -128,14 +128,11 @@ impl Endpoint {
         headers
             .values_mut()
             .for_each(|value| value.set_sensitive(true));
-        let client = clients
-            .get(AddressPolicy::allow_all())
-            .map_err(|message| fault(&["model"], message))
-            .ok();
+        let client = clients.get(AddressPolicy::allow_all());
         if faults.len() > before {
             return None;
         }
-        let (client, url) = (client?, url?);
+        let url = url?;
         if url.scheme() == "https" && !client.has_ca_certificates {
             let message = crate::kinds::http::client::NO_CA_CERTIFICATES;
             faults.push(ConfigFault::warning(&["model", "base_url"], message));
@@ -268,7 +265,7 @@ impl Endpoint {
         listener: &mut dyn AnswerListener,
     ) -> Result<Completion, ToolError> {
         let mut length = 0;
-        let chunks = response.bytes_stream().map(move |chunk| {
+        let chunks = response.into_chunks().map(move |chunk| {
             let chunk = chunk.map_err(StreamError::Interrupted)?;
             length += chunk.len();
             match length > MAX_ANSWER_BYTES {
@@ -389,7 +386,7 @@ impl Endpoint {
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
     #[error(transparent)]
-    Interrupted(reqwest::Error),
+    Interrupted(hyper::Error),
     #[error("too long")]
     TooLong,
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use reqwest::{Method, Request, Response};
+use reqwest::{Method, Request};
 use serde::Deserialize;
 use url::{Host, Url};
 
@@ -12,7 +12,7 @@ use super::arguments::{argument_faults, text_argument};
 use crate::call::units::Size;
 use crate::call::{Effect, JsonObject, ToolContext, ToolError};
 use crate::kinds::http::address_policy::AddressPolicy;
-use crate::kinds::http::client::HttpClient;
+use crate::kinds::http::client::{HttpClient, Response};
 use crate::kinds::http::parse_listed_host;
 use crate::kinds::http::response::ResponseReader;
 use crate::kinds::{
@@ -109,7 +109,6 @@ impl WebAccess {
         clients: &HttpClients,
     ) -> Result<Self, ConfigFault> {
         let client = clients.get(AddressPolicy::new(allow_private, "with.allow_private"));
-        let client = client.map_err(|message| ConfigFault::error(&["with"], message))?;
         let host = |(at, name): (usize, &String)| {
             parse_listed_host(name).map_err(|message| {
                 ConfigFault::error(&["with", "allow_hosts", &at.to_string()], message)

@@ -11,10 +11,15 @@
 //! chooses for itself: NAT64 under a prefix of its own (RFC 6052), 6rd (RFC 5969) and MAP (RFC
 //! 7597) look like any global address.
 
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::{Context, Poll};
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures_util::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
+use tower::Service;
 use url::{Host, Url};
 
 use super::own_ports::{is_local_address, is_localhost, is_own_host_name};
@@ -260,20 +265,30 @@ fn has_same_prefix(one: u128, other: u128, rest: u32) -> bool {
         .is_none_or(|difference| difference == 0)
 }
 
-impl Resolve for AddressPolicy {
-    fn resolve(&self, name: Name) -> Resolving {
+impl Service<Name> for AddressPolicy {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
         let policy = *self;
         Box::pin(async move {
-            let addresses = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let addrs: Addrs = Box::new(
-                policy
-                    .check_addresses(name.as_str(), addresses)?
-                    .into_iter(),
-            );
-            Ok(addrs)
+            let looked_up = tokio::net::lookup_host((name.as_str(), 0)).await;
+            let addresses = looked_up.map_err(LookupError)?.collect();
+            let permitted = policy.check_addresses(name.as_str(), addresses)?;
+            Ok(permitted.into_iter())
         })
     }
 }
+
+/// The error when a name does not resolve.
+#[derive(Debug, thiserror::Error)]
+#[error("the lookup failed")]
+pub(super) struct LookupError(#[source] io::Error);
 
 /// The error when the policy refuses a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -299,7 +314,7 @@ impl fmt::Display for AddressDenied {
     }
 }
 
-impl std::error::Error for AddressDenied {}
+impl Error for AddressDenied {}
 
 #[cfg(test)]
 mod tests {
@@ -665,20 +680,16 @@ mod tests {
     #[tokio::test]
     async fn names_are_checked_by_resolved_addresses() {
         for name in ["localhost", "localhost.", "LOCALHOST"] {
-            let Err(error) = DENY_PRIVATE.resolve(name.parse().unwrap()).await else {
-                panic!("{name}")
-            };
+            let mut policy = DENY_PRIVATE;
+            let error = policy.call(name.parse().unwrap()).await.unwrap_err();
             // It is also correct if the system's resolver does not know the spelling.
             assert!(
-                error.is::<AddressDenied>() || error.is::<std::io::Error>(),
+                error.is::<AddressDenied>() || error.is::<LookupError>(),
                 "{error}"
             );
         }
-        assert!(
-            ALLOW_PRIVATE
-                .resolve("localhost".parse().unwrap())
-                .await
-                .is_ok()
-        );
+        let mut policy = ALLOW_PRIVATE;
+        let permitted = policy.call("localhost".parse().unwrap()).await;
+        assert!(permitted.is_ok(), "{permitted:?}");
     }
 }

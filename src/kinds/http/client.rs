@@ -3,70 +3,45 @@
 
 use std::error::Error;
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
-use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use reqwest::{ClientBuilder, Request, Response, redirect, retry};
-use rustls::crypto::{CryptoProvider, ring};
-use tokio::sync::OnceCell;
+use reqwest::Request;
 use url::Url;
 
-use super::address_policy::{AddressDenied, AddressPolicy};
+use super::address_policy::{AddressDenied, AddressPolicy, LookupError};
 use super::own_ports::OwnPorts;
+pub(crate) use super::transport::Response;
+use super::transport::{CONNECT_TIMEOUT, HttpError, MAX_FIELDS, Transport, tls_config};
 use crate::call::{ToolError, UpstreamReason};
 
 /// The error for an https request when the system has no CA certificates.
 pub(crate) const NO_CA_CERTIFICATES: &str = "this system has no CA certificates, so https cannot be used: install \
      ca-certificates, or name a file of them in SSL_CERT_FILE";
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most header fields of a response over HTTP/1.
-const MAX_FIELDS: usize = 256;
-
 /// An HTTP client that connects only to addresses that its policy permits.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpClient {
-    inner: reqwest::Client,
+    transport: Transport,
     policy: AddressPolicy,
     /// Whether there are CA certificates, so that https can be used.
     pub(crate) has_ca_certificates: bool,
     own_ports: OwnPorts,
-    /// The client for requests to the ports of this service. It refuses all addresses of this
-    /// machine. It is a separate client because a resolver does not get to know the port. It is
-    /// built on first use.
-    own_port_client: Arc<OnceCell<reqwest::Client>>,
+    /// For requests to the ports of this service. It refuses all addresses of this machine. It is
+    /// separate because a resolver does not get to know the port.
+    own_port_transport: Transport,
 }
 
 impl HttpClient {
     /// A client with this policy. If the system has no CA certificates, the client can only use
     /// http.
-    ///
-    /// # Errors
-    /// A sentence, if the TLS library cannot be set up.
-    pub(super) fn new(policy: AddressPolicy, own_ports: OwnPorts) -> Result<Self, String> {
-        if CryptoProvider::get_default().is_none() {
-            // This fails only if another thread was faster, and then a provider is installed too.
-            let _ = ring::default_provider().install_default();
-        }
-        // Without CA certificates the normal client cannot be built. `build_client` then returns a
-        // client that trusts no server, for http only.
-        let (inner, has_ca_certificates) = build_client(policy)?;
-        Ok(Self {
-            inner,
+    pub(super) fn new(policy: AddressPolicy, own_ports: OwnPorts) -> Self {
+        let (tls, has_ca_certificates) = tls_config();
+        Self {
+            transport: Transport::new(policy, tls.clone()),
             policy,
             has_ca_certificates,
             own_ports,
-            own_port_client: Arc::default(),
-        })
-    }
-
-    async fn own_port_client(&self) -> Result<&reqwest::Client, String> {
-        self.own_port_client
-            .get_or_try_init(async || {
-                build_client(self.policy.denying_this_machine()).map(|(inner, _)| inner)
-            })
-            .await
+            own_port_transport: Transport::new(policy.denying_this_machine(), tls),
+        }
     }
 
     fn is_own_port(&self, url: &Url) -> bool {
@@ -105,42 +80,13 @@ impl HttpClient {
                 "`{host}`: {NO_CA_CERTIFICATES}"
             )));
         }
-        let inner = if is_own_port {
-            self.own_port_client()
-                .await
-                .map_err(ToolError::upstream_permanent)?
-        } else {
-            &self.inner
+        let transport = match is_own_port {
+            true => &self.own_port_transport,
+            false => &self.transport,
         };
-        inner
-            .execute(request)
-            .await
-            .map_err(|error| request_error(&host, error))
+        let sent = transport.send(request).await;
+        sent.map_err(|error| request_error(&host, error))
     }
-}
-
-/// A client with this policy, and whether it has CA certificates for https.
-fn build_client(policy: AddressPolicy) -> Result<(reqwest::Client, bool), String> {
-    if let Ok(inner) = client_builder(policy).build() {
-        return Ok((inner, true));
-    }
-    let bare = client_builder(policy).tls_certs_only([]).build();
-    Ok((bare.map_err(|error| error.to_string())?, false))
-}
-
-fn client_builder(policy: AddressPolicy) -> ClientBuilder {
-    let accept =
-        HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json, */*"))]);
-    reqwest::Client::builder()
-        .user_agent(concat!("toolcrib/", env!("CARGO_PKG_VERSION")))
-        .default_headers(accept)
-        .dns_resolver(policy)
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        // The layers of the tool decide on retries: they know the tool's effect.
-        .retry(retry::never())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http1_max_headers(MAX_FIELDS)
 }
 
 /// Host and port of a URL. Error messages show no other part of it.
@@ -152,9 +98,16 @@ pub(crate) fn host_and_port(url: &Url) -> String {
 
 /// The error for a failure below HTTP. It names the host and the cause, but no path, query or
 /// header.
-pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
-    let error = error.without_url();
-    let chain = || error_chain(&error);
+pub(crate) fn request_error(host: &str, error: impl Into<HttpError>) -> ToolError {
+    let error = error.into();
+    let (first, is_connect): (&(dyn Error + 'static), _) = match &error {
+        HttpError::Target(fault) => {
+            return ToolError::upstream_permanent(format!("`{host}`: not a request: {fault}"));
+        }
+        HttpError::Sending(error) => (error, error.is_connect()),
+        HttpError::Body(error) => (error, false),
+    };
+    let chain = || error_chain(first);
     if let Some(denied) = chain().find_map(|cause| cause.downcast_ref::<AddressDenied>()) {
         let failure = ToolError::upstream_permanent(denied.to_string()).not_delivered();
         return failure.with_cause(UpstreamReason::AddressDenied, host);
@@ -169,36 +122,35 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
     }
     let cause = chain().last().map(ToString::to_string).unwrap_or_default();
     let seconds = CONNECT_TIMEOUT.as_secs();
+    let is_io = |kind| {
+        let of_kind = |cause: &io::Error| cause.kind() == kind;
+        chain().any(|cause| cause.downcast_ref().is_some_and(of_kind))
+    };
     let is_too_large = |cause: &hyper::Error| cause.is_parse_too_large();
-    let is_refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
     let (problem, reason) = match &error {
         _ if chain().any(|cause| cause.downcast_ref().is_some_and(is_too_large)) => (
             format!("the response has more than {MAX_FIELDS} header fields, or too long ones"),
             UpstreamReason::ConnectionLost,
         ),
-        error if error.is_connect() && error.is_timeout() => (
+        _ if is_connect && is_io(io::ErrorKind::TimedOut) => (
             format!("no connection within {seconds} seconds"),
             UpstreamReason::ConnectTimeout(seconds),
         ),
-        error if error.is_dns() => (
+        _ if chain().any(<dyn Error>::is::<LookupError>) => (
             format!("the name does not resolve: {cause}"),
             UpstreamReason::NameUnknown,
         ),
-        error if error.is_connect() => {
-            let is_refused = chain().any(|cause| cause.downcast_ref().is_some_and(is_refused));
-            let reason = match is_refused {
+        _ if is_connect => {
+            let reason = match is_io(io::ErrorKind::ConnectionRefused) {
                 true => UpstreamReason::ConnectionRefused,
                 false => UpstreamReason::NotConnected,
             };
             (format!("no connection: {cause}"), reason)
         }
-        error if error.is_builder() => {
-            return ToolError::upstream_permanent(format!("`{host}`: not a request: {cause}"));
-        }
         error => {
-            let problem = match error.is_body() || error.is_decode() {
-                true => "the response ended early",
-                false => "the connection failed",
+            let problem = match error {
+                HttpError::Body(_) => "the response ended early",
+                _ => "the connection failed",
             };
             (
                 format!("{problem}: {cause}"),
@@ -207,7 +159,7 @@ pub(crate) fn request_error(host: &str, error: reqwest::Error) -> ToolError {
         }
     };
     let failure = ToolError::upstream(format!("`{host}`: {problem}")).with_cause(reason, host);
-    match error.is_connect() || error.is_dns() {
+    match is_connect {
         true => failure.not_delivered(),
         false => failure,
     }
@@ -233,6 +185,7 @@ fn error_chain<'e>(
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::transport::trusting_no_server;
     use super::*;
     use crate::call::UpstreamFailure;
 
@@ -241,12 +194,14 @@ mod tests {
             AddressPolicy::new(allow_private, "request.allow_private"),
             OwnPorts::default(),
         )
-        .unwrap()
+    }
+
+    fn get(url: &str) -> Request {
+        Request::new(reqwest::Method::GET, Url::parse(url).unwrap())
     }
 
     async fn send_expecting_error(client: &HttpClient, url: &str) -> ToolError {
-        let request = Request::new(reqwest::Method::GET, Url::parse(url).unwrap());
-        client.send(request).await.unwrap_err()
+        client.send(get(url)).await.unwrap_err()
     }
 
     #[tokio::test]
@@ -278,9 +233,8 @@ mod tests {
     async fn resolver_denial_is_found_in_error_chain() {
         // `send` would refuse this name before the lookup.
         let error = client(false)
-            .inner
-            .get("http://localhost:1/")
-            .send()
+            .transport
+            .send(get("http://localhost:1/"))
             .await
             .unwrap_err();
         let ToolError::Upstream(UpstreamFailure {
@@ -336,12 +290,8 @@ mod tests {
     /// A client as in an image without CA certificates.
     fn bare_client(has_ca_certificates: bool) -> HttpClient {
         let client = client(true);
-        let inner = client_builder(client.policy)
-            .tls_certs_only([])
-            .build()
-            .unwrap();
         HttpClient {
-            inner,
+            transport: Transport::new(client.policy, trusting_no_server()),
             has_ca_certificates,
             ..client
         }
@@ -393,7 +343,7 @@ mod tests {
             AddressPolicy::new(true, "request.allow_private"),
             AddressPolicy::allow_all(),
         ] {
-            let client = HttpClient::new(policy, OwnPorts::default()).unwrap();
+            let client = HttpClient::new(policy, OwnPorts::default());
             client.own_ports.add(port);
             for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
                 let error = send_expecting_error(
@@ -416,11 +366,8 @@ mod tests {
             }
             // The resolver also refuses a name that leads to this machine without showing it.
             let error = client
-                .own_port_client()
-                .await
-                .unwrap()
-                .get(format!("http://localhost:{port}/"))
-                .send()
+                .own_port_transport
+                .send(get(&format!("http://localhost:{port}/")))
                 .await
                 .unwrap_err();
             assert!(

@@ -32,13 +32,9 @@ impl HttpClients {
     }
 
     /// The client with this policy, built on first use.
-    pub(crate) fn get(&self, policy: AddressPolicy) -> Result<HttpClient, String> {
+    pub(crate) fn get(&self, policy: AddressPolicy) -> HttpClient {
+        let build = || HttpClient::new(policy, self.own_ports.clone());
         let mut clients = self.by_policy.lock();
-        if let Some(client) = clients.get(&policy) {
-            return Ok(client.clone());
-        }
-        let client = HttpClient::new(policy, self.own_ports.clone())?;
-        clients.insert(policy, client.clone());
-        Ok(client)
+        clients.entry(policy).or_insert_with(build).clone()
     }
 }

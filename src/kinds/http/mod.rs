@@ -9,7 +9,7 @@
 //! - `request`: builds the request of one attempt, with its `body`;
 //! - `auth`: authorizes it; `header_value` has values that may be secret;
 //! - `client`: sends it under the `address_policy`, which also knows the service's own ports
-//!   (`own_ports`); `clients` shares clients among tools;
+//!   (`own_ports`); `transport` has its connections; `clients` shares clients among tools;
 //! - `runner`: makes one attempt of these parts;
 //! - `response`: turns the response into a result;
 //! - `trace`: the trace headers.
@@ -32,6 +32,7 @@ mod runner;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod trace;
+mod transport;
 mod url_template;
 
 use std::sync::Arc;
@@ -82,15 +83,12 @@ pub fn build(config: Config, context: &BuildContext<'_>, clients: &HttpClients) 
         collector.warn_unused_parameters();
     }
     let response_reader = ResponseReader::parse(config.response, config.max_output, &mut collector);
-    let client = clients
-        .get(policy)
-        .map_err(|message| collector.error(&["request"], message))
-        .ok();
-    if let (Some(request), Some(client)) = (&request, &client) {
-        request.url.check_hosts(client, &mut collector);
+    let client = clients.get(policy);
+    if let Some(request) = &request {
+        request.url.check_hosts(&client, &mut collector);
     }
-    match (request, response_reader, client) {
-        (Some(request), Some(response_reader), Some(client)) if !collector.has_errors() => {
+    match (request, response_reader) {
+        (Some(request), Some(response_reader)) if !collector.has_errors() => {
             let runner = HttpRunner {
                 caller_credentials: request.caller_credentials(),
                 request,

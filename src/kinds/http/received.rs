@@ -4,10 +4,9 @@ use std::io::{ErrorKind, Read};
 
 use encoding_rs::{Encoding, UTF_8};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use reqwest::Response;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-use super::client::{host_and_port, request_error};
+use super::client::{Response, host_and_port, request_error};
 use crate::call::media_type::media_type_essence;
 use crate::call::{CutEnds, SurroundedPart, ToolContext, ToolError};
 
@@ -43,7 +42,7 @@ impl CappedBody {
         }
     }
 
-    async fn read_raw(mut response: Response, cap: usize) -> Result<Self, reqwest::Error> {
+    async fn read_raw(mut response: Response, cap: usize) -> Result<Self, hyper::Error> {
         let mut bytes = Vec::new();
         while let Some(mut chunk) = response.chunk().await? {
             let room = cap - bytes.len();
@@ -220,7 +219,7 @@ pub(crate) async fn read_whole_text(
 pub(crate) async fn read_whole(
     response: Response,
     cap: usize,
-) -> Result<Option<Vec<u8>>, reqwest::Error> {
+) -> Result<Option<Vec<u8>>, hyper::Error> {
     let body = CappedBody::read_raw(response, cap).await?;
     Ok(body.excess.is_none().then_some(body.bytes))
 }

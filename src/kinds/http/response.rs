@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
+use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
-use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
 
-use super::client::host_and_port;
+use super::client::{Response, host_and_port};
 use super::config::ResponseConfig;
 use super::fault_collector::FaultCollector;
 use super::received::{CappedBody, content_type};

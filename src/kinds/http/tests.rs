@@ -1,5 +1,6 @@
 //! Tests whole tools against servers on loopback, with every kind of misbehavior that we know.
 
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,6 +104,31 @@ async fn handle_connection(
             while stream.read_u8().await.is_ok() {}
             let _ = request_sender.send("gone".into()).await;
         }
+    }
+}
+
+/// A response with a text that arrives in one chunk, whatever its length.
+pub(crate) async fn response_in_one_chunk(status: u16, text: String) -> client::Response {
+    const ROOM: usize = 64 * 1024;
+    let (near, mut far) = tokio::io::duplex(ROOM);
+    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+        .read_buf_exact_size(Some(ROOM))
+        .handshake(TokioIo::new(near))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    tokio::spawn(async move {
+        far.read_buf(&mut Vec::new()).await.unwrap();
+        let length = text.len();
+        let message = format!(
+            "HTTP/1.1 {status} \r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{text}"
+        );
+        far.write_all(message.as_bytes()).await
+    });
+    let request = hyper::Request::new(String::new());
+    client::Response {
+        inner: sender.send_request(request).await.unwrap(),
+        url: url::Url::parse("http://upstream.example/").unwrap(),
     }
 }
 

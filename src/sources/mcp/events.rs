@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
-use reqwest::Response;
 use rmcp::model::{
     CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
 };
@@ -16,12 +15,13 @@ use super::fault::InvalidMessage;
 use super::message::{
     MAX_MESSAGE_BYTES, SentRequest, id_of_broken_response, mend_message, parse_message,
 };
+use crate::kinds::http::client::Response;
 
 /// Why a stream ended early.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
     #[error("the stream broke off")]
-    Interrupted(#[source] reqwest::Error),
+    Interrupted(#[source] hyper::Error),
     #[error("an event is too long")]
     TooLong,
 }

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
-use reqwest::{Method, Request, Response};
+use reqwest::{Method, Request};
 use rmcp::model::{ClientJsonRpcMessage, ErrorData, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransport,
@@ -27,7 +27,7 @@ use crate::kinds::ProcessEnv;
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::auth::RequestAuth;
-use crate::kinds::http::client::{HttpClient, host_and_port, request_error};
+use crate::kinds::http::client::{HttpClient, Response, host_and_port, request_error};
 use crate::kinds::http::received::read_whole;
 use crate::kinds::http::response::{check_status, header_text, parse_retry_after};
 
@@ -74,7 +74,7 @@ impl Remote {
         process_env: &ProcessEnv,
     ) -> Result<Self, String> {
         let clients = process_env.http_clients();
-        let client = clients.get(AddressPolicy::allow_all())?;
+        let client = clients.get(AddressPolicy::allow_all());
         // Warnings were reported when the manifest was read.
         let auth =
             auth.map(|auth| RequestAuth::build(auth, AddressPolicy::allow_private(), &clients));

@@ -13,7 +13,7 @@ mod token_source;
 use std::sync::Arc;
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
-use reqwest::{Request, Response, StatusCode};
+use reqwest::{Request, StatusCode};
 
 pub use self::config::AuthConfig;
 use self::config::{BasicConfig, OauthConfig};
@@ -21,7 +21,7 @@ use self::token_endpoint::TokenEndpoint;
 use self::token_source::TokenSource;
 pub use self::token_source::TokenSources;
 use super::address_policy::AddressPolicy;
-use super::client::HttpClient;
+use super::client::{HttpClient, Response};
 use super::clients::HttpClients;
 use super::header_value::encode_credentials;
 use crate::call::ToolError;
@@ -132,7 +132,7 @@ fn build_endpoint(
         }
         policy.deny_global = true;
     }
-    let client = clients.get(policy).map_err(|message| error(&message))?;
+    let client = clients.get(policy);
     let denied = client.check_url(&url).err();
     let warning = denied.map(|denied| ConfigFault::warning(path, denied.to_string()));
     let endpoint = TokenEndpoint {

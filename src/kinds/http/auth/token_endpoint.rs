@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytesize::ByteSize;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, Request, Response, StatusCode};
+use reqwest::{Method, Request, StatusCode};
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
-use super::super::client::{HttpClient, host_and_port};
+use super::super::client::{HttpClient, Response, host_and_port};
 use super::super::header_value::{encode_credentials, parse_header_value};
 use super::super::received::read_whole_text;
 use super::super::response::parse_retry_after;
@@ -261,9 +261,7 @@ mod tests {
             .unwrap()
             .extend(more.as_object().unwrap().clone());
         let config: OauthConfig = serde_json::from_value(config).unwrap();
-        let client = HttpClients::default()
-            .get(AddressPolicy::allow_private())
-            .unwrap();
+        let client = HttpClients::default().get(AddressPolicy::allow_private());
         TokenEndpoint {
             url: config.token_url.parse().unwrap(),
             config,
