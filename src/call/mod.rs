@@ -35,7 +35,6 @@ mod stored_call;
 mod stored_results;
 mod trace;
 pub mod units;
-mod words;
 
 pub use approval::{ApprovalPolicy, CallCondition, CallFacts, DenyRule, approval_hash};
 pub use approval_stage::{ApprovalStage, Approved, question_result, waiting_result};
@@ -87,9 +86,9 @@ pub use result::{Answer, ToolResult};
 pub use stored_call::StoredCall;
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use toolcrib_dialect::{
-    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink, UnreadableArguments,
+    Content, EMPTY_ERROR_MESSAGE, RESULT_AS_ANSWER_KEY, Resource, ResourceLink,
+    UnreadableArguments, words,
 };
 pub use trace::{
     CallSpan, CallTrace, ChildSpan, ChildWork, McpRequest, TOOL_ERROR_TYPE, TraceContext, derive_id,
 };
-pub use words::words;

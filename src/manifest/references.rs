@@ -19,6 +19,7 @@ use super::node::{Data, Node};
 use super::reference_context::{AbsentItem, EntryKind};
 use super::rule::Rule;
 use crate::access::callers::CallerSettings;
+use crate::call::words;
 use crate::environment::Environment;
 use crate::kinds::literal;
 
@@ -139,16 +140,8 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Keys of a tool whose values callers see. A secret there would be public.
-pub(super) const PUBLIC_KEYS: [&str; 8] = [
-    "description",
-    "parameters",
-    "input_schema",
-    "output_schema",
-    "annotations",
-    "aliases",
-    "tags",
-    "context",
-];
+pub(super) const PUBLIC_KEYS: [&str; 8] =
+    words("description parameters input_schema output_schema annotations aliases tags context");
 
 /// The value of a reference to a variable that is declared and not set.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::source_tools::{Source, absolute_path};
+use crate::call::words;
 use crate::kinds::http::AuthConfig;
 use crate::kinds::literal;
 use crate::sources::mcp::{Mode, PerCaller, Transport};
@@ -14,16 +15,10 @@ use crate::text::suggest;
 
 /// Header fields that the connection sets itself. The second constant is the prefix of the
 /// protocol's own fields.
-const RESERVED_HEADERS: [&str; 8] = [
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "last-event-id",
-    "transfer-encoding",
-    "upgrade",
-];
+const RESERVED_HEADERS: [&str; 8] = words(
+    "accept connection content-length content-type host last-event-id transfer-encoding
+     upgrade",
+);
 const PROTOCOL_PREFIX: &str = "mcp-";
 
 impl Source<'_> {

@@ -28,6 +28,7 @@ use crate::access::tool_pattern::is_glob;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::units::HumanDuration;
+use crate::call::words;
 use crate::call::{EnvVar, Kind, NameError, Policy, ToolName};
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
@@ -39,15 +40,8 @@ use crate::sources::openapi::reader as openapi;
 
 /// The definition keys of a tool that may also be set for a source's tool. The source itself
 /// supplies the other parts of the definition.
-pub(super) const SOURCE_TOOL_KEYS: [&str; 7] = [
-    "description",
-    "aliases",
-    "tags",
-    "annotations",
-    "result_as_answer",
-    "paging",
-    "context",
-];
+pub(super) const SOURCE_TOOL_KEYS: [&str; 7] =
+    words("description aliases tags annotations result_as_answer paging context");
 /// Keys of a source that are read separately.
 const SEPARATE_KEYS: [&str; 4] = ["tools", "defaults", "context", "env"];
 /// The default time to start a source and to list its tools. `npx` and `uvx` download on their

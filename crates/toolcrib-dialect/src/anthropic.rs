@@ -7,21 +7,16 @@ use super::found_calls::{FoundCalls, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
+use crate::words::words;
 
 /// Stop reasons after which the model's output is incomplete.
 const CUT_OFF_REASONS: [&str; 3] = ["max_tokens", "model_context_window_exceeded", "refusal"];
 
 /// Block types that need no result. The result blocks of the provider's own tools need none either.
-const NON_CALL_TYPES: [&str; 8] = [
-    "text",
-    "thinking",
-    "redacted_thinking",
-    "server_tool_use",
-    "mcp_tool_use",
-    "container_upload",
-    "compaction",
-    "image",
-];
+const NON_CALL_TYPES: [&str; 8] = words(
+    "text thinking redacted_thinking server_tool_use mcp_tool_use container_upload
+     compaction image",
+);
 
 /// Finds the calls. Returns false if the body is not an Anthropic message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {

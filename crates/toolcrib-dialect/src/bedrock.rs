@@ -8,30 +8,19 @@ use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::{Content, Resource};
 use crate::strict_json::JsonObject;
+use crate::words::words;
 
 /// Stop reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: [&str; 6] = [
-    "max_tokens",
-    "model_context_window_exceeded",
-    "guardrail_intervened",
-    "content_filtered",
-    "malformed_tool_use",
-    "malformed_model_output",
-];
+const CUT_OFF_REASONS: [&str; 6] = words(
+    "max_tokens model_context_window_exceeded guardrail_intervened content_filtered
+     malformed_tool_use malformed_model_output",
+);
 
 /// Names of block contents that need no result.
-const NON_CALL_KEYS: [&str; 10] = [
-    "text",
-    "reasoningContent",
-    "toolResult",
-    "citationsContent",
-    "image",
-    "document",
-    "video",
-    "audio",
-    "searchResult",
-    "guardContent",
-];
+const NON_CALL_KEYS: [&str; 10] = words(
+    "text reasoningContent toolResult citationsContent image document video audio
+     searchResult guardContent",
+);
 
 /// Finds the calls. Returns false if the body is not a Bedrock message.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {

@@ -8,18 +8,13 @@ use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::{AnsweredCall, MalformedCall};
 use crate::content::Content;
 use crate::strict_json::JsonObject;
+use crate::words::words;
 
 /// Finish reasons after which the model's output is incomplete.
-const CUT_OFF_REASONS: [&str; 8] = [
-    "MAX_TOKENS",
-    "SAFETY",
-    "RECITATION",
-    "LANGUAGE",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-    "SPII",
-    "MALFORMED_FUNCTION_CALL",
-];
+const CUT_OFF_REASONS: [&str; 8] = words(
+    "MAX_TOKENS SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII
+     MALFORMED_FUNCTION_CALL",
+);
 
 /// Media types, beside text, that the API accepts in a function response (function calling,
 /// multimodal function responses). Only models from Gemini 3 on use them.

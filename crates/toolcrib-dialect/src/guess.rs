@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::message::Dialect;
 use super::{gemini, native, openai};
 use crate::strict_json::JsonObject;
+use crate::words::words;
 
 /// The dialect, if a typical field is present.
 pub(super) fn guess_dialect(body: &Value) -> Option<Dialect> {
@@ -227,14 +228,10 @@ fn describe_object(fields: &JsonObject) -> Option<&'static str> {
 }
 
 /// The types of Anthropic's stream events.
-const STREAM_EVENT_TYPES: [&str; 6] = [
-    "message_start",
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-];
+const STREAM_EVENT_TYPES: [&str; 6] = words(
+    "message_start content_block_start content_block_delta content_block_stop
+     message_delta message_stop",
+);
 const BEDROCK_STREAM_KEYS: [&str; 5] = [
     "messageStart",
     "contentBlockStart",

@@ -27,6 +27,7 @@ mod strict_json;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod words;
 
 pub use blocks::block_as_text;
 pub use content::{
@@ -41,3 +42,4 @@ pub use message::{
 pub use read::{ReadError, read_message};
 pub use reply::{write_late_results, write_replies};
 pub use strict_json::{JsonObject, parse_foreign, parse_result, parse_strict, type_name};
+pub use words::words;

@@ -1,39 +1,20 @@
 //! Extracts the texts that a model wrote from any provider's message.
 
+use crate::words::words;
 use serde_json::Value;
 
 /// The keys under which texts are found. Only the first choice or candidate counts.
-const TEXT_KEYS: [&str; 8] = [
-    "choices",
-    "steps",
-    "candidates",
-    "output",
-    "message",
-    "content",
-    "parts",
-    "text",
-];
+const TEXT_KEYS: [&str; 8] = words("choices steps candidates output message content parts text");
 /// The keys under which the reason is found why the model stopped.
-const REASON_KEYS: [&str; 8] = [
-    "finish_reason",
-    "finishReason",
-    "done_reason",
-    "stop_reason",
-    "stopReason",
-    "status",
-    "choices",
-    "candidates",
-];
+const REASON_KEYS: [&str; 8] = words(
+    "finish_reason finishReason done_reason stop_reason stopReason status choices
+     candidates",
+);
 /// The reasons for incomplete output in all dialects, in lower case.
-const CUT_OFF_REASONS: [&str; 7] = [
-    "length",
-    "max_tokens",
-    "model_context_window_exceeded",
-    "content_filter",
-    "content_filtered",
-    "incomplete",
-    "failed",
-];
+const CUT_OFF_REASONS: [&str; 7] = words(
+    "length max_tokens model_context_window_exceeded content_filter content_filtered
+     incomplete failed",
+);
 
 /// The texts of the message, joined by line ends. Thoughts of the model and output of tools are
 /// excluded.

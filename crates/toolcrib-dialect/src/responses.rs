@@ -7,37 +7,27 @@ use super::found_calls::{FoundCalls, take_field, text_field};
 use super::message::AnsweredCall;
 use crate::content::Content;
 use crate::strict_json::JsonObject;
+use crate::words::words;
 
 /// Item types that need no result: the model's own output, and tools that ran on the provider's
 /// side.
-const NON_CALL_TYPES: [&str; 12] = [
-    "message",
-    "reasoning",
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
-    "mcp_call",
-    "mcp_list_tools",
-    "compaction",
-    "item_reference",
-    "program",
-    "additional_tools",
-];
+const NON_CALL_TYPES: [&str; 12] = words(
+    "message reasoning web_search_call file_search_call code_interpreter_call
+     image_generation_call mcp_call mcp_list_tools compaction item_reference program
+     additional_tools",
+);
 
 /// File types whose content the API reads (file inputs, accepted file types). Text files are not
 /// listed: they are sent as text.
-const FILE_TYPES: [&str; 9] = [
-    "application/pdf",
-    "application/msword",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "application/vnd.ms-excel",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "application/vnd.ms-powerpoint",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "application/rtf",
-    "application/vnd.oasis.opendocument.text",
-];
+const FILE_TYPES: [&str; 9] = words(
+    "application/pdf application/msword
+     application/vnd.openxmlformats-officedocument.wordprocessingml.document
+     application/vnd.ms-excel
+     application/vnd.openxmlformats-officedocument.spreadsheetml.sheet
+     application/vnd.ms-powerpoint
+     application/vnd.openxmlformats-officedocument.presentationml.presentation
+     application/rtf application/vnd.oasis.opendocument.text",
+);
 
 /// Finds the calls. Returns false if the body is not an object of the Responses API.
 pub(super) fn find_calls(body: &mut Value, found: &mut FoundCalls) -> bool {

@@ -5,6 +5,7 @@ use std::path::Path;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 
+use crate::call::words;
 use crate::sources::openapi::reader::parse_yaml;
 
 /// Where clients keep their servers, by the keys on the way. `*` stands for any key.
@@ -25,15 +26,7 @@ const PLACES: [&[&str]; 9] = [
     &["mcp"],
 ];
 /// Keys of which a server has one at least.
-const SERVER_KEYS: [&str; 7] = [
-    "command",
-    "cmd",
-    "url",
-    "serverUrl",
-    "httpUrl",
-    "uri",
-    "source",
-];
+const SERVER_KEYS: [&str; 7] = words("command cmd url serverUrl httpUrl uri source");
 
 /// A server of another client.
 pub(super) struct ForeignServer<'v> {

@@ -18,6 +18,7 @@ use url::Url;
 use super::completion::{Completion, error_message};
 use super::config::ModelConfig;
 use super::stream::AnswerAssembler;
+use crate::call::words;
 use crate::call::{JsonObject, ToolError, TraceContext, UpstreamReason};
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::kinds::http::client::{HttpClient, Response, host_and_port, request_error};
@@ -41,14 +42,7 @@ const BACKOFF: Backoff = Backoff {
     longest: MAX_RETRY_WAIT,
 };
 /// Fields of the request that `model.options` must not set.
-const RESERVED_FIELDS: [&str; 6] = [
-    "model",
-    "messages",
-    "tools",
-    "stream",
-    "stream_options",
-    "n",
-];
+const RESERVED_FIELDS: [&str; 6] = words("model messages tools stream stream_options n");
 
 /// Replaces a key in texts of the model's server.
 const REDACTED: &str = "[redacted]";

@@ -21,19 +21,13 @@ use super::agent::coworkers::{ASK_QUESTION, DELEGATE_WORK};
 use super::table::decode_settings;
 use super::{ConfigFault, HttpClients, OwnPorts, TokenSources, Tool};
 use crate::call::JsonObject;
+use crate::call::words;
 
 /// The names of all built-in tools, sorted.
-pub const NAMES: [&str; 9] = [
-    "add_image",
-    "ask_question",
-    "calculator",
-    "current_time",
-    "delegate_work",
-    "http_get",
-    "read_cache",
-    "read_file",
-    "read_result",
-];
+pub const NAMES: [&str; 9] = words(
+    "add_image ask_question calculator current_time delegate_work http_get read_cache
+     read_file read_result",
+);
 
 /// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there
 /// is no such built-in.

@@ -8,16 +8,10 @@ use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
 use super::super::Error;
+use crate::call::words;
 
 const FORM: &str = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…, with %XX for characters that have a meaning in a URL";
-const SSL_MODES: [&str; 6] = [
-    "disable",
-    "allow",
-    "prefer",
-    "require",
-    "verify-ca",
-    "verify-full",
-];
+const SSL_MODES: [&str; 6] = words("disable allow prefer require verify-ca verify-full");
 /// The parameter of libpq that says which server of several is wanted.
 const SESSION_ATTRS: &str = "target_session_attrs";
 

@@ -25,6 +25,7 @@ mod servers;
 mod shell_syntax;
 mod values;
 
+use crate::call::words;
 use std::path::Path;
 
 pub(super) use self::lints::Lints;
@@ -38,15 +39,7 @@ use super::references::ManifestInput;
 use crate::call::NameMatching;
 
 /// Keys of a source whose texts may be secrets.
-const SOURCE_SETTINGS: [&str; 7] = [
-    "environment",
-    "init",
-    "command",
-    "url",
-    "headers",
-    "query",
-    "auth",
-];
+const SOURCE_SETTINGS: [&str; 7] = words("environment init command url headers query auth");
 
 impl ParsedSource {
     fn located(&self) -> Located<'_> {

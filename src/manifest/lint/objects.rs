@@ -3,28 +3,16 @@
 
 use super::Lints;
 use super::schema_parts::{Applicability, Part, Role};
+use crate::call::words;
 use crate::manifest::rule::Rule;
 
 /// With any of these keywords, a schema restricts its values.
-const RESTRICTING: [&str; 7] = [
-    "$ref",
-    "$dynamicRef",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "enum",
-    "const",
-];
+const RESTRICTING: [&str; 7] = words("$ref $dynamicRef anyOf oneOf allOf enum const");
 /// Further ones for the keys of an object, and for the items of an array.
-const OF_OBJECTS: [&str; 7] = [
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "unevaluatedProperties",
-    "propertyNames",
-    "maxProperties",
-    "required",
-];
+const OF_OBJECTS: [&str; 7] = words(
+    "properties patternProperties additionalProperties unevaluatedProperties propertyNames
+     maxProperties required",
+);
 const OF_ARRAYS: [&str; 3] = ["items", "prefixItems", "contains"];
 
 /// Checks objects and arrays. The root must decide about unknown names. An inner object must

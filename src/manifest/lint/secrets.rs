@@ -17,17 +17,8 @@ use crate::manifest::rule::Rule;
 use crate::secrets::MIN_SECRET_LENGTH;
 
 /// The last word of a key whose value is a secret.
-const SECRET_WORDS: [&str; 9] = [
-    "authorization",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "pwd",
-    "passphrase",
-    "cookie",
-    "apikey",
-];
+const SECRET_WORDS: [&str; 9] =
+    words("authorization token secret password passwd pwd passphrase cookie apikey");
 /// Prefixes of keys of well-known services.
 const SECRET_PREFIXES: [&str; 12] =
     words("sk- sk_live_ ghp_ gho_ github_pat_ glpat- xoxb- xoxp- AKIA AIza hf_ npm_");

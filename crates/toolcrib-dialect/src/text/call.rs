@@ -7,30 +7,15 @@ use super::parsed_call::{ParsedCall, malformed_call};
 use crate::json_repair::{self, TokenKind, Tokens};
 use crate::message::{RawArguments, TextSyntax, ToolCall};
 use crate::strict_json::{JsonObject, parse_strict};
+use crate::words::words;
 
 /// The keys of a tool's name.
 const NAME_KEYS: [&str; 5] = ["tool_name", "tool", "name", "action", "function"];
-const ARGUMENT_KEYS: [&str; 8] = [
-    "args",
-    "arguments",
-    "parameters",
-    "params",
-    "input",
-    "tool_input",
-    "tool_args",
-    "action_input",
-];
+const ARGUMENT_KEYS: [&str; 8] =
+    words("args arguments parameters params input tool_input tool_args action_input");
 /// Further keys that a call may have where only its keys show that it is a call.
-const OTHER_KEYS: [&str; 8] = [
-    "id",
-    "type",
-    "index",
-    "tool_call_id",
-    "call_id",
-    "thought",
-    "thoughts",
-    "reasoning",
-];
+const OTHER_KEYS: [&str; 8] =
+    words("id type index tool_call_id call_id thought thoughts reasoning");
 
 /// The result of reading a piece of text.
 #[derive(Default)]

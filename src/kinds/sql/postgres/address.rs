@@ -16,14 +16,7 @@ const URL_OPTIONS: [&str; 12] = words(
     "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password
      application_name options",
 );
-pub(super) const SSL_MODES: [&str; 6] = [
-    "disable",
-    "allow",
-    "prefer",
-    "require",
-    "verify-ca",
-    "verify-full",
-];
+pub(super) const SSL_MODES: [&str; 6] = words("disable allow prefer require verify-ca verify-full");
 
 /// The address of a database and the credentials for it.
 #[derive(Clone)]

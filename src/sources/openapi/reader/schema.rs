@@ -24,19 +24,10 @@ const HARD_LIMIT: usize = 60_000;
 const DEEPEST: usize = 100;
 
 /// Keywords with one schema.
-const SCHEMA: [&str; 11] = [
-    "items",
-    "additionalProperties",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-];
+const SCHEMA: [&str; 11] = words(
+    "items additionalProperties not if then else contains propertyNames unevaluatedItems
+     unevaluatedProperties contentSchema",
+);
 /// Keywords with a list of schemas.
 const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords with a map of schemas.
