@@ -87,7 +87,8 @@ def test_guard_counts_again_before_it_fails(guard, monkeypatch):
         asked.append(cases)
         return counts[min(len(asked), len(counts)) - 1]
 
-    baseline = {"instructions_per_call": {case: {"call": 100, "ledger": 100} for case in ("http", "sql")}}
+    baseline = {"instructions_per_call": {case: {"call": 100, "ledger": 100} for case in ("http", "sql")}, "kib": {"program": 100}}
+    monkeypatch.setattr(guard.rest, "measure", lambda binary: {"program": 104})
     monkeypatch.setattr(sys, "argv", ["guard", "--toolcrib", sys.executable])
     monkeypatch.setattr(guard.instructions, "has_valgrind", lambda: True)
     monkeypatch.setattr(guard.instructions, "count", count)
@@ -99,6 +100,10 @@ def test_guard_counts_again_before_it_fails(guard, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         guard.main()
     assert "http, ledger" in str(ended.value.code) and asked == [None, ["http"], ["http"]]
+
+
+def test_guard_names_what_is_larger(guard):
+    assert guard.compare_rest({"memory at rest": 1000, "program": 1000}, {"memory at rest": 1040, "program": 1060}) == ["program"]
 
 
 def test_guard_wants_a_reason(guard, monkeypatch):
