@@ -15,6 +15,7 @@ use rmcp::transport::streamable_http_client::{SseError, StreamableHttpPostRespon
 use rmcp_sse_stream::Sse;
 use serde::Serialize;
 
+use super::early_initialize::is_answer;
 use super::fault::{self, CallFailure};
 use super::message::{SentRequest, parse_message};
 use super::remote::Remote;
@@ -62,7 +63,7 @@ pub(super) struct CallRequest<'a> {
 #[derive(Serialize)]
 struct Message<'a> {
     jsonrpc: &'static str,
-    id: i64,
+    id: &'a RequestId,
     method: &'static str,
     params: Params<'a>,
 }
@@ -136,10 +137,10 @@ impl DirectCalls {
         state: &SharedConnectionState,
         context: &ToolContext,
     ) -> Result<ServerResult, CallFailure> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = RequestId::Number(self.next_id.fetch_add(1, Ordering::Relaxed));
         let message = Message {
             jsonrpc: "2.0",
-            id,
+            id: &id,
             method: "tools/call",
             params: Params {
                 name: &request.tool.name,
@@ -159,7 +160,7 @@ impl DirectCalls {
             headers.insert("mcp-name", name.clone());
         }
         let sent = SentRequest {
-            id: Some(RequestId::Number(id)),
+            id: Some(id.clone()),
             ..SentRequest::default()
         };
         let response = self.remote.post(body, sent, None, headers).await;
@@ -169,12 +170,14 @@ impl DirectCalls {
             _ => None,
         };
         match message {
-            Some(JsonRpcMessage::Response(response)) => Ok(response.result),
+            Some(JsonRpcMessage::Response(response)) if is_answer(&id, Some(&response.id)) => {
+                Ok(response.result)
+            }
             Some(JsonRpcMessage::Error(error)) => {
                 let error = ServiceError::McpError(error.error);
                 Err(fault::call_failure(&self.remote.name, error, context))
             }
-            Some(_) => Err(bad("its response is not one")),
+            Some(_) => Err(bad("its response answers another request")),
             None => Err(CallFailure::ConnectionLost),
         }
     }
