@@ -198,7 +198,7 @@ async fn receiver_gets_a_signed_webhook_about_a_waiting_call() {
     });
     assert_eq!(webhook, expected);
     wait_until_notified(&ledger, id).await;
-    // It is not told again, but of the next call.
+    // It gets no second webhook for this call, but one for the next call.
     for _ in 0..9 {
         pass(SECOND).await;
     }

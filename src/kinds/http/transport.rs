@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn handshake_counts_against_the_time_for_connecting() {
-        // The system accepts the connection, and nobody answers the handshake.
+        // The system accepts the connection, and no server answers the handshake.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
         let (tls, _) = tls_config();

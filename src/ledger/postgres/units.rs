@@ -459,7 +459,7 @@ mod tests {
             assert!(!block.state.is_recalled);
             (changes, block.free, block.used)
         };
-        // Recalled: the free ones go, and none are asked for.
+        // Recalled: the free units are returned, and the replica requests no others.
         let (changes, free, used) = planned(Block::recall, batch(4, 1, false));
         assert_eq!(changes.kept, [(1, 0, 1, false, true)]);
         assert_eq!((wanted(&changes), free, used), (0, 0, 2));

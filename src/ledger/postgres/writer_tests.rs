@@ -227,13 +227,13 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
         let ledger = ledger.clone();
         tokio::spawn(async move { ledger.reset_counters("t", None).await })
     };
-    // The reset has asked for the units this often.
-    let wait_until_asked = async |fixture: &mut Fixture, times: usize| {
-        let asked =
+    // The reset has recalled the units this often.
+    let wait_until_recalled = async |fixture: &mut Fixture, times: usize| {
+        let recall =
             "select coalesce(max(extract(epoch from recalled_at) * 1000000), 0)::bigint from quota";
         for _ in 0..times {
-            let before = fixture.number(asked).await;
-            while fixture.number(asked).await == before {}
+            let before = fixture.number(recall).await;
+            while fixture.number(recall).await == before {}
         }
         assert_eq!(fixture.number(counters).await, 1);
     };
@@ -242,7 +242,7 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
     ledger.reserve(call, charges()).await.unwrap();
     fixture.run(set_aside).await;
     let reset = begin();
-    wait_until_asked(&mut fixture, 2).await;
+    wait_until_recalled(&mut fixture, 2).await;
     fixture.run("delete from unit_block").await;
     let ended = tokio::time::timeout(RECALL_TIME / 2, reset).await;
     ended
@@ -255,7 +255,7 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
     ledger.reserve(call, charges()).await.unwrap();
     fixture.run(set_aside).await;
     let reset = begin();
-    wait_until_asked(&mut fixture, 1).await;
+    wait_until_recalled(&mut fixture, 1).await;
     tokio::time::pause();
     tokio::time::advance(RECALL_TIME).await;
     tokio::time::resume();

@@ -1,5 +1,5 @@
-//! Calls of a server with a URL and without sessions: one HTTP request each. They pass by the tasks
-//! and queues of the SDK, which take half of the processor time of such a call.
+//! Calls of a server with a URL and without sessions: one HTTP request each. They bypass the
+//! tasks and queues of the SDK, which take half of the processor time of such a call.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

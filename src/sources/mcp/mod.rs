@@ -6,7 +6,7 @@
 //! - `per_caller`: what requests to a URL carry for the caller of a call
 //! - `transport_adapter`, `early_initialize`: stands between the SDK and the transport
 //! - `connection`: carries calls side by side, and follows the changes of servers without sessions
-//! - `direct`: calls of a server with a URL and without sessions, which pass by the SDK
+//! - `direct`: calls of a server with a URL and without sessions, which bypass the SDK
 //! - `persistent_connection`: the one connection of a persistent server, replaced when it breaks,
 //!   with the check of pinned tools
 //! - `runner`: a tool's runner; with `on_demand`, each call has a connection of its own
