@@ -144,6 +144,7 @@ def test_sources_show_what_was_imported(api):
     assert (source["kind"], source["state"], source["tools"]) == ("openapi", "up", 1)
     assert source["operations"] == {"found": 2, "imported": 1, "left_out": [{"operation": "GET /b", "reason": "`#/none` does not exist"}]}
     assert any("GET /b is left out" in warning for warning in source["warnings"])
+    crib.wait_for_log("GET /b is left out")
     assert crib.stderr.count("GET /b is left out") == 1
 
 

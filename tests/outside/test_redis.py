@@ -86,7 +86,8 @@ def test_killed_redis_fails_no_call(start, upstream, redis):
     shared(*cribs)
     assert counted(cribs[0], "purge", "done") == 1
     for crib in cribs:
-        assert "Redis cannot be used: calls go on without it" in crib.stderr and "cached results are shared through Redis" in crib.stderr
+        crib.wait_for_log("Redis cannot be used: calls go on without it")
+        crib.wait_for_log("cached results are shared through Redis")
 
 
 def test_wrong_password_is_reported_at_the_start(start, upstream, tmp_path):
@@ -94,7 +95,7 @@ def test_wrong_password_is_reported_at_the_start(start, upstream, tmp_path):
     try:
         for password, words in (("not-the-right-one", "refuses the user or the password of cache.redis"), ("the-right-one", "are shared through Redis")):
             crib = start({**manifest(upstream, server), "cache": {"redis": f"redis://:${{env:PASSWORD}}@127.0.0.1:{server.port}"}}, env={"PASSWORD": password})
-            assert words in crib.stderr, crib.stderr
+            crib.wait_for_log(words)
             assert invoke_cached(crib, {"n": password})[0] == "miss"
             assert password not in crib.stderr + crib.get("/metrics").body.decode()
     finally:

@@ -209,7 +209,7 @@ def test_log_lines_carry_the_trace(serve, collector):
     assert (recorded.trace_id.hex(), recorded.span_id.hex(), recorded.flags) == (TRACE, span.id, 1)
     assert (quiet.trace_id.hex(), quiet.span_id, quiet.flags) == (TRACE, b"", 0)
     assert attributes(recorded)["tool"] == "t" and recorded.severity_text == "INFO" and recorded.time_unix_nano
-    assert f'"trace_id":"{TRACE}"' in crib.stderr
+    crib.wait_for_log(f'"trace_id":"{TRACE}"')
     crib.stop()
     others = {plain(record.body) for record in collector.logs()} - {"call"}
     assert others, "lines that are not about calls come too"
