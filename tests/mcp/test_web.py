@@ -299,6 +299,77 @@ def test_streamed_answer_has_progress(start, web, era):
     assert text_of(found[-1][1]) == "streamed"
 
 
+def test_stream_of_a_session_is_continued(start, web):
+    """The server closes the stream before its answer, and says when to ask again."""
+    one, continued = web("session"), []
+    crib = start_with_servers(start, s=entry(one))
+
+    def begin(exchange, message):
+        exchange.sse()
+        exchange.chunk(f"id: {message['id']}\nretry: 20\ndata: \n\n".encode())
+        exchange.end()
+
+    def go_on(exchange, _):
+        if "last-event-id" not in exchange.headers:
+            return exchange.status(405)
+        continued.append(dict(exchange.headers))
+        id = int(exchange.headers["last-event-id"])
+        if len(continued) < 6:
+            return begin(exchange, {"id": id})
+        stream(send_answer("at last"))(exchange, {"id": id})
+
+    answer_with(one, "tools/call", begin)
+    one.on["GET"] = go_on
+    assert text_of(ok(crib.invoke("s_echo"))) == "at last"
+    assert len(continued) == 6 and {headers["mcp-session-id"] for headers in continued} == one.sessions
+
+
+def test_abandoned_call_of_a_session_is_cancelled_at_the_server(start, web):
+    one = web("session")
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "read", "timeout": "1s"}}))
+    answer_with(one, "tools/call", stream(pause(3)))
+    problem(crib.invoke("s_echo"), 504)
+    cancelled = poll(lambda: one.requests_for("notifications/cancelled"), 5, "the server is told")
+    calls = {message["id"] for _, message in one.requests_for("tools/call")}
+    assert {message["params"]["requestId"] for _, message in cancelled} <= calls
+
+
+def test_server_asks_on_the_stream_of_its_call(start, web):
+    """Each question reaches the caller of its own call, though two calls run side by side. The answer may come late or not at all."""
+    one, answers, gate = web("session"), {}, threading.Event()
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "write", "timeout": "30s"}}))
+    form = {"type": "object", "properties": {"room": {"type": "string"}}}
+
+    def ask(exchange, message):
+        name = message["params"]["arguments"]["name"]
+        exchange.sse()
+        exchange.event({"jsonrpc": "2.0", "id": f"ping-{name}", "method": "ping"})
+        exchange.event({"jsonrpc": "2.0", "id": f"ask-{name}", "method": "elicitation/create", "params": {"message": name, "requestedSchema": form}})
+        if name == "late":
+            gate.wait(20)
+        else:
+            poll(lambda: f"ask-{name}" in answers, 20, "an answer")
+        send_answer(json.dumps(answers.get(f"ask-{name}")))(exchange, message)
+        exchange.end()
+
+    def note(exchange, message):
+        answers[message["id"]] = message["result"]
+        exchange.status(202)
+
+    answer_with(one, "tools/call", ask)
+    one.on["answer"] = note
+    first, second = (crib.invoke("s_echo", {"name": name}) for name in ("a", "b"))
+    assert [reply.json["question"]["message"] for reply in (first, second)] == ["a", "b"]
+    for reply, room in ((second, "two"), (first, "one")):
+        result = answered(crib, reply.json["invocation_id"], action="accept", content={"room": room})
+        assert json.loads(text_of(result)) == {"action": "accept", "content": {"room": room}}
+    late = crib.invoke("s_echo", {"name": "late"})
+    gate.set()
+    result = poll(lambda: crib.get(f"/invocations/{late.json['invocation_id']}").json.get("result"), what="the end of the call")
+    assert json.loads(text_of(result)) is None
+    assert {answers[f"ping-{name}"] == {} for name in ("a", "b", "late")} == {True}
+
+
 def test_slow_stream_is_bounded_by_call_timeout(start, web, era):
     one = web(era)
     crib = start_with_servers(start, s=entry(one))

@@ -67,25 +67,29 @@ impl HttpClient {
 
     /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ToolError> {
-        let is_own_port = self.is_own_port(request.url());
-        let host = host_and_port(request.url());
+        let url = request.url().clone();
+        let host = || host_and_port(&url);
+        let is_own_port = self.is_own_port(&url);
         self.policy_for(is_own_port)
-            .check_url(request.url())
+            .check_url(&url)
             .map_err(|denied| {
                 ToolError::upstream_permanent(denied.to_string())
-                    .with_cause(UpstreamReason::AddressDenied, &host)
+                    .with_cause(UpstreamReason::AddressDenied, &host())
             })?;
-        if !self.has_ca_certificates && request.url().scheme() == "https" {
+        if !self.has_ca_certificates && url.scheme() == "https" {
             return Err(ToolError::upstream_permanent(format!(
-                "`{host}`: {NO_CA_CERTIFICATES}"
+                "`{}`: {NO_CA_CERTIFICATES}",
+                host()
             )));
         }
         let transport = match is_own_port {
             true => &self.own_port_transport,
             false => &self.transport,
         };
-        let sent = transport.send(request).await;
-        sent.map_err(|error| request_error(&host, error))
+        match transport.send(request).await {
+            Ok(inner) => Ok(Response { inner, url }),
+            Err(error) => Err(request_error(&host(), error)),
+        }
     }
 }
 

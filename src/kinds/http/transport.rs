@@ -105,9 +105,11 @@ impl Transport {
     }
 
     /// Sends a request and waits for the head of the response.
-    pub(super) async fn send(&self, request: Request) -> Result<Response, HttpError> {
-        let url = request.url().clone();
-        if !matches!(url.scheme(), "http" | "https") {
+    pub(super) async fn send(
+        &self,
+        request: Request,
+    ) -> Result<hyper::Response<Incoming>, HttpError> {
+        if !matches!(request.url().scheme(), "http" | "https") {
             return Err(HttpError::Target("URL scheme is not allowed"));
         }
         let mut request = hyper::Request::try_from(request)
@@ -117,8 +119,7 @@ impl Transport {
         fields.entry(ACCEPT).or_insert(accept);
         let agent = HeaderValue::from_static(concat!("toolcrib/", env!("CARGO_PKG_VERSION")));
         fields.entry(USER_AGENT).or_insert(agent);
-        let inner = self.0.request(request).await?;
-        Ok(Response { inner, url })
+        Ok(self.0.request(request).await?)
     }
 }
 

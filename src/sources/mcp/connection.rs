@@ -59,7 +59,7 @@ pub(super) struct Connection {
     // The order of these fields matters: the service is dropped first and closes the server's
     // standard input. A server ends when its standard input is closed.
     service: RunningService<RoleClient, Client>,
-    /// Makes the calls of a server with a URL and without sessions.
+    /// Makes the calls of a server with a URL.
     direct: Option<DirectCalls>,
     /// The server's own process.
     pub(super) child: Option<Child>,
@@ -78,11 +78,12 @@ impl Connection {
     ) -> Self {
         let peer = service.peer().clone();
         let version = peer.peer_info().map(|info| info.protocol_version.clone());
-        let version = version.filter(|version| !version.has_initialize());
-        let is_sessionless = version.is_some();
-        let direct = remote.zip(version);
-        let direct = direct.map(|(remote, version)| {
-            DirectCalls::new(remote, service.service().get_info(), &version)
+        let is_sessionless = version
+            .as_ref()
+            .is_some_and(|version| !version.has_initialize());
+        let direct = remote.zip(version).map(|(remote, version)| {
+            let session = state.session.lock().clone();
+            DirectCalls::new(remote, service.service().get_info(), &version, session)
         });
         Self {
             _subscription: keep_subscribed(&peer, &state, is_sessionless),
@@ -145,7 +146,7 @@ impl Connection {
         }
         let response = match &self.direct {
             Some(direct) if direct.can_carry(request.tool, context) => {
-                direct.send(request, &self.state, context).await
+                self.request_directly(direct, request, context).await
             }
             _ => self.request_by_sdk(request, context).await,
         };
@@ -158,6 +159,23 @@ impl Connection {
             }
         }
         response
+    }
+
+    async fn request_directly(
+        self: &Arc<Self>,
+        direct: &DirectCalls,
+        request: &CallRequest<'_>,
+        context: &ToolContext,
+    ) -> Result<ServerResult, CallFailure> {
+        let id = direct.next_id();
+        // Without sessions, the closed request says that the call was cancelled.
+        let mut pending = PendingCall {
+            connection: self,
+            id: direct.in_session.then(|| id.clone()),
+        };
+        let response = direct.send(id, request, &self.state, context).await;
+        pending.id = None;
+        response?.map_err(|error| self.failure(ServiceError::McpError(error), context))
     }
 
     async fn request_by_sdk(
@@ -195,18 +213,20 @@ impl Connection {
         let response = handle.rx.await;
         pending.id = None;
         drop(running);
-        let Ok(response) = response else {
-            return Err(CallFailure::ConnectionLost);
-        };
+        let response = response.map_err(|_| CallFailure::ConnectionLost)?;
+        response.map_err(|error| self.failure(error, context))
+    }
+
+    fn failure(&self, error: ServiceError, context: &ToolContext) -> CallFailure {
         // A lost session is replaced. This call is not repeated, because its error may be the
         // tool's own.
-        if let Err(ServiceError::McpError(error)) = &response
+        if let ServiceError::McpError(error) = &error
             && self.child.is_none()
             && fault::is_session_loss(error)
         {
             self.drain("its session has ended");
         }
-        response.map_err(|error| fault::call_failure(&self.name, error, context))
+        fault::call_failure(&self.name, error, context)
     }
 
     /// Whether no new call may use it.

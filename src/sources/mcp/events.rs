@@ -53,7 +53,8 @@ impl EventSize {
     }
 }
 
-/// The events of a response. An event that is too long becomes an error response that says so.
+/// The events of a response. For the SDK, an event that is too long becomes an error response that
+/// says so.
 pub(super) fn read_events(
     response: Response,
     request: SentRequest,
@@ -71,6 +72,9 @@ pub(super) fn read_events(
         },
     );
     let events = SseStream::from_bytes_stream(chunks.into_stream());
+    if request.is_direct {
+        return events.boxed();
+    }
     // A stream that ends without the answer to a discovery counts as an unusable answer.
     let end = request.id.as_ref().filter(|_| request.is_discover);
     let end = end.map(|id| Sse::default().data(replacement_event(InvalidMessage::Unreadable, id)));
@@ -85,14 +89,18 @@ pub(super) fn read_events(
             });
             Ok(event)
         }
-        (Err(SseError::Body(error)), Some(id))
-            if matches!(error.downcast_ref(), Some(StreamError::TooLong)) =>
-        {
+        (Err(error), Some(id)) if is_too_long(&error) => {
             Ok(Sse::default().data(replacement_event(InvalidMessage::TooLong, id)))
         }
         (Err(error), _) => Err(error),
     });
     events.chain(stream::iter(end.map(Ok))).boxed()
+}
+
+/// Whether the stream ended because an event was too long.
+pub(super) fn is_too_long(error: &SseError) -> bool {
+    matches!(error, SseError::Body(error)
+        if matches!(error.downcast_ref(), Some(StreamError::TooLong)))
 }
 
 fn replacement_event(reason: InvalidMessage, id: &RequestId) -> String {

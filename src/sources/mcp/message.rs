@@ -201,9 +201,20 @@ pub(super) struct SentRequest {
     pub id: Option<RequestId>,
     pub is_discover: bool,
     pub is_initialize: bool,
+    /// Its events are read here (`direct.rs`), and not by the SDK.
+    pub is_direct: bool,
 }
 
 impl SentRequest {
+    /// A request with this id that bypasses the SDK.
+    pub(super) fn direct(id: &RequestId) -> Self {
+        Self {
+            id: Some(id.clone()),
+            is_direct: true,
+            ..Self::default()
+        }
+    }
+
     /// What is remembered of this message of the client.
     pub(super) fn from_message(message: &ClientJsonRpcMessage) -> Self {
         let JsonRpcMessage::Request(request) = message else {
@@ -213,6 +224,7 @@ impl SentRequest {
             id: Some(request.id.clone()),
             is_discover: matches!(request.request, ClientRequest::DiscoverRequest(_)),
             is_initialize: matches!(request.request, ClientRequest::InitializeRequest(_)),
+            is_direct: false,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use hyper::body::Bytes;
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Request};
@@ -61,6 +62,22 @@ pub(super) struct Remote {
 
 type Fault = StreamableHttpError<HttpFault>;
 type Headers = HashMap<HeaderName, HeaderValue>;
+
+/// The headers of a request, beside those that each request has.
+pub(super) struct Fields<'a> {
+    of_connection: &'a HeaderMap,
+    own: Option<(HeaderName, HeaderValue)>,
+}
+
+impl<'a> Fields<'a> {
+    /// Headers of every request of a connection, and one of this request.
+    pub(super) fn new(
+        of_connection: &'a HeaderMap,
+        own: Option<(HeaderName, HeaderValue)>,
+    ) -> Self {
+        Self { of_connection, own }
+    }
+}
 
 impl Remote {
     /// A client for the server at this URL. It refuses to connect to the service's own ports.
@@ -135,33 +152,31 @@ impl Remote {
         &self,
         method: Method,
         session: Option<&str>,
-        headers: HeaderMap,
+        headers: &Fields<'_>,
         body: Option<Vec<u8>>,
     ) -> Result<Response, Fault> {
-        let mut request = Request::new(method, self.url.clone());
-        *request.headers_mut() = headers;
-        let fields = request.headers_mut();
-        fields.insert(
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        if let Some(session) = session {
-            let value = sensitive_value(session)
-                .map_err(|()| Fault::UnexpectedServerResponse("an invalid session id".into()))?;
-            fields.insert(SESSION_ID, value);
-        }
-        if let Some(body) = body {
-            fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-            *request.body_mut() = Some(body.into());
-        }
-        let repetition = request.try_clone();
-        let response = self.send_authorized(request).await?;
-        match (repetition, target_of_same_origin(&response)) {
-            (Some(mut request), Some(url)) => {
-                *request.url_mut() = url;
-                self.send_authorized(request).await
+        let session = session.map(sensitive_value).transpose();
+        let session = session
+            .map_err(|()| Fault::UnexpectedServerResponse("an invalid session id".into()))?;
+        let body = body.map(Bytes::from);
+        let request_to = |url: Url| {
+            let mut request = Request::new(method.clone(), url);
+            let fields = request.headers_mut();
+            headers.of_connection.clone_into(fields);
+            fields.extend(headers.own.clone());
+            let accept = HeaderValue::from_static("application/json, text/event-stream");
+            fields.insert(ACCEPT, accept);
+            fields.extend(session.clone().map(|value| (SESSION_ID, value)));
+            if let Some(body) = &body {
+                fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+                *request.body_mut() = Some(body.clone().into());
             }
-            _ => Ok(response),
+            request
+        };
+        let response = self.send_authorized(request_to(self.url.clone())).await?;
+        match target_of_same_origin(&response) {
+            Some(url) => self.send_authorized(request_to(url)).await,
+            None => Ok(response),
         }
     }
 
@@ -225,6 +240,7 @@ impl Remote {
             id: Some(id),
             is_discover,
             is_initialize,
+            ..
         } = request
         else {
             return Err(self.response_failure(response).await);
@@ -284,7 +300,7 @@ impl Remote {
         body: Vec<u8>,
         request: SentRequest,
         session: Option<&str>,
-        headers: HeaderMap,
+        headers: &Fields<'_>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         use StreamableHttpPostResponse::{Accepted, Json, Sse};
 
@@ -307,6 +323,10 @@ impl Remote {
             }
         }
         let session = header_text(&response, SESSION_ID).map(str::to_owned);
+        if request.is_initialize {
+            let given = session.as_deref().map(Arc::from);
+            *self.server_events.connection_state.session.lock() = given;
+        }
         if has_media_type(&response, EVENT_STREAM) {
             return Ok(Sse(events::read_events(response, request), session));
         }
@@ -328,15 +348,18 @@ impl Remote {
     pub(super) async fn resume(
         &self,
         last_event: String,
-        mut headers: HeaderMap,
+        request: SentRequest,
+        session: Option<&str>,
+        headers: &HeaderMap,
     ) -> Option<BoxStream<'static, Result<Sse, SseError>>> {
-        headers.insert(LAST_EVENT_ID, HeaderValue::try_from(last_event).ok()?);
+        let id = HeaderValue::try_from(last_event).ok()?;
+        let headers = Fields::new(headers, Some((LAST_EVENT_ID, id)));
         let response = self
-            .send_request(Method::GET, None, headers, None)
+            .send_request(Method::GET, session, &headers, None)
             .await
             .ok()?;
         let is_stream = response.status().is_success() && has_media_type(&response, EVENT_STREAM);
-        is_stream.then(|| events::read_events(response, SentRequest::default()))
+        is_stream.then(|| events::read_events(response, request))
     }
 }
 
@@ -365,7 +388,8 @@ impl StreamableHttpClient for Remote {
             serde_json::to_vec(&message)?,
         );
         let headers = headers.into_iter().collect();
-        self.post(body, request, session.as_deref(), headers).await
+        let headers = Fields::new(&headers, None);
+        self.post(body, request, session.as_deref(), &headers).await
     }
 
     async fn delete_session(
@@ -376,14 +400,11 @@ impl StreamableHttpClient for Remote {
         headers: Headers,
     ) -> Result<(), Fault> {
         // Ignore the status: a server need not let the client end a session.
-        self.send_request(
-            Method::DELETE,
-            Some(&session),
-            headers.into_iter().collect(),
-            None,
-        )
-        .await
-        .map(drop)
+        let headers = headers.into_iter().collect();
+        let headers = Fields::new(&headers, None);
+        self.send_request(Method::DELETE, Some(&session), &headers, None)
+            .await
+            .map(drop)
     }
 
     async fn get_stream(
@@ -400,13 +421,10 @@ impl StreamableHttpClient for Remote {
         if let Some(Ok(id)) = last_event.map(HeaderValue::try_from) {
             headers.insert(LAST_EVENT_ID, id);
         }
+        let headers = headers.into_iter().collect();
+        let headers = Fields::new(&headers, None);
         let response = self
-            .send_request(
-                Method::GET,
-                session.as_deref(),
-                headers.into_iter().collect(),
-                None,
-            )
+            .send_request(Method::GET, session.as_deref(), &headers, None)
             .await?;
         match response.status().as_u16() {
             200..=299 if has_media_type(&response, EVENT_STREAM) => {

@@ -46,7 +46,7 @@ const MAX_PENDING_RESPONSES: usize = 64;
 /// A server that reads none of these responses for this long does not read at all.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most questions of a server that wait for their answers.
-const MAX_QUESTIONS: usize = 16;
+pub(super) const MAX_QUESTIONS: usize = 16;
 /// A list of tools is not asked for more often than this because of its `ttlMs`. Many servers send
 /// 0, which means "do not keep".
 const MIN_FRESH: Duration = Duration::from_secs(60);
@@ -73,6 +73,8 @@ pub(super) struct SharedConnectionState {
     pub fault: OnceCell<&'static str>,
     /// The server has answered `server/discover`, perhaps too late.
     pub is_sessionless: AtomicBool,
+    /// The id of the session, if the server has given one.
+    pub session: Mutex<Option<Arc<str>>>,
 }
 
 /// Marks a request whose progress has a listener. It holds the progress token.
@@ -338,39 +340,15 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
     /// Answers a request of the server. `ping` is permitted, and a form if the session offers that.
     /// We offer no sampling, no roots and no URLs.
     fn respond(&mut self, request: &ServerRequest, id: RequestId) {
-        if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
-            return;
-        }
-        if self.state.offers_forms
-            && let Some((message, schema)) = read_form(request)
-        {
-            let call = self.state.only_call();
-            let call = call.filter(|_| self.questions.len() < MAX_QUESTIONS);
-            let name = id.to_string();
-            self.questions.spawn(async move {
-                let answer = match call {
-                    Some((context, ended)) => tokio::select! {
-                        answer = message::ask_form(&message, schema, &name, &context) => answer,
-                        () = ended.cancelled() => QuestionAnswer::Cancel,
-                    },
-                    None => QuestionAnswer::Cancel,
-                };
-                let result = ClientResult::CustomResult(CustomResult(json!(answer)));
-                JsonRpcMessage::response(result, id)
-            });
-            return;
-        }
-        self.send_ourselves(match request {
-            ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
-            _ => {
-                let error = ErrorData::new(
-                    ErrorCode::METHOD_NOT_FOUND,
-                    "this client answers only `ping`",
-                    None,
-                );
-                JsonRpcMessage::error(error, Some(id))
+        match ServerQuestion::read(request, id, self.state.offers_forms) {
+            ServerQuestion::Form(form) => {
+                let call = self.state.only_call();
+                let call = call.filter(|_| self.questions.len() < MAX_QUESTIONS);
+                self.questions.spawn(form.answer(call));
             }
-        });
+            ServerQuestion::Other(answer) => self.send_ourselves(*answer),
+            ServerQuestion::Ignored => {}
+        }
     }
 
     /// Sends a message that the SDK does not send.
@@ -410,6 +388,66 @@ impl<T: Transport<RoleClient>> TransportAdapter<T> {
 
     fn is_late_discover_response(&self, id: Option<&RequestId>) -> bool {
         self.discover_abandoned && self.answers_discover(id)
+    }
+}
+
+/// A request of a server, as far as it is answered.
+pub(super) enum ServerQuestion {
+    /// A form for the caller of a call.
+    Form(Form),
+    /// Any other request, which has this answer.
+    Other(Box<ClientJsonRpcMessage>),
+    /// A request with an id that is too long.
+    Ignored,
+}
+
+/// A form that a server asks for.
+pub(super) struct Form {
+    id: RequestId,
+    message: String,
+    schema: Option<Value>,
+}
+
+impl ServerQuestion {
+    /// Reads a request. Only a session may offer to answer forms.
+    pub(super) fn read(request: &ServerRequest, id: RequestId, offers_forms: bool) -> Self {
+        if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
+            return Self::Ignored;
+        }
+        if offers_forms && let Some((message, schema)) = read_form(request) {
+            return Self::Form(Form {
+                id,
+                message,
+                schema,
+            });
+        }
+        if matches!(request, ServerRequest::PingRequest(_)) {
+            let answer = JsonRpcMessage::response(ClientResult::empty(()), id);
+            return Self::Other(Box::new(answer));
+        }
+        let text = "this client answers only `ping`";
+        let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None);
+        Self::Other(Box::new(JsonRpcMessage::error(error, Some(id))))
+    }
+}
+
+impl Form {
+    /// The answer of the caller of `call`, until the call has ended. Without a call, the question
+    /// is cancelled.
+    pub(super) async fn answer(
+        self,
+        call: Option<(ToolContext, CancellationToken)>,
+    ) -> ClientJsonRpcMessage {
+        let name = self.id.to_string();
+        let answer = match call {
+            Some((context, ended)) => tokio::select! {
+                answer = message::ask_form(&self.message, self.schema, &name, &context) => answer,
+                () = ended.cancelled() => QuestionAnswer::Cancel,
+            },
+            None => QuestionAnswer::Cancel,
+        };
+        let result = ClientResult::CustomResult(CustomResult(json!(answer)));
+        JsonRpcMessage::response(result, self.id)
     }
 }
 

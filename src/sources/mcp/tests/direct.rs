@@ -78,7 +78,7 @@ async fn resume(headers: HeaderMap) -> Response {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let result = json!({"content": [{"type": "text", "text": "continued"}]});
-    let response = json!({"jsonrpc": "2.0", "id": 1_i64 << 32, "result": result});
+    let response = json!({"jsonrpc": "2.0", "id": 1_i64 << 30, "result": result});
     events(format!("id: e2\ndata: {response}\n\n"))
 }
 
