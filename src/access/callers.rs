@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
 use crate::call::{Caller, CallerCredentials, Limit};
@@ -39,7 +38,14 @@ pub fn hash_key(key: &str) -> [u8; 32] {
 /// All callers. Without any, every client is `anonymous` and trusted. The service then listens on
 /// loopback only.
 #[derive(Default)]
-pub struct Callers(Vec<CallerEntry>);
+pub struct Callers {
+    all: Vec<CallerEntry>,
+    /// By the hash of the key, which the map hashes again with a seed of its own. So the time of a
+    /// lookup does not depend on how similar a key is to a valid key.
+    by_key: HashMap<[u8; 32], Arc<Caller>>,
+    /// Where each caller is in `all`.
+    places: Arc<HashMap<Arc<str>, usize>>,
+}
 
 #[derive(PartialEq)]
 struct CallerEntry {
@@ -65,42 +71,43 @@ impl Callers {
             limits: one.limits,
             metrics: one.metrics,
         });
-        Self(known.collect())
+        let all: Vec<CallerEntry> = known.collect();
+        let named = all.iter().map(|known| known.caller.name.clone());
+        Self {
+            by_key: all
+                .iter()
+                .map(|known| (known.key_sha256, known.caller.clone()))
+                .collect(),
+            places: Arc::new(named.zip(0..).collect()),
+            all,
+        }
     }
 
     /// Whether there are no keys. Every client is then trusted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// All callers.
     pub fn iter(&self) -> impl Iterator<Item = &Caller> {
-        self.0.iter().map(|known| &*known.caller)
+        self.all.iter().map(|known| &*known.caller)
     }
 
     /// Whether this caller may read `/metrics`, which contains the names of all tools.
     pub fn can_read_metrics(&self, caller: &Caller) -> bool {
         caller.admin
             || self
-                .0
+                .all
                 .iter()
                 .any(|known| known.metrics && known.caller.name == caller.name)
     }
 
-    /// The caller with this key. The time does not depend on how similar the key is to a valid key.
-    /// An empty key is never valid.
+    /// The caller with this key. An empty key is never valid.
     pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
         if key.is_empty() {
             return None;
         }
-        let hash = hash_key(key);
-        let mut found = None;
-        for known in &self.0 {
-            if bool::from(known.key_sha256.ct_eq(&hash)) {
-                found = Some(known.caller.clone());
-            }
-        }
-        found
+        self.by_key.get(&hash_key(key)).cloned()
     }
 
     /// The callers that may use the tool with these names, which are its own name and its aliases.
@@ -113,23 +120,22 @@ impl Callers {
             allow.is_none_or(|allow| any_grants(allow, names(), &exists))
                 && !any_denies(&known.deny, names(), &exists)
         };
-        Grants(
-            self.0
-                .iter()
-                .map(|known| (known.caller.name.clone(), verdict(known)))
-                .collect(),
-        )
+        Grants {
+            places: self.places.clone(),
+            may: self.all.iter().map(verdict).collect(),
+        }
     }
 
     /// The differences from the callers before.
     pub fn changes_since<'a>(&'a self, before: &'a Self) -> Changes {
-        let named = |callers: &'a Self| callers.0.iter().map(|known| (&*known.caller.name, known));
+        let named =
+            |callers: &'a Self| callers.all.iter().map(|known| (&*known.caller.name, known));
         Changes::between(named(before), named(self), |one, other| one == other)
     }
 
     /// Limits on all calls of each caller together.
     pub fn limits(&self) -> HashMap<Arc<str>, Vec<Limit>> {
-        let limited = self.0.iter().filter(|known| !known.limits.is_empty());
+        let limited = self.all.iter().filter(|known| !known.limits.is_empty());
         limited
             .map(|known| (known.caller.name.clone(), known.limits.clone()))
             .collect()
@@ -138,25 +144,28 @@ impl Callers {
 
 /// Which callers may use one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Grants(HashMap<Arc<str>, bool>);
+pub struct Grants {
+    /// Where each caller is in `may`. All tools share it: there may be thousands of both.
+    places: Arc<HashMap<Arc<str>, usize>>,
+    may: Vec<bool>,
+}
 
 impl Grants {
     /// Whether this caller may use the tool. `anonymous` may: either no keys exist, or the call
     /// comes from the command line. A caller that was removed after its request was accepted may
     /// not.
     pub fn allows(&self, caller: &Caller) -> bool {
-        self.0
-            .get(&caller.name)
-            .copied()
-            .unwrap_or(&*caller.name == Caller::ANONYMOUS)
+        match self.places.get(&caller.name) {
+            Some(&place) => self.may.get(place).copied().unwrap_or_default(),
+            None => &*caller.name == Caller::ANONYMOUS,
+        }
     }
 
-    /// Whether each caller that may use the other tool may also use this tool.
+    /// Whether each caller that may use the other tool may also use this tool. Both are of the same
+    /// callers.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        other
-            .0
-            .iter()
-            .all(|(caller, may)| !may || self.0.get(caller).copied().unwrap_or_default())
+        let mut both = self.may.iter().zip(&other.may);
+        both.all(|(may, other_may)| *may || !other_may)
     }
 }
 
