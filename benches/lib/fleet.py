@@ -14,9 +14,10 @@ sys.path.append(str(ROOT / "tests" / "faults"))
 
 from proxy import Proxy  # noqa: E402: behind the path
 
-__all__ = ["Fleet", "Proxy"]
+__all__ = ["IN_RUNS", "Fleet", "Proxy"]
 
 SETTLE_S = 0.5  # rows of reads are written behind their answers
+ANSWER_S = 30  # for results of 10 MB on a slow disk
 # Each thread of wrk has one of the addresses.
 SPREAD = """\
 local ports, at = {%s}, 0
@@ -39,10 +40,10 @@ end
 class Fleet:
     """`count` replicas on the ledger at `url`, for the length of a `with`."""
 
-    def __init__(self, name, binary, folder, manifest, url, count=1):
-        self.name, self.folder, self.key = name, pathlib.Path(folder), None
+    def __init__(self, name, binary, folder, manifest, url, count=1, key=None):
+        self.name, self.folder, self.key = name, pathlib.Path(folder), key
         names = [f"{name}-{number}" for number in range(count)]
-        self.replicas = [service.Server(one, service.serve_command(binary, one, folder, manifest, url), folder) for one in names]
+        self.replicas = [service.Server(one, service.serve_command(binary, one, folder, manifest, url), folder, key) for one in names]
         self.stack = contextlib.ExitStack()
 
     def __enter__(self):
@@ -69,20 +70,35 @@ class Fleet:
                 replica.child.wait(30)
         self.stack.close()
 
-    def measure(self, path, connections, seconds, in_runs=False):
-        """One load, spread evenly over the replicas."""
+    def measure(self, path, connections, seconds, lua="", body=load.BODY):
+        """One load, spread evenly over the replicas. `lua` may define each request."""
         threads = min(len(self.replicas), connections)
         ports = ", ".join(f'"{replica.url.rpartition(":")[2]}"' for replica in self.replicas)
-        self.replicas[0].ask("POST", path, load.BODY)
-        lua = SPREAD % ports + (IN_RUNS if in_runs else "")
+        self.replicas[0].ask("POST", path, body)
+        lua = SPREAD % ports + lua
         command = load.command(self, path, connections // threads * threads, seconds, self.folder, lua=lua, headers={"Host": "localhost"})
-        command[1] = f"-t{threads}"
+        command[1:2] = [f"-t{threads}", "--timeout", f"{ANSWER_S}s"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 60, check=False)
         sample = load.result_of(done.stdout, done.stderr, done.returncode, path)
         if sample["failed"]:
             fail(f"{sample['failed']} calls failed at {self.name}")
         time.sleep(SETTLE_S)
         return sample
+
+    def wait_until_idle(self):
+        for replica in self.replicas:
+            replica.wait_until_idle()
+
+    def cpu_seconds(self):
+        return sum(replica.cpu_seconds() for replica in self.replicas)
+
+    def forget_peak(self):
+        """The next peak of memory starts here (proc(5), clear_refs)."""
+        for replica in self.replicas:
+            pathlib.Path(f"/proc/{replica.child.pid}/clear_refs").write_text("5")
+
+    def peak_mib(self):
+        return sum(replica.peak_mib() for replica in self.replicas)
 
 
 def kill(child):

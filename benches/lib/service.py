@@ -107,28 +107,36 @@ class Server:
                 return
             before = now
 
-    def processes(self):
-        """The server and all processes below it, such as Python workers."""
-        found = [self.child.pid]
-        for pid in found:  # grows while it is read
-            for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-                with contextlib.suppress(OSError):  # the thread has ended
-                    found += map(int, thread.read_text().split())
-        return found
-
     def cpu_seconds(self):
-        """User and system time of all its processes. The kernel counts it in nanoseconds; /proc shows hundredths of a second."""
-        return sum(map(process_cpu_seconds, self.processes()))
+        return cpu_seconds(self.child.pid)
 
     def memory_mib(self):
         """Resident memory of all its processes: all, and the part that is its own (no file behind it)."""
-        sums = [0, 0]
-        for pid in self.processes():
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            sizes = dict(line.split(":", 1) for line in status.splitlines())
-            for at, name in enumerate(("VmRSS", "RssAnon")):
-                sums[at] += int(sizes[name].split()[0]) / 1024
-        return tuple(sums)
+        return tuple(sum(size_mib(pid, name) for pid in processes(self.child.pid)) for name in ("VmRSS", "RssAnon"))
+
+    def peak_mib(self):
+        """The most resident memory that the process had, without those below it."""
+        return size_mib(self.child.pid, "VmHWM")
+
+
+def processes(pid):
+    """The process and all below it, such as Python workers."""
+    found = [pid]
+    for pid in found:  # grows while it is read
+        for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, thread.read_text().split())
+    return found
+
+
+def size_mib(pid, name):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(dict(line.split(":", 1) for line in status.splitlines())[name].split()[0]) / 1024
+
+
+def cpu_seconds(pid):
+    """User and system time of the process and all below it. The kernel counts it in nanoseconds; /proc shows hundredths of a second."""
+    return sum(map(process_cpu_seconds, processes(pid)))
 
 
 def process_cpu_seconds(pid):
