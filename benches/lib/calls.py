@@ -21,6 +21,11 @@ ASK_HTTP = """\
     request: {url: "UPSTREAM/echo", query: {text: "{{ text }}"}, allow_private: true}
     effect: read
 """
+MCP_SERVERS = """mcp_servers:
+  peer: {url: "UPSTREAM/mcp", tools: {sum: {effect: read}}}
+  session: {url: "UPSTREAM/session", tools: {sum: {effect: read}}}
+"""
+MCP_TOOLS = ("peer_sum", "session_sum")
 MANIFEST = parts.MANIFEST + ADD_SQL
 # case -> (path, body, headers, value of meta.cache once warm)
 CASES = {
@@ -31,6 +36,8 @@ CASES = {
     "http": ("/tools/ask_http/invoke", '{"arguments": {"text": "How warm is it in Oslo?"}}', {}, "off"),
     "python": ("/tools/add/invoke", '{"arguments": {"a": 40, "b": 2}}', {}, "off"),
     "mcp": (*mcp.stateless(), "hit"),
+    "mcp_url": ("/tools/peer_sum/invoke", load.BODY, {}, "off"),
+    "mcp_session": ("/tools/session_sum/invoke", load.BODY, {}, "off"),
 }
 
 
@@ -38,8 +45,15 @@ CASES = {
 def prepared(folder):
     """Makes in this folder what the calls need, and gives the manifest."""
     make_database(folder)
-    with upstream.upstream() as url:
-        yield MANIFEST + ASK_HTTP.replace("UPSTREAM", url) + python.module_of(folder)
+    with upstream.upstream() as url, upstream.mcp_server() as mcp_url:
+        tools = MANIFEST + ASK_HTTP.replace("UPSTREAM", url)
+        yield tools + MCP_SERVERS.replace("UPSTREAM", mcp_url) + python.module_of(folder)
+
+
+def await_tools(server):
+    """Python modules and MCP servers are listed while the service is up already."""
+    for name in ("add", *MCP_TOOLS):
+        python.await_tools(server, name)
 
 
 def make_database(folder):

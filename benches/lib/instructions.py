@@ -56,7 +56,7 @@ def count(binary, cases=tuple(calls.CASES)):
     with memory_folder() as own, calls.prepared(own) as manifest:
         command = service.serve_command(binary, "counted", own, manifest)
         with Counted(command, own) as server, server.connect() as connection, contextlib.closing(open_ledger(own / "counted.db")) as ledger:
-            python.await_tools(server)
+            calls.await_tools(server)
             server.request_count = 0  # of calls: those until now have no rows
             server.control("--instr=on")
             return {case: count_case(case, server, connection, ledger) for case in cases}

@@ -309,9 +309,8 @@ impl RecordState {
                 .answer
                 .as_ref()
                 .map_err(|error| Failure::from_error(error, self.end_rules.effect));
-            self.replay_cache
-                .store_outcome(ended.row.id, failure.as_ref().copied())
-                .await;
+            let failure = failure.as_ref().copied();
+            Box::pin(self.replay_cache.store_outcome(ended.row.id, failure)).await;
         }
     }
 

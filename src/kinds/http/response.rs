@@ -318,7 +318,7 @@ pub(crate) async fn check_status(
     match status.as_u16() {
         200..=299 => Ok(response),
         300..=399 => Err(redirect_error(&response, host)),
-        400..=428 | 430..=499 => Err(client_error(response, host, context).await),
+        400..=428 | 430..=499 => Err(Box::pin(client_error(response, host, context)).await),
         code => {
             let message = format!("`{host}` answered HTTP {status}");
             let wait = parse_retry_after(&response);
@@ -332,7 +332,7 @@ pub(crate) async fn check_status(
             if let ToolError::Upstream(failure) = &mut error
                 && let Some(cause) = &mut failure.cause
             {
-                cause.body = body_for_operators(response, context).await;
+                cause.body = Box::pin(body_for_operators(response, context)).await;
             }
             Err(error)
         }

@@ -28,7 +28,7 @@ impl Runner for HttpRunner {
             .request
             .render(Values::for_call(&arguments, &context), &context)?;
         let response = match &self.auth {
-            Some(auth) => auth.send(&self.client, request).await?,
+            Some(auth) => Box::pin(auth.send(&self.client, request)).await?,
             None => self.client.send(request).await?,
         };
         self.response_reader.read_result(response, &context).await

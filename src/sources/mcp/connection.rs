@@ -148,7 +148,7 @@ impl Connection {
             Some(direct) if direct.can_carry(request.tool, context) => {
                 self.request_directly(direct, request, context).await
             }
-            _ => self.request_by_sdk(request, context).await,
+            _ => Box::pin(self.request_by_sdk(request, context)).await,
         };
         match &response {
             Err(CallFailure::ConnectionLost) => {}

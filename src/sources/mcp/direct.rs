@@ -200,7 +200,7 @@ impl DirectCalls {
         let message = match response.map_err(|error| fault::send_failure(&error))? {
             StreamableHttpPostResponse::Json(message, _) => Some(message),
             StreamableHttpPostResponse::Sse(events, _) => {
-                self.read_events(&id, events, state, context).await
+                Box::pin(self.read_events(&id, events, state, context)).await
             }
             _ => None,
         };

@@ -78,7 +78,7 @@ impl PersistentConnection {
                 let connector = &self.shared.connector;
                 let pin_check = context.wait_for(timeout_at(
                     begin_by,
-                    verify_pin(connector, &connection, &tool.name, approved),
+                    Box::pin(verify_pin(connector, &connection, &tool.name, approved)),
                 ));
                 match pin_check.await {
                     Ok(Ok(())) => {}
@@ -103,7 +103,7 @@ impl PersistentConnection {
                 Ok(result) => return Ok(result),
                 Err(CallFailure::Reported(error)) => return Err(error),
                 Err(CallFailure::ConnectionLost) => {
-                    return Err(connection.lost_error(Some(began)).await);
+                    return Err(Box::pin(connection.lost_error(Some(began))).await);
                 }
                 Err(CallFailure::NotDelivered(_)) => previous = Some(connection),
             }

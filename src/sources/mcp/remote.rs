@@ -175,14 +175,14 @@ impl Remote {
         };
         let response = self.send_authorized(request_to(self.url.clone())).await?;
         match target_of_same_origin(&response) {
-            Some(url) => self.send_authorized(request_to(url)).await,
+            Some(url) => Box::pin(self.send_authorized(request_to(url))).await,
             None => Ok(response),
         }
     }
 
     async fn send_authorized(&self, request: Request) -> Result<Response, Fault> {
         let sent = match &self.auth {
-            Some(auth) => auth.send(&self.client, request).await,
+            Some(auth) => Box::pin(auth.send(&self.client, request)).await,
             None => self.client.send(request).await,
         };
         sent.map_err(http_fault)
@@ -319,7 +319,7 @@ impl Remote {
             }
             200..=299 => {}
             _ => {
-                return self.read_error_response(response, request, session).await;
+                return Box::pin(self.read_error_response(response, request, session)).await;
             }
         }
         let session = header_text(&response, SESSION_ID).map(str::to_owned);

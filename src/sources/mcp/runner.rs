@@ -100,7 +100,11 @@ impl Runner for ToolRunner {
                     .await
             }
             CallPath::OnDemand(connector) => {
-                call_on_demand(connector, tool, approved, &arguments, &context).await
+                // In the box, so that the future of other calls is small: each call copies it.
+                Box::pin(call_on_demand(
+                    connector, tool, approved, &arguments, &context,
+                ))
+                .await
             }
         }
     }
