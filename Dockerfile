@@ -16,13 +16,16 @@ WORKDIR /build
 # Relocations are packed: a megabyte less to read at each start. That needs glibc 2.36 in the builder, or newer.
 ENV RUSTFLAGS="-Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs"
 # The dependencies and all crates below crates/ are a layer of their own: compiled with an empty program, again only when one of them changes.
-COPY Cargo.toml Cargo.lock build.rs ./
+# Without build.rs, which reads files of the program.
+COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY benches/bare benches/bare
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
     && cargo build --profile dist --locked --target "$(rustc --print host-tuple)" --bin toolcrib
 COPY console/dist console/dist
 COPY migrations migrations
+COPY openapi openapi
+COPY build.rs build.rs
 COPY src src
 # Cargo goes by file times, and these may be older than the empty program's.
 RUN touch src/lib.rs src/main.rs \

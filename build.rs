@@ -1,4 +1,5 @@
-//! Compresses the built files of the console, and lists the files of the Python worker.
+//! Compresses the built files of the console and the OpenAPI document, and lists the files of the
+//! Python worker.
 
 use std::error::Error;
 use std::io::Read;
@@ -7,8 +8,14 @@ use std::{env, fs};
 
 use flate2::{Compression, GzBuilder};
 
-/// The built files of the console, as in `src/http/pages/console.rs`.
-const CONSOLE_FILES: [&str; 4] = ["index.html", "console.js", "console.css", "icon.svg"];
+/// The built files of the console, as in `src/http/pages/console.rs`, and the document.
+const COMPRESSED: [&str; 5] = [
+    "console/dist/index.html",
+    "console/dist/console.js",
+    "console/dist/console.css",
+    "console/dist/icon.svg",
+    "openapi/openapi.json",
+];
 
 #[expect(
     clippy::disallowed_methods,
@@ -17,10 +24,10 @@ const CONSOLE_FILES: [&str; 4] = ["index.html", "console.js", "console.css", "ic
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let folder = env::var("OUT_DIR")?;
-    for file in CONSOLE_FILES {
-        let path = format!("console/dist/{file}");
+    for path in COMPRESSED {
         println!("cargo:rerun-if-changed={path}");
-        let content = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let content = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
         let mut compressed = Vec::new();
         GzBuilder::new()
             .read(&content[..], Compression::best())

@@ -49,6 +49,7 @@ use self::api::metrics::CountRequests;
 use self::api::toolbox;
 use self::edge::guard::{self, Guard};
 use self::edge::{cors, request_id};
+use self::openapi::document::FixedRoutes;
 use self::pages::{console, docs};
 use self::routes::api_router;
 use self::state::AppState;
@@ -63,7 +64,6 @@ pub fn router(
     settings: &ServerSettings,
     shutdown: &CancellationToken,
 ) -> Router {
-    let (routes, _) = api_router().split_for_parts();
     let ids = request_id::RequestIdGenerator {
         random: || fastrand::u128(..),
     };
@@ -80,8 +80,8 @@ pub fn router(
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(ValidateRequestHeaderLayer::custom(Guard::new(settings)))
         .option_layer(cors::layer_for(&settings.allowed_origins));
-    routes
-        .merge(docs::routes(openapi))
+    api_router()
+        .merge(docs::routes(fixed_routes))
         .merge(console::routes())
         .merge(approvals::routes())
         .merge(toolbox::routes(settings))
@@ -97,15 +97,20 @@ pub fn router(
         .layer(layers)
 }
 
-/// The OpenAPI document of the fixed routes.
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    api_router().split_for_parts().1
-}
-
 /// The OpenAPI document with an operation for each of these tools. The effects decide which tool
 /// its examples call.
 pub fn openapi_with_tools<'a>(tools: impl IntoIterator<Item = (&'a Definition, Effect)>) -> Value {
-    openapi::document::FixedRoutes::new(&openapi()).with_tools(tools)
+    fixed_routes().with_tools(tools)
+}
+
+/// The document of the fixed routes. An optimized build has the committed one, because the code that
+/// makes it is large. Other builds make it, and a test compares the two.
+fn fixed_routes() -> FixedRoutes {
+    if cfg!(debug_assertions) {
+        FixedRoutes::described(&routes::describe())
+    } else {
+        FixedRoutes::committed()
+    }
 }
 
 fn panic_response(panic: Box<dyn std::any::Any + Send>) -> Response {

@@ -6,19 +6,6 @@ use toolcrib::Tool;
 
 use super::support::{TestApp, request};
 
-/// The committed document is the one that is served; `toolcrib openapi > openapi/openapi.json`
-/// renews it.
-#[test]
-fn committed_document_is_current() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/openapi.json");
-    let committed: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let served = toolcrib::http::openapi_with_tools([]);
-    assert!(
-        committed == served,
-        "openapi/openapi.json is not current: run `toolcrib openapi > openapi/openapi.json`"
-    );
-}
-
 fn tool(name: &str) -> Tool {
     Tool::new(name, "Says a word. Use it when one is wanted.")
         .param("word", "string", "The word")

@@ -11,6 +11,7 @@
 
 use std::collections::HashSet;
 
+use flate2::read::GzDecoder;
 use serde_json::{Map, Value, json};
 
 use super::examples::{self, ExampleCall};
@@ -21,6 +22,9 @@ use crate::schema;
 /// The route that all tools share.
 const INVOKE_ROUTE: &str = "/tools/{name}/invoke";
 
+/// `openapi/openapi.json`, which `build.rs` has compressed.
+const COMMITTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
+
 /// The document of the fixed routes, the same for every caller.
 pub(crate) struct FixedRoutes {
     document: Value,
@@ -28,11 +32,21 @@ pub(crate) struct FixedRoutes {
 }
 
 impl FixedRoutes {
-    pub(crate) fn new(document: &utoipa::openapi::OpenApi) -> Self {
-        let mut document = json!(document);
+    /// From the code.
+    pub(crate) fn described(routes: &utoipa::openapi::OpenApi) -> Self {
+        let mut document = json!(routes);
         if let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") {
             schemas.extend(registered_schemas());
         }
+        Self::new(document)
+    }
+
+    /// From `openapi/openapi.json`.
+    pub(crate) fn committed() -> Self {
+        Self::new(serde_json::from_reader(GzDecoder::new(COMMITTED)).unwrap_or_default())
+    }
+
+    fn new(document: Value) -> Self {
         let mut names = UsedNames::default();
         let operations = document["paths"]
             .as_object()
@@ -241,5 +255,21 @@ impl UsedNames {
             number += 1;
             word = format!("{wanted}_{number}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `toolcrib openapi > openapi/openapi.json` of an unoptimized build renews it.
+    #[test]
+    fn committed_document_is_current() {
+        let described = FixedRoutes::described(&crate::http::routes::describe()).with_tools([]);
+        let committed = FixedRoutes::committed();
+        assert!(
+            committed.document == described && committed.with_tools([]) == described,
+            "openapi/openapi.json is not current: run `target/debug/toolcrib openapi > openapi/openapi.json`"
+        );
     }
 }

@@ -63,10 +63,10 @@ impl Modify for SharedParts {
     }
 }
 
-/// `/`, `/openapi.json` and `/docs`, where the console shows the operations. `fixed_document` makes
+/// `/`, `/openapi.json` and `/docs`, where the console shows the operations. `fixed_routes` makes
 /// the document of the fixed routes.
-pub(crate) fn routes(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Router<AppState> {
-    let documents = Documents::new(fixed_document);
+pub(crate) fn routes(fixed_routes: fn() -> FixedRoutes) -> Router<AppState> {
+    let documents = Documents::new(fixed_routes);
     let document = move |auth: OptionalAuth, headers: HeaderMap| async move {
         documents
             .document_for(auth)
@@ -117,12 +117,12 @@ const MAX_CACHED_BYTES: u64 = 16 << 20;
 /// fixed routes is not kept, because it would take memory of an idle service.
 #[derive(Clone)]
 struct Documents {
-    fixed_document: fn() -> utoipa::openapi::OpenApi,
+    fixed_routes: fn() -> FixedRoutes,
     cache: Cache<[u8; 32], TaggedBody>,
 }
 
 impl Documents {
-    fn new(fixed_document: fn() -> utoipa::openapi::OpenApi) -> Self {
+    fn new(fixed_routes: fn() -> FixedRoutes) -> Self {
         let size =
             |_: &[u8; 32], document: &TaggedBody| u32::try_from(document.len()).unwrap_or(u32::MAX);
         let cache = Cache::builder()
@@ -130,7 +130,7 @@ impl Documents {
             .weigher(size)
             .build();
         Self {
-            fixed_document,
+            fixed_routes,
             cache,
         }
     }
@@ -156,9 +156,9 @@ impl Documents {
         });
         let shown = serde_json::to_vec(&shown.collect::<Vec<_>>()).unwrap_or_default();
         let key = hash_parts([shown.as_slice(), &[u8::from(needs_key)]]);
-        let fixed_document = self.fixed_document;
+        let fixed_routes = self.fixed_routes;
         let make = move || {
-            let document = FixedRoutes::new(&fixed_document()).with_tools(
+            let document = fixed_routes().with_tools(
                 tools
                     .iter()
                     .map(|entry| (&entry.definition, entry.policy.effect)),
