@@ -7,8 +7,9 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::iter;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -83,7 +84,14 @@ impl BatchConnection {
                 return;
             }
             let mut version = 0;
-            for (start, script, reply) in waiting {
+            let next = || match waiting.recv_timeout(CACHE_TIME) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = connection.release_memory();
+                    waiting.recv().ok()
+                }
+                received => received.ok(),
+            };
+            for (start, script, reply) in iter::from_fn(next) {
                 let answer = begin(&connection, start, &mut version).and_then(|()| {
                     let rows = run(&connection, &script.statements);
                     rows.map_err(to_sqlx)
@@ -263,6 +271,9 @@ const MAX_LOG_BYTES: &str = "16777216";
 /// Maximum memory for pages, in KiB. Rows of many callers and tools go to as many places of each
 /// index. With SQLite's default of 2 MB, each commit would read these pages again.
 const CACHE_KIB: u32 = 32_000;
+/// How long these pages stay in memory without work. Afterwards they are read from the file again,
+/// most of them from the system's memory.
+const CACHE_TIME: Duration = Duration::from_secs(5);
 
 /// For the connection of sqlx.
 pub(super) fn writer_options(path: &Path) -> SqliteConnectOptions {
