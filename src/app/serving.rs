@@ -169,30 +169,28 @@ impl App {
             shared.metrics.commit_metrics(),
         );
         let mut tasks = JoinSet::new();
-        tasks.spawn(self.live.clone().watch_for_changes(hangups));
-        tasks.spawn(ledger::verify_counters(ledger.clone(), commits.clone()));
-        tasks.spawn(ledger::watch_clock(clock.clone(), commits));
-        tasks.spawn(self.registry().clone().sweep_approvals());
+        tasks.spawn(self.live.clone().watch_for_changes(hangups).boxed());
+        tasks.spawn(ledger::verify_counters(ledger.clone(), commits.clone()).boxed());
+        tasks.spawn(ledger::watch_clock(clock.clone(), commits).boxed());
+        tasks.spawn(self.registry().clone().sweep_approvals().boxed());
         if let Some(notices) = shared.approval_notices.clone() {
-            tasks.spawn(send_approval_webhooks(self.registry().clone(), notices));
+            tasks.spawn(send_approval_webhooks(self.registry().clone(), notices).boxed());
         }
         if let Some(changes) = ledger.watch_shared_changes() {
-            tasks.spawn(replica_news::follow_changes(self.live.clone(), changes));
-            tasks.spawn(running_calls::show(shared.clone()));
+            tasks.spawn(replica_news::follow_changes(self.live.clone(), changes).boxed());
+            tasks.spawn(running_calls::show(shared.clone()).boxed());
         }
         if let Some((news, answered)) = shared.runs.news().zip(ledger.watch_answered()) {
-            tasks.spawn(replica_news::tell_answers(ledger.clone(), news.clone()));
-            tasks.spawn(replica_news::follow_answers(shared.runs.clone(), answered));
+            tasks.spawn(replica_news::tell_answers(ledger.clone(), news.clone()).boxed());
+            tasks.spawn(replica_news::follow_answers(shared.runs.clone(), answered).boxed());
         }
         let (ledger, clock) = (ledger.clone(), clock.clone());
-        tasks.spawn(ledger::count_ended_hours(
-            ledger.clone(),
-            clock.clone(),
-            self.retention,
-        ));
+        tasks.spawn(
+            ledger::count_ended_hours(ledger.clone(), clock.clone(), self.retention).boxed(),
+        );
         if let Some(retention) = self.retention {
             // Ends when the ledger is closed.
-            tokio::spawn(ledger::run_retention(ledger, clock, retention));
+            tokio::spawn(ledger::run_retention(ledger, clock, retention).boxed());
         }
         Ok(BackgroundWork {
             stop_signals,

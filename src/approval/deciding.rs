@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use super::request::{ApprovalRequest, publish_approval, waiting_row};
@@ -98,7 +99,7 @@ impl Registry {
         };
         let registry = self.clone();
         // A task of its own: the decided call goes on if its client disconnects.
-        let call = tokio::spawn(async move { registry.run_stored(row, decided).await });
+        let call = tokio::spawn(async move { registry.run_stored(row, decided).await }.boxed());
         Ok(call.await.ok().flatten())
     }
 
@@ -189,7 +190,7 @@ impl Registry {
     pub(super) fn act(self: &Arc<Self>, row: ApprovalRow, decided: Decided) {
         if let Err(decided) = self.shared().waiting_calls.hand_over(decided) {
             let registry = self.clone();
-            tokio::spawn(async move { registry.run_stored(row, decided).await });
+            tokio::spawn(async move { registry.run_stored(row, decided).await }.boxed());
         }
     }
 

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::request::publish_approval;
@@ -112,11 +113,12 @@ impl AwaitDecision {
         match decided {
             Some(Decided { stage, active }) => {
                 // A task of its own: the decided call goes on if its client disconnects.
-                let run = tokio::spawn(async move {
+                let task = async move {
                     let outcome = self.run_again(inner, again, stage).await;
                     drop(active);
                     outcome
-                });
+                };
+                let run = tokio::spawn(task.boxed());
                 run.await.unwrap_or(Err(CallError::Internal))
             }
             None => self.answer_from_ledger(&again).await,
@@ -353,7 +355,7 @@ impl<S: Inner<Answer>> Drop for Withdrawal<S> {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(waiting.withdraw(inner, call));
+            runtime.spawn(waiting.withdraw(inner, call).boxed());
         }
     }
 }

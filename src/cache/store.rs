@@ -129,7 +129,7 @@ impl ResultCache {
         };
         let inner = Arc::downgrade(&self.0);
         let (tried, first_try) = oneshot::channel();
-        tokio::spawn(async move {
+        let task = async move {
             let mut tried = Some(tried);
             loop {
                 let purged = redis.follow().await;
@@ -146,7 +146,8 @@ impl ResultCache {
                 let _ = tried.take().map(|tried| tried.send(()));
                 redis.wait().await;
             }
-        });
+        };
+        tokio::spawn(task.boxed());
         let _ = timeout(FIRST_WAIT, first_try).await;
     }
 

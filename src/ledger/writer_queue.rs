@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -122,12 +123,13 @@ impl WriterHealth {
     /// Starts the writer's task. After a panic, the service must not go on without a writer.
     pub(super) fn spawn_writer(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let health = self.clone();
-        tokio::spawn(async move {
+        let task = async move {
             let ended = tokio::spawn(task).await;
             if ended.is_err_and(|error| error.is_panic()) {
                 health.stop("the writer has failed, which is a bug of this program".into());
             }
-        });
+        };
+        tokio::spawn(task.boxed());
     }
 
     /// Adds the operations that arrive until this time, or until a caller waits for one of them.
@@ -212,12 +214,13 @@ impl<End: Send + 'static, Rare: Send + 'static> WriterHandle for WriterQueue<End
             Ok(()) => {}
             Err(TrySendError::Full(op)) => {
                 let queue = self.queue.clone();
-                tokio::spawn(async move {
+                let task = async move {
                     queue
                         .send(op)
                         .await
                         .inspect_err(|unsent| unsent.0.log_lost_row())
-                });
+                };
+                tokio::spawn(task.boxed());
             }
             Err(TrySendError::Closed(op)) => op.log_lost_row(),
         }

@@ -18,6 +18,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Command, ExitCode};
 
+use futures_util::FutureExt;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use rustix::termios::tcsetpgrp;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,11 +70,12 @@ async fn run_child(environment: &Environment) -> io::Result<u8> {
     }
     let program = start_child(environment)?;
     for (handed_on, mut received) in signals {
-        tokio::spawn(async move {
+        let task = async move {
             while received.recv().await.is_some() {
                 let _ = kill_process(program, handed_on);
             }
-        });
+        };
+        tokio::spawn(task.boxed());
     }
     loop {
         if let Some(code) = reap_children(program) {

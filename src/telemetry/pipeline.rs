@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -80,9 +81,10 @@ impl Telemetry {
         if self.exporter.sends(Signal::Metrics) {
             let (exporter, stop) = (self.exporter.clone(), self.stop.clone());
             let (interval, started_at) = (self.metric_interval, self.started_at);
-            self.tasks.lock().push(tokio::spawn(async move {
+            let task = async move {
                 metric_messages::run(&exporter, &stop, interval, started_at, gather).await;
-            }));
+            };
+            self.tasks.lock().push(tokio::spawn(task.boxed()));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -57,7 +58,7 @@ impl<T: Record> Queue<T> {
             sender,
             exporter: exporter.clone(),
         };
-        (queue, tokio::spawn(sending.run()))
+        (queue, tokio::spawn(sending.run().boxed()))
     }
 
     /// Puts a record into the queue. Never waits: a record that does not fit is dropped.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -74,10 +75,11 @@ impl Questions {
         // Open before this returns, so that no answer comes too early.
         let closed = self.open((call.id, &call.caller), first, 1, &stage);
         let questions = self.clone();
-        tokio::spawn(async move {
+        let task = async move {
             let ended = questions.drive(call, Some(closed), &stage, |_| {}).await;
             stage.send_replace(Stage::Ended(Arc::new(ended)));
-        });
+        };
+        tokio::spawn(task.boxed());
     }
 
     async fn drive<F: Future<Output = Outcome> + Unpin>(

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -68,7 +69,7 @@ impl Notifier {
                 _ = ticks.tick() => match self.find_calls(&under_way).await {
                     Ok(found) => for row in found {
                         under_way.insert(row.invocation);
-                        tasks.spawn(self.clone().notify(row));
+                        tasks.spawn(self.clone().notify(row).boxed());
                     },
                     Err(error) => tracing::debug!(%error, "waiting calls cannot be read"),
                 },

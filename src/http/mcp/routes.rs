@@ -11,7 +11,7 @@ use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use rmcp::model::InitializeRequestParams;
 use serde::Deserialize;
 use serde_json::Value;
@@ -427,14 +427,15 @@ async fn open_session(
 ) -> Result<Response, ApiError> {
     let slot = service.sessions.reserve_slot(&peer.caller)?;
     let (opened, answer) = oneshot::channel();
-    tokio::spawn(async move {
+    let task = async move {
         let response = service.forward_to_rmcp(parts, body, peer).await;
         let session = session_id(response.headers()).map(|id| slot.create(id));
         if let (Err(_), Some(session)) = (opened.send(response), session) {
             // The client has disconnected and never learns the session's id.
             service.sessions.end(&session);
         }
-    });
+    };
+    tokio::spawn(task.boxed());
     answer.await.map_err(|_| ApiError::Internal)
 }
 

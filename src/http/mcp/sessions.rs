@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -260,10 +261,11 @@ impl Sessions {
                 session.rmcp_lock.clone(),
             );
             // A task of its own, since the lock may wait for a client that reads slowly.
-            tokio::spawn(async move {
+            let task = async move {
                 let _no_request = rmcp_lock.write().await;
                 manager.close_session(&id).await
-            });
+            };
+            tokio::spawn(task.boxed());
         }
         ends
     }
@@ -314,7 +316,7 @@ impl SessionSlot {
             .lock()
             .by_id
             .insert(session.id.clone(), session.clone());
-        tokio::spawn(sessions.clone().end_when_idle(session.clone()));
+        tokio::spawn(sessions.clone().end_when_idle(session.clone()).boxed());
         session
     }
 }

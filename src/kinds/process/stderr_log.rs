@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
@@ -51,7 +52,7 @@ impl StderrLog {
             pipe_closed: pipe_closed.clone(),
             _program_ended: program_ended.clone().drop_guard(),
         };
-        tokio::spawn(async move {
+        let task = async move {
             let _pipe_closed = pipe_closed.drop_guard();
             let mut lines = LineThrottle::new(MAX_LINES_PER_SECOND, |line: OutputLine<'_>| {
                 let text = redact_line(line.text, line.cut_ends, &redactor);
@@ -80,7 +81,8 @@ impl StderrLog {
                 }
             }
             lines.finish();
-        });
+        };
+        tokio::spawn(task.boxed());
         log
     }
 

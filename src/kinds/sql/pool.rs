@@ -10,6 +10,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -183,7 +184,7 @@ impl<S: Send + 'static> ConnectionPermit<S> {
         state.unreset.push((session, Instant::now() + UNRESET_TIME));
         if !std::mem::replace(&mut state.is_resetting_left, true) {
             let permits = self.permit.semaphore().clone();
-            tokio::spawn(reset_left(Arc::downgrade(&self.idle), permits, reset));
+            tokio::spawn(reset_left(Arc::downgrade(&self.idle), permits, reset).boxed());
         }
     }
 }
@@ -193,7 +194,7 @@ impl<S: Send + 'static> IdleSessions<S> {
         let mut state = self.state.lock();
         state.idle.push((session, Instant::now() + IDLE_TIMEOUT));
         if !std::mem::replace(&mut state.is_expiring, true) {
-            tokio::spawn(close_expired(Arc::downgrade(self)));
+            tokio::spawn(close_expired(Arc::downgrade(self)).boxed());
         }
     }
 
@@ -205,13 +206,14 @@ impl<S: Send + 'static> IdleSessions<S> {
     ) {
         self.state.lock().resetting += 1;
         let guard = ResettingGuard(self.clone());
-        tokio::spawn(async move {
+        let task = async move {
             if let Some(session) = reset.await {
                 guard.0.push(session);
             }
             drop(permit);
             drop(guard);
-        });
+        };
+        tokio::spawn(task.boxed());
     }
 }
 

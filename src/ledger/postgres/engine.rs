@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgPool, Result, Row as _};
@@ -85,7 +86,7 @@ impl PostgresLedger {
         replica.register().await.map_err(explain)?;
         let boot = replica.watch_boot();
         let (shared_changes, _) = broadcast::channel(announce::CAPACITY);
-        let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()));
+        let settling = tokio::spawn(settle::run(pool.clone(), Clock::system()).boxed());
         let (signals, unit_signals) = mpsc::channel(UNIT_SIGNALS);
         let (answered, _) = broadcast::channel(announce::ANSWERED_CAPACITY);
         let receivers = announce::Receivers {
@@ -95,13 +96,13 @@ impl PostgresLedger {
         };
         let following = announce::follow(servers.clone(), process, newest, receivers);
         let units = SetAside::default();
-        let partitions = tokio::spawn(maintain_partitions(pool.clone()));
+        let partitions = tokio::spawn(maintain_partitions(pool.clone()).boxed());
         let (keys, looking) = KeyLookups::new(pool.clone());
         let tasks = [
             settling,
-            tokio::spawn(following),
+            tokio::spawn(following.boxed()),
             partitions,
-            tokio::spawn(looking),
+            tokio::spawn(looking.boxed()),
         ];
         Ok(Self {
             place: servers.place().into(),
@@ -143,7 +144,7 @@ impl PostgresLedger {
             shared_changes: broadcast::channel(1).0,
             answered: broadcast::channel(1).0,
             place: servers.place().into(),
-            _tasks: vec![AbortOnDropHandle::new(tokio::spawn(looking))],
+            _tasks: vec![AbortOnDropHandle::new(tokio::spawn(looking.boxed()))],
         })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use tempfile::TempDir;
@@ -78,7 +79,7 @@ impl SqliteLedger {
             readers: opened.readers,
             _lock: Some(opened.lock),
             process: Some(opened.process),
-            settling: Some(AbortOnDropHandle::new(tokio::spawn(settling))),
+            settling: Some(AbortOnDropHandle::new(tokio::spawn(settling.boxed()))),
             _folder: None,
         })
     }

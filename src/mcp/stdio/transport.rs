@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetMeta, ProtocolVersion, RequestId,
     ServerJsonRpcMessage,
@@ -104,12 +105,9 @@ impl<R: AsyncRead + Unpin> StdioTransport<R> {
         disconnected: CancellationToken,
     ) -> Self {
         let (out, queue) = mpsc::channel(QUEUE_LENGTH);
-        let writer = AbortOnDropHandle::new(tokio::spawn(write_all(
-            write,
-            queue,
-            pending.clone(),
-            disconnected.clone(),
-        )));
+        let writer = AbortOnDropHandle::new(tokio::spawn(
+            write_all(write, queue, pending.clone(), disconnected.clone()).boxed(),
+        ));
         let lines = LineReader::new(read, max_message);
         Self {
             lines,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rustix::process::{Signal, kill_process_group};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
@@ -76,7 +77,7 @@ impl Child {
         let (terminate_requested, exited) = (CancellationToken::new(), exited.clone().drop_guard());
         let (exit_sender, exit) = tokio::sync::watch::channel(None);
         let terminate = terminate_requested.clone();
-        tokio::spawn(async move {
+        let task = async move {
             let result = tokio::select! {
                 result = tree.wait() => Some(result),
                 () = terminate.cancelled() => shut_down(&mut tree).await,
@@ -91,7 +92,8 @@ impl Child {
             drop(tree);
             exit_sender.send_replace(Some(reason));
             drop(exited);
-        });
+        };
+        tokio::spawn(task.boxed());
         Ok((
             Self {
                 stderr,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
@@ -321,7 +322,7 @@ impl Drop for PendingCall<'_> {
         if let Some(id) = self.id.take().filter(|_| self.connection.is_shared) {
             self.connection
                 .runtime
-                .spawn(self.connection.clone().cancel_call(id));
+                .spawn(self.connection.clone().cancel_call(id).boxed());
         }
     }
 }
@@ -385,7 +386,7 @@ fn keep_subscribed(
         return None;
     }
     let (peer, state) = (peer.clone(), state.clone());
-    Some(AbortOnDropHandle::new(tokio::spawn(async move {
+    let task = async move {
         let (mut pause, mut was_unsubscribed) = (MIN_PAUSE, false);
         while !state.closed.is_cancelled() {
             match peer
@@ -409,7 +410,8 @@ fn keep_subscribed(
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
-    })))
+    };
+    Some(AbortOnDropHandle::new(tokio::spawn(task.boxed())))
 }
 
 /// Whether the server does not really support subscriptions. Any other failure may pass.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -45,7 +46,7 @@ impl PersistentConnection {
             connection: Kept::new(Some(first.clone())),
             listing: Mutex::new(listing.clone()),
         });
-        let task = tokio::spawn(shared.clone().keep_connected(first));
+        let task = tokio::spawn(shared.clone().keep_connected(first).boxed());
         Self {
             shared,
             _task: AbortOnDropHandle::new(task),

@@ -14,8 +14,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
@@ -113,7 +113,7 @@ impl AsyncWorkerSupervisor {
             thread: Arc::new(Semaphore::new(1)),
             worker: Kept::new(None),
         });
-        let task = tokio::spawn(shared.clone().keep_worker(first));
+        let task = tokio::spawn(shared.clone().keep_worker(first).boxed());
         Arc::new(Self {
             shared,
             _task: AbortOnDropHandle::new(task),

@@ -15,6 +15,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -314,7 +315,7 @@ impl SyncPool {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(task, &self.runtime);
+        tasks.spawn_on(task.boxed(), &self.runtime);
     }
 
     /// Ends the workers above the minimum that no call has needed since the last check. Returns

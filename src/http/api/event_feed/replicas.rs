@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -55,7 +56,7 @@ impl ReplicaPolls {
             last_read: began,
             last_full: None,
         };
-        let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(poll.run())));
+        let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(poll.run().boxed())));
         *running = Arc::downgrade(&task);
         Some(task)
     }

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +50,7 @@ pub async fn serve(
 ) {
     warn_of_fewer_connections(settings.max_connections);
     let connections = Connections::new(possible_connections(settings.max_connections));
-    let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep()));
+    let _sweep = AbortOnDropHandle::new(tokio::spawn(connections.clone().sweep().boxed()));
     let mut acceptor = Acceptor::new(listener, router, connections.clone());
     tokio::select! {
         () = acceptor.accept_connections() => {}

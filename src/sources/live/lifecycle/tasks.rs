@@ -49,7 +49,11 @@ impl StartTask {
         };
         let (number, wake_up) = (start.number, Arc::new(Notify::new()));
         let instance = settings.build(&live.process_env);
-        let task = tokio::spawn(start.run_until_served(instance, wake_up.clone(), pause));
+        let task = tokio::spawn(
+            start
+                .run_until_served(instance, wake_up.clone(), pause)
+                .boxed(),
+        );
         let _task = AbortOnDropHandle::new(task);
         (Self { wake_up, _task }, number)
     }
@@ -138,7 +142,7 @@ impl WatchTask {
         };
         Self {
             source: instance.clone(),
-            task: AbortOnDropHandle::new(tokio::spawn(watch.run())),
+            task: AbortOnDropHandle::new(tokio::spawn(watch.run().boxed())),
         }
     }
 }
