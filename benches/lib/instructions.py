@@ -58,7 +58,6 @@ def count(binary, cases=tuple(calls.CASES)):
         with Counted(command, own) as server, server.connect() as connection, contextlib.closing(open_ledger(own / "counted.db")) as ledger:
             calls.await_tools(server)
             server.request_count = 0  # of calls: those until now have no rows
-            server.control("--instr=on")
             return {case: count_case(case, server, connection, ledger) for case in cases}
 
 
@@ -98,7 +97,7 @@ class Counted(service.Server):
     """Toolcrib under callgrind, which translates its code and counts."""
 
     def __init__(self, command, folder):
-        callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes", "--callgrind-out-file=/dev/null"]
+        callgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes", "--callgrind-out-file=/dev/null"]
         super().__init__("counted", callgrind + command, folder)
         self.ledger_threads, self.request_count = set(), 0
 
