@@ -15,6 +15,8 @@ WORKDIR /build
 # Static, so that it runs without a system below it. An explicit target keeps the flag away from build scripts and macros.
 # Relocations are packed: a megabyte less to read at each start. That needs glibc 2.36 in the builder, or newer.
 ENV RUSTFLAGS="-Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs"
+# As in .cargo/config.toml.
+ENV LIBSQLITE3_FLAGS="-DHAVE_FDATASYNC=1"
 # The dependencies and all crates below crates/ are a layer of their own: compiled with an empty program, again only when one of them changes.
 # Without build.rs, which reads files of the program.
 COPY Cargo.toml Cargo.lock ./
