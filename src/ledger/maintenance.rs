@@ -34,7 +34,7 @@ const MIN_CLOCK_JUMP: Duration = Duration::from_secs(300);
 /// Time between two checks of the clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time between two comparisons of the counters. Each reads an index, not the rows.
+/// Time between two comparisons of the counters. Each reads the calls since the last one.
 const VERIFY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Deletes calls that started longer than `retention` ago, a few at a time, until the ledger is

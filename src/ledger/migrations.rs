@@ -35,6 +35,7 @@ pub(super) fn sqlite() -> Vec<Migration> {
         "0011" "approval_message",
         "0012" "usage_hour",
         "0013" "state_check",
+        "0014" "charged_rows",
     }
 }
 

@@ -25,7 +25,7 @@ use super::change::{Change, Operation, Rare, Writer};
 use super::fault::{self, Fault};
 use super::hours::{self, Claim};
 use super::processes::{self, ProcessLock};
-use super::quota::{SUM_DRIFT, Settlement};
+use super::quota::{MIN_CARRIED_ROWS, SUM_DRIFT, Settlement, carry_ended_rows};
 use super::set_aside::SetAside;
 use super::{backup, list, open, writer};
 use crate::call::{Charge, Charged, Clock, InvocationId};
@@ -312,11 +312,21 @@ impl Ledger for SqliteLedger {
     }
 
     async fn counter_drift(&self) -> Result<u64, Error> {
-        let drift = sqlx::query_scalar::<_, i64>(SUM_DRIFT);
-        let units = drift.fetch_one(&self.readers).await;
-        units
-            .map(i64::unsigned_abs)
-            .map_err(|error| self.handle_read_error(&error))
+        loop {
+            let compared = self.fetch(Sql::new(SUM_DRIFT)).await?;
+            let compared = compared.first().ok_or(Error::Closed)?;
+            let (drift, rows, is_complete) =
+                (compared.get(0)?, compared.get::<i64>(1)?, compared.get(2)?);
+            let mut carried = 0;
+            if rows >= MIN_CARRIED_ROWS {
+                let carry = Change::Write(carry_ended_rows(self).await?);
+                // A ledger that is only read stays as it is.
+                carried = self.commit_change(carry).await.unwrap_or(0);
+            }
+            if is_complete || carried == 0 {
+                return Ok(if is_complete { drift } else { 0 });
+            }
+        }
     }
 
     fn process(&self) -> Option<Arc<str>> {

@@ -5,13 +5,16 @@
 //! correct value of a counter can be computed from the rows at any time, and [`SUM_DRIFT`] does
 //! that. A difference is a fault of this program, or another program changed the file. Counters of
 //! runs have no number, because callers choose the names of runs and there can be millions.
+//!
+//! No index has the counters of rows, because it would change one more page for almost every call. A
+//! comparison reads the newest rows. Older ones count as `carried`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::counts::{CounterKey, counter_key};
-use super::super::sql::SqlRow;
-use super::super::{Reservation, ReserveError, Row};
+use super::super::sql::{Sql, SqlRow, Store};
+use super::super::{Error, Reservation, ReserveError, Row};
 use super::batch_counters::BatchCounters;
 use super::script::Script;
 use super::set_aside::{Counter, HeldUnit};
@@ -35,17 +38,35 @@ const REFUND_UNITS: &str = "update quota set used = quota.used - back.units from
     join quota as q on q.tool = one.value->>0 and q.caller = one.value->>1 and q.run = one.value->>2 \
     and q.per = one.value->>3 and q.window_start = one.value->>4 and q.from_seq <= i.seq group by 1, 2, 3, 4) as back \
     where (quota.tool, quota.caller, quota.run, quota.per) = (back.tool, back.caller, back.run, back.per)";
-/// By how many units the counters differ from the rows charged to them. Rows have few different
-/// sets of counters, and an index finds the rows of each set without reading them.
-pub(super) const SUM_DRIFT: &str = "with recursive charged (set_) as (select min(charged) from invocation \
-    where charged is not null union all select (select min(charged) from invocation where charged > charged.set_) \
-    from charged where set_ is not null), \
-    counted (id, calls) as (select q.id, sum((select count(*) from invocation as i \
-    where i.charged = charged.set_ and i.seq >= q.from_seq)) from charged \
-    cross join json_each('[' || trim(charged.set_, ',') || ']') as one join quota as q on q.id = one.value \
-    where charged.set_ is not null group by q.id) \
-    select coalesce(sum(abs(q.used - q.carried - q.set_aside - q.lost_units - coalesce(counted.calls, 0))), 0) \
-    from quota as q left join counted on counted.id = q.id where q.id is not null";
+/// Counts the rows that are charged to each counter, from the lowest `from_seq` on, and at most a million.
+/// Rows before `upto` have ended, so their counters stay the same.
+macro_rules! with_counted_rows {
+    ($select:literal) => {
+        concat!(
+            "with part (first, stop, newest) as (select min(from_seq), \
+             min(min(from_seq) + 1000000, (select coalesce(max(seq), 0) + 1 from invocation)), \
+             (select coalesce(max(seq), 0) from invocation) from quota where id is not null), \
+             ended (upto) as (select min(stop, coalesce((select min(seq) from invocation where state = 'reserved'), stop)) from part), \
+             counted (id, calls, ended) as (select q.id, count(*), sum(i.seq < ended.upto) from part cross join ended \
+             cross join invocation as i cross join json_each('[' || trim(i.charged, ',') || ']') as one \
+             join quota as q on q.id = one.value and i.seq >= q.from_seq \
+             where i.seq >= part.first and i.seq < part.stop and i.charged is not null group by q.id) ",
+            $select,
+            " from part cross join ended cross join quota as q left join counted on counted.id = q.id where q.id is not null"
+        )
+    };
+}
+/// By how many units the counters differ from the rows charged to them, the number of compared rows, and
+/// whether these are all rows.
+pub(super) const SUM_DRIFT: &str = with_counted_rows!(
+    "select coalesce(sum(abs(q.used - q.carried - q.set_aside - q.lost_units - coalesce(counted.calls, 0))), 0), \
+     coalesce(max(ended.upto - part.first), 0), coalesce(max(part.stop > part.newest), 1)"
+);
+const COUNT_ENDED_ROWS: &str = with_counted_rows!(
+    "select q.id, q.from_seq, q.carried, coalesce(counted.ended, 0), ended.upto"
+);
+/// Rows that were compared are counted for good as soon as there are as many.
+pub(super) const MIN_CARRIED_ROWS: i64 = 100_000;
 
 /// Maximum number of cached counters. Above it all are dropped, and each costs one more read.
 const MAX_CACHED_COUNTERS: usize = 4096;
@@ -94,6 +115,28 @@ impl CounterCache {
         }
         self.counters.extend(batch.counters);
     }
+}
+
+/// Makes the statement that counts all rows that have ended for good, so that no comparison reads them
+/// again.
+pub(super) async fn carry_ended_rows(store: &dyn Store) -> Result<Sql, Error> {
+    let rows = store.fetch(Sql::new(COUNT_ENDED_ROWS)).await?;
+    let upto: i64 = rows.first().map_or(Ok(0), |row| row.get(4))?;
+    let counted = |row: &SqlRow| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]);
+    let counted = rows
+        .iter()
+        .map(counted)
+        .collect::<Result<Vec<[i64; 4]>, Error>>()?;
+    let mut sql = Sql::new("update quota set carried = carried + (one.value->>3), from_seq = ");
+    sql.bind(upto).push(" from json_each(");
+    sql.bind(serde_json::to_string(&counted).unwrap_or_default());
+    // Meanwhile, a window may have begun, or retention may have deleted rows and changed `carried`.
+    sql.push(
+        ") as one where quota.id = one.value->>0 and quota.from_seq = one.value->>1 \
+         and quota.carried = one.value->>2 and from_seq < ",
+    );
+    sql.bind(upto);
+    Ok(sql)
 }
 
 /// Adds the query for these counters.

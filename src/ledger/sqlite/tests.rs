@@ -456,6 +456,98 @@ async fn counters_always_match_the_rows() {
     );
 }
 
+/// Adds rows that are charged to the counter of `charge(…, Per::Lifetime)`, behind the back of the ledger.
+async fn add_charged_rows(folder: &Path, rows: i64) {
+    let mut other = connect(folder).await;
+    for sql in [
+        "insert into invocation (id, tool, caller, state, effect, cache, attempts, started_at, duration_us, arguments, charged, reserved) \
+         with recursive n (n) as (select 1 union all select n + 1 from n where n < ?1) \
+         select unhex('0000000000000000' || hex(randomblob(8))), 't', 'a', 'succeeded', 'read', 'off', 1, 0, 1, '{}', \
+         (select ',' || id || ',' from quota where per = 'lifetime'), 0 from n",
+        "update quota set used = used + ?1 where per = 'lifetime'",
+    ] {
+        let change = sqlx::query(sql).bind(rows);
+        change.execute(&mut other).await.unwrap();
+    }
+}
+
+/// What the lifetime counter carries, and the first row that it does not carry.
+async fn carried_rows(folder: &Path) -> (i64, i64) {
+    let carried = "select carried, from_seq from quota where per = 'lifetime'";
+    let carried = sqlx::query_as(carried);
+    carried.fetch_one(&mut connect(folder).await).await.unwrap()
+}
+
+#[tokio::test]
+async fn compared_rows_are_not_read_again() {
+    let (ledger, folder) = open().await;
+    let limit = || vec![charge(1 << 40, Per::Lifetime)];
+    let first = row("t", "a", now());
+    let charged = ledger
+        .reserve(first.clone(), limit())
+        .await
+        .unwrap()
+        .charged;
+    add_charged_rows(folder.path(), 99_000).await;
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert_eq!(carried_rows(folder.path()).await.0, 0, "there are few");
+
+    add_charged_rows(folder.path(), 1_000).await;
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    let carried = carried_rows(folder.path()).await;
+    assert_eq!(carried, (0, 1), "the first call has not ended");
+
+    ledger
+        .settle(ended_row(&first, State::Cancelled), charged)
+        .await
+        .unwrap();
+    let second = row("t", "a", now());
+    ledger.reserve(second.clone(), limit()).await.unwrap();
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    assert_eq!(carried_rows(folder.path()).await, (100_000, 100_002));
+    ledger
+        .settle(ended_row(&second, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+
+    while ledger
+        .prune(Timestamp::now() + 1.hour(), now(), 50_000)
+        .await
+        .unwrap()
+        > 0
+    {}
+    assert_eq!(ledger.counter_drift().await.unwrap(), 0);
+    let used = ledger.units_used(&limit(), now()).await.unwrap()[0].used;
+    assert_eq!(used, 100_001);
+}
+
+#[tokio::test]
+async fn large_ledger_is_compared_in_parts() {
+    let (ledger, folder) = open().await;
+    let limit = || vec![charge(1 << 40, Per::Lifetime)];
+    let reserved = row("t", "a", now());
+    ledger.reserve(reserved.clone(), limit()).await.unwrap();
+    ledger
+        .settle(ended_row(&reserved, State::Succeeded), vec![])
+        .await
+        .unwrap();
+    let mut other = connect(folder.path()).await;
+    for (far, used) in [(3_000_000, 0), (6_000_000, 5_i64)] {
+        add_charged_rows(folder.path(), 3).await;
+        let move_newest =
+            "update invocation set seq = ?1 where seq = (select max(seq) from invocation)";
+        let move_newest = sqlx::query(move_newest).bind(far);
+        move_newest.execute(&mut other).await.unwrap();
+        let change = "update quota set used = used + ?1 where per = 'lifetime'";
+        let change = sqlx::query(change).bind(used);
+        change.execute(&mut other).await.unwrap();
+        assert_eq!(ledger.counter_drift().await.unwrap(), used.unsigned_abs());
+    }
+    assert!(carried_rows(folder.path()).await.1 > 5_000_000);
+    assert_eq!(ledger.counter_drift().await.unwrap(), 5, "it stays");
+}
+
 #[tokio::test]
 async fn removed_file_refuses_reservations() {
     let (ledger, folder) = open().await;
