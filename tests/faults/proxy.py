@@ -1,6 +1,7 @@
 """A TCP proxy between the replicas and the database, on one thread of its own: it delays, cuts and half-opens connections."""
 
 import asyncio
+import selectors
 import threading
 import time
 
@@ -10,7 +11,8 @@ class Proxy:
 
     def __init__(self, target):
         self.target, self.delay, self.silent = target, 0.0, False
-        self.links, self.loop = set(), asyncio.new_event_loop()
+        # With epoll, Python rounds each wait up to a whole millisecond.
+        self.links, self.loop = set(), asyncio.SelectorEventLoop(selectors.SelectSelector())
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.server = self.wait(asyncio.start_server(self.accept, "127.0.0.1", 0))
