@@ -51,6 +51,8 @@ pub(super) struct WriterTask {
     postponed: Postponed,
     pub(super) durations: PendingDurations,
     refusals: Refusals,
+    /// How long the last commit took.
+    commit_time: Duration,
     pub(super) observer: Arc<dyn LedgerObserver>,
 }
 
@@ -75,6 +77,7 @@ pub(super) fn spawn_writer(
         postponed: Postponed::default(),
         durations: PendingDurations::default(),
         refusals: Refusals::default(),
+        commit_time: Duration::ZERO,
         observer,
     };
     health.spawn_writer(task.run(operations));
@@ -115,6 +118,7 @@ impl WriterTask {
                     .collect_until(collect_until, &mut operations, &mut buffer)
                     .await;
             }
+            let answered = buffer.iter().filter(|op| op.is_awaited()).count();
             let close = self.process(&mut buffer).await;
             collect_until = Instant::now() + COLLECT_TIME;
             if let Some(reply) = close {
@@ -122,6 +126,10 @@ impl WriterTask {
                 let _ = reply.send(Ok(()));
                 break;
             }
+            let commit_time = self.commit_time;
+            self.health
+                .wait_for_callers(answered, commit_time, &operations)
+                .await;
         }
     }
 
@@ -348,7 +356,8 @@ impl WriterTask {
                         self.durations.clear();
                     }
                     if !batch.is_empty() {
-                        self.observer.on_commit(batch.len(), began.elapsed());
+                        self.commit_time = began.elapsed();
+                        self.observer.on_commit(batch.len(), self.commit_time);
                     }
                     self.mark_recovered();
                     return Ok(decisions);

@@ -40,8 +40,6 @@ use super::wal::{self, CHECK_INTERVAL_COMMITS};
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of rows that wait for a retry while the disk is full.
 pub(super) const MAX_BACKLOG: usize = 10_000;
-/// Longest wait for callers that were just answered. It bounds the CPU time that the wait costs.
-const MAX_CALLER_WAIT: Duration = Duration::from_micros(250);
 /// Pause between retries while nothing can be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -180,23 +178,10 @@ impl WriterTask {
                 let _ = reply.send(Ok(()));
                 break;
             }
-            self.wait_for_callers(answered, &operations).await;
-        }
-    }
-
-    /// If others wait already, waits a moment for the callers of the last commit. Most of them come
-    /// back at once, and one commit for all costs less than two. PostgreSQL does the same with
-    /// `commit_delay`, and recommends half the time of a flush; a commit here is a flush and about
-    /// as much work of the processor.
-    async fn wait_for_callers(&self, answered: usize, operations: &mpsc::Receiver<Operation>) {
-        let waiting = operations.len();
-        if answered == 0 || waiting == 0 {
-            return;
-        }
-        // A timer of tokio has a resolution of 1 ms, which is longer than most commits.
-        let end = SystemInstant::now() + MAX_CALLER_WAIT.min(self.commit_time / 4);
-        while operations.len() < waiting + answered && SystemInstant::now() < end {
-            tokio::task::yield_now().await;
+            let commit_time = self.commit_time;
+            self.health
+                .wait_for_callers(answered, commit_time, &operations)
+                .await;
         }
     }
 
