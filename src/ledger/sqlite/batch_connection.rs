@@ -290,10 +290,13 @@ pub(super) fn writer_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// For the connection of rusqlite, which opens a file that has its journal mode already.
+/// For the connection of rusqlite, which opens a file that has its journal mode already. While a
+/// statement runs, SQLite keeps the old content of the pages that it changes. For more than 16 pages
+/// this is a temporary file, unless `temp_store` is memory.
 fn writer_pragmas() -> String {
     format!(
         "pragma synchronous = full; pragma foreign_keys = on; pragma wal_autocheckpoint = 0; \
+         pragma temp_store = memory; \
          pragma journal_size_limit = {MAX_LOG_BYTES}; pragma cache_size = -{CACHE_KIB}"
     )
 }
