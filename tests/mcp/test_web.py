@@ -313,10 +313,9 @@ def test_stream_of_a_session_is_continued(start, web):
         if "last-event-id" not in exchange.headers:
             return exchange.status(405)
         continued.append(dict(exchange.headers))
-        id = int(exchange.headers["last-event-id"])
         if len(continued) < 6:
-            return begin(exchange, {"id": id})
-        stream(send_answer("at last"))(exchange, {"id": id})
+            return stream()(exchange, None)
+        stream(send_answer("at last"))(exchange, {"id": int(exchange.headers["last-event-id"])})
 
     answer_with(one, "tools/call", begin)
     one.on["GET"] = go_on
@@ -349,6 +348,7 @@ def test_server_asks_on_the_stream_of_its_call(start, web):
             gate.wait(20)
         else:
             poll(lambda: f"ask-{name}" in answers, 20, "an answer")
+        exchange.event({"jsonrpc": "2.0", "id": f"last-{name}", "method": "ping"})
         send_answer(json.dumps(answers.get(f"ask-{name}")))(exchange, message)
         exchange.end()
 
@@ -367,7 +367,56 @@ def test_server_asks_on_the_stream_of_its_call(start, web):
     gate.set()
     result = poll(lambda: crib.get(f"/invocations/{late.json['invocation_id']}").json.get("result"), what="the end of the call")
     assert json.loads(text_of(result)) is None
-    assert {answers[f"ping-{name}"] == {} for name in ("a", "b", "late")} == {True}
+    for name in ("a", "b", "late"):
+        assert answers[f"ping-{name}"] == {} and answers[f"last-{name}"] == {}, "a request just before the response is answered, too"
+
+
+def question(id):
+    return {"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {"message": id, "requestedSchema": {"type": "object", "properties": {}}}}
+
+
+def test_answer_reaches_the_server_while_its_stream_is_closed(start, web):
+    one, answers, at_return = web("session"), {}, []
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "write", "timeout": "30s"}}))
+
+    def ask_and_close(exchange, message):
+        exchange.sse()
+        exchange.chunk(f"id: {message['id']}\nretry: 3000\ndata: {json.dumps(question('q'))}\n\n".encode())
+        exchange.end()
+
+    def go_on(exchange, _):
+        if "last-event-id" not in exchange.headers:
+            return exchange.status(405)
+        at_return.append(dict(answers))
+        stream(send_answer("at last"))(exchange, {"id": int(exchange.headers["last-event-id"])})
+
+    def note(exchange, message):
+        answers[message["id"]] = message["result"]
+        exchange.status(202)
+
+    answer_with(one, "tools/call", ask_and_close)
+    one.on["GET"], one.on["answer"] = go_on, note
+    asked = crib.invoke("s_echo")
+    assert text_of(answered(crib, asked.json["invocation_id"], action="accept", content={})) == "at last"
+    assert at_return == [{"q": {"action": "accept", "content": {}}}]
+
+
+def test_response_after_many_open_questions_is_read(start, web):
+    one = web("session")
+    crib = start_with_servers(start, s=entry(one, tools={"echo": {"effect": "write", "timeout": "30s"}}))
+
+    def ask_many(exchange, message):
+        exchange.sse()
+        for number in range(20):
+            exchange.event(question(f"q{number}"))
+        send_answer("without you")(exchange, message)
+        exchange.end()
+
+    answer_with(one, "tools/call", ask_many)
+    reply = crib.invoke("s_echo")
+    result = reply.json if reply.status == 200 else poll(
+        lambda: crib.get(f"/invocations/{reply.json['invocation_id']}").json.get("result"), what="the end of the call")
+    assert text_of(result) == "without you"
 
 
 def test_slow_stream_is_bounded_by_call_timeout(start, web, era):

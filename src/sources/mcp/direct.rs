@@ -1,21 +1,23 @@
 //! Calls of a server with a URL: one HTTP request each. They bypass the tasks and queues of the SDK,
 //! which take half of the processor time of such a call.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, Stream, StreamExt, future, stream};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ErrorData, InputResponses, JsonRpcMessage, ProtocolVersion,
-    RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerNotification, ServerResult,
+    ClientCapabilities, ClientConfig, ClientJsonRpcMessage, ErrorData, InputResponses,
+    JsonRpcMessage, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerNotification, ServerResult,
 };
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpPostResponse};
 use rmcp_sse_stream::Sse;
 use serde::Serialize;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::early_initialize::is_answer;
@@ -29,10 +31,14 @@ use crate::call::{JsonObject, ToolContext};
 /// The first id of a request. The SDK counts its own requests from 0.
 const FIRST_ID: i64 = 1 << 30;
 const TOOL_NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// How often a stream that breaks off is continued without a new event. Its events must have ids.
-const MAX_RESUMPTIONS: usize = 3;
+/// Further attempts to reach a server that is to continue a stream.
+const MAX_ATTEMPTS: usize = 3;
+/// How long a response waits for the answers to requests that its server has sent before it.
+const REPLY_TIME: Duration = Duration::from_secs(1);
 /// Pause before a stream is continued again, if its server names none (`retry`).
 const PAUSE: Duration = Duration::from_secs(1);
+
+type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
 /// A tool as its server knows it.
 pub(super) struct CalledTool {
@@ -218,75 +224,118 @@ impl DirectCalls {
     async fn read_events(
         &self,
         id: &RequestId,
-        mut events: BoxStream<'static, Result<Sse, SseError>>,
+        first: EventStream,
         state: &SharedConnectionState,
         context: &ToolContext,
     ) -> Option<ServerJsonRpcMessage> {
         let unusable =
             |reason: InvalidMessage| Some(JsonRpcMessage::error(reason.into(), Some(id.clone())));
-        let (mut last_id, mut retry, mut pause, mut vain) = (None, None, Duration::ZERO, 0);
-        // Answers to the server, which are made and sent while the stream is read.
-        let mut answers = FuturesUnordered::new();
-        while vain <= MAX_RESUMPTIONS {
-            loop {
-                let event = tokio::select! {
-                    Some(()) = answers.next() => continue,
-                    event = events.next(), if answers.len() < MAX_QUESTIONS => event,
-                };
-                let event = match event {
-                    Some(Ok(event)) => event,
-                    Some(Err(error)) if events::is_too_long(&error) => {
-                        return unusable(InvalidMessage::TooLong);
+        let mut events = pin!(self.follow(id, first));
+        // Answers to the server, which are made and sent while the stream is read: those of the
+        // caller, and the others.
+        let (mut asked, mut replies) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let response = loop {
+            let event = tokio::select! {
+                Some(()) = asked.next() => continue,
+                Some(()) = replies.next() => continue,
+                event = events.next(), if replies.len() < MAX_QUESTIONS => event?,
+            };
+            let Ok(event) = event else {
+                break unusable(InvalidMessage::TooLong);
+            };
+            let data = event.data.unwrap_or_default();
+            match parse_message(data.as_bytes()) {
+                Some(JsonRpcMessage::Notification(notification)) => {
+                    if let ServerNotification::ToolListChangedNotification(_) =
+                        notification.notification
+                    {
+                        state.note_change();
                     }
-                    Some(Err(_)) | None => break,
-                };
-                vain = 0;
-                retry = event.retry.map(Duration::from_millis).or(retry);
-                last_id = event.id.or(last_id);
-                let data = event.data.unwrap_or_default();
-                match parse_message(data.as_bytes()) {
-                    Some(JsonRpcMessage::Notification(notification)) => {
-                        if let ServerNotification::ToolListChangedNotification(_) =
-                            notification.notification
-                        {
-                            state.note_change();
-                        }
-                    }
-                    Some(JsonRpcMessage::Request(asked)) if self.in_session => {
-                        let question =
-                            ServerQuestion::read(&asked.request, asked.id, state.offers_forms);
-                        answers.push(self.answer(question, context));
-                    }
-                    Some(JsonRpcMessage::Request(_)) => {}
-                    None if id_of_broken_response(data.as_bytes()).as_ref() == Some(id) => {
-                        return unusable(InvalidMessage::Unreadable);
-                    }
-                    None => {}
-                    response => return response,
                 }
+                Some(JsonRpcMessage::Request(request)) if self.in_session => {
+                    let (request, id) = (request.request, request.id);
+                    match ServerQuestion::read(&request, id, state.offers_forms) {
+                        ServerQuestion::Form(form)
+                            if context.can_ask() && asked.len() < MAX_QUESTIONS =>
+                        {
+                            let call = (context.clone(), CancellationToken::new());
+                            asked.push(self.reply(form.answer(Some(call))));
+                        }
+                        ServerQuestion::Form(form) => {
+                            replies.push(self.reply(form.answer(None).boxed()));
+                        }
+                        ServerQuestion::Other(answer) => {
+                            replies.push(self.reply(future::ready(*answer).boxed()));
+                        }
+                        ServerQuestion::Ignored => {}
+                    }
+                }
+                Some(JsonRpcMessage::Request(_)) => {}
+                None if id_of_broken_response(data.as_bytes()).as_ref() == Some(id) => {
+                    break unusable(InvalidMessage::Unreadable);
+                }
+                None => {}
+                response => break response,
             }
-            vain += 1;
-            let after = last_id.clone()?;
-            sleep(retry.unwrap_or(pause)).await;
-            pause = PAUSE;
-            let (request, session) = (SentRequest::direct(id), self.session.as_deref());
-            let resumed = self.remote.resume(after, request, session, &self.headers);
-            events = resumed.await?;
-        }
-        None
+        };
+        // Some servers send a request directly before their response, and wait for its answer.
+        let _ = timeout(REPLY_TIME, replies.collect::<()>()).await;
+        response
     }
 
-    /// Answers a request of the server. If the server is gone, it needs no answer.
-    async fn answer(&self, question: ServerQuestion, context: &ToolContext) {
-        let answer = match question {
-            ServerQuestion::Form(form) => {
-                let call = (context.clone(), CancellationToken::new());
-                form.answer(Some(call).filter(|_| context.can_ask())).await
-            }
-            ServerQuestion::Other(answer) => *answer,
-            ServerQuestion::Ignored => return,
+    /// The events of a response. A stream that breaks off is continued after its last event, until
+    /// the server refuses to. Its events must have ids.
+    fn follow<'a>(
+        &'a self,
+        id: &'a RequestId,
+        first: EventStream,
+    ) -> impl Stream<Item = Result<Sse, SseError>> + 'a {
+        struct Position {
+            events: EventStream,
+            last_id: Option<String>,
+            /// The pause that the server names.
+            retry: Option<Duration>,
+            pause: Duration,
+        }
+        let begin = Position {
+            events: first,
+            last_id: None,
+            retry: None,
+            pause: Duration::ZERO,
         };
-        if let Ok(body) = serde_json::to_vec(&answer) {
+        stream::unfold(begin, move |mut at| async move {
+            loop {
+                match at.events.next().await {
+                    Some(Ok(event)) => {
+                        at.retry = event.retry.map(Duration::from_millis).or(at.retry);
+                        at.last_id = event.id.clone().or(at.last_id);
+                        return Some((Ok(event), at));
+                    }
+                    Some(Err(error)) if events::is_too_long(&error) => {
+                        return Some((Err(error), at));
+                    }
+                    Some(Err(_)) | None => {}
+                }
+                let mut attempts = 0;
+                at.events = loop {
+                    let after = at.last_id.clone()?;
+                    sleep(at.retry.unwrap_or(at.pause)).await;
+                    at.pause = PAUSE;
+                    let (request, session) = (SentRequest::direct(id), self.session.as_deref());
+                    let resumed = self.remote.resume(after, request, session, &self.headers);
+                    match resumed.await {
+                        Ok(resumed) => break resumed?,
+                        Err(_) if attempts < MAX_ATTEMPTS => attempts += 1,
+                        Err(_) => return None,
+                    }
+                };
+            }
+        })
+    }
+
+    /// Sends an answer to the server. If the server is gone, it needs none.
+    async fn reply(&self, answer: impl Future<Output = ClientJsonRpcMessage>) {
+        if let Ok(body) = serde_json::to_vec(&answer.await) {
             let (request, session) = (SentRequest::default(), self.session.as_deref());
             let headers = Fields::new(&self.headers, None);
             let _ = self.remote.post(body, request, session, &headers).await;

@@ -344,22 +344,26 @@ impl Remote {
         }
     }
 
-    /// Continues the stream of a response after the event with this id.
+    /// Continues the stream of a response after the event with this id. `None`: the server refuses.
+    ///
+    /// # Errors
+    /// The server was not reached.
     pub(super) async fn resume(
         &self,
         last_event: String,
         request: SentRequest,
         session: Option<&str>,
         headers: &HeaderMap,
-    ) -> Option<BoxStream<'static, Result<Sse, SseError>>> {
-        let id = HeaderValue::try_from(last_event).ok()?;
+    ) -> Result<Option<BoxStream<'static, Result<Sse, SseError>>>, Fault> {
+        let Ok(id) = HeaderValue::try_from(last_event) else {
+            return Ok(None);
+        };
         let headers = Fields::new(headers, Some((LAST_EVENT_ID, id)));
         let response = self
             .send_request(Method::GET, session, &headers, None)
-            .await
-            .ok()?;
+            .await?;
         let is_stream = response.status().is_success() && has_media_type(&response, EVENT_STREAM);
-        is_stream.then(|| events::read_events(response, request))
+        Ok(is_stream.then(|| events::read_events(response, request)))
     }
 }
 
