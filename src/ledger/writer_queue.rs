@@ -336,10 +336,10 @@ mod tests {
         };
         assert_eq!(wait(1, 16).await, 0, "a lone call");
         assert_eq!(wait(2, 16).await, 4, "a quarter of a commit");
-        assert_eq!(wait(2, 1).await, 0, "nobody waits for a short commit");
+        assert_eq!(wait(2, 1).await, 0, "no wait after a short commit");
         assert_eq!(wait(33, 16).await, 0, "it would save nothing");
         send().await.unwrap();
-        assert_eq!(wait(0, 16).await, 0, "nobody can come back");
+        assert_eq!(wait(0, 16).await, 0, "no caller has an answer");
         assert_eq!(wait(1, 16).await, 4);
         assert_eq!(wait(1, 4000).await, 5);
         let comes_back = async {

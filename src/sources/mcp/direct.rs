@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, future, stream};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::early_initialize::is_answer;
-use super::events;
+use super::events::{self, EventStream};
 use super::fault::{self, CallFailure, InvalidMessage};
 use super::message::{SentRequest, id_of_broken_response, parse_message};
 use super::remote::{Fields, Remote};
@@ -37,8 +37,6 @@ const MAX_ATTEMPTS: usize = 3;
 const REPLY_TIME: Duration = Duration::from_secs(1);
 /// Pause before a stream is continued again, if its server names none (`retry`).
 const PAUSE: Duration = Duration::from_secs(1);
-
-type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
 /// A tool as its server knows it.
 pub(super) struct CalledTool {
@@ -107,8 +105,8 @@ pub(super) struct DirectCalls {
     remote: Remote,
     /// Headers of each request.
     headers: HeaderMap,
-    /// `_meta` of a call whose caller cannot be asked, and of one whose caller can. Empty in a
-    /// session, whose handshake contains it.
+    /// `_meta` of a call without a client for questions, and of a call with one. Empty in a session,
+    /// whose handshake contains it.
     metas: [JsonObject; 2],
     /// The version has sessions.
     pub(super) in_session: bool,
@@ -231,12 +229,12 @@ impl DirectCalls {
         let unusable =
             |reason: InvalidMessage| Some(JsonRpcMessage::error(reason.into(), Some(id.clone())));
         let mut events = pin!(self.follow(id, first));
-        // Answers to the server, which are made and sent while the stream is read: those of the
-        // caller, and the others.
-        let (mut asked, mut replies) = (FuturesUnordered::new(), FuturesUnordered::new());
+        // Answers to requests of the server, which are sent while the stream is read: those of the
+        // caller to questions, and all others.
+        let (mut questions, mut replies) = (FuturesUnordered::new(), FuturesUnordered::new());
         let response = loop {
             let event = tokio::select! {
-                Some(()) = asked.next() => continue,
+                Some(()) = questions.next() => continue,
                 Some(()) = replies.next() => continue,
                 event = events.next(), if replies.len() < MAX_QUESTIONS => event?,
             };
@@ -256,10 +254,10 @@ impl DirectCalls {
                     let (request, id) = (request.request, request.id);
                     match ServerQuestion::read(&request, id, state.offers_forms) {
                         ServerQuestion::Form(form)
-                            if context.can_ask() && asked.len() < MAX_QUESTIONS =>
+                            if context.can_ask() && questions.len() < MAX_QUESTIONS =>
                         {
                             let call = (context.clone(), CancellationToken::new());
-                            asked.push(self.reply(form.answer(Some(call))));
+                            questions.push(self.reply(form.answer(Some(call))));
                         }
                         ServerQuestion::Form(form) => {
                             replies.push(self.reply(form.answer(None).boxed()));

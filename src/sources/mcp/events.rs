@@ -17,6 +17,9 @@ use super::message::{
 };
 use crate::kinds::http::client::Response;
 
+/// The events of one or more responses.
+pub(super) type EventStream = BoxStream<'static, Result<Sse, SseError>>;
+
 /// Why a stream ended early.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
@@ -55,10 +58,7 @@ impl EventSize {
 
 /// The events of a response. For the SDK, an event that is too long becomes an error response that
 /// says so.
-pub(super) fn read_events(
-    response: Response,
-    request: SentRequest,
-) -> BoxStream<'static, Result<Sse, SseError>> {
+pub(super) fn read_events(response: Response, request: SentRequest) -> EventStream {
     let chunks = stream::try_unfold(
         (response, EventSize::default()),
         |(mut response, mut size)| async move {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use hyper::body::Bytes;
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
@@ -18,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 use rmcp_sse_stream::Sse;
 use url::Url;
 
-use super::events;
+use super::events::{self, EventStream};
 use super::fault::{self, HttpFault, InvalidMessage};
 use super::message::{MAX_MESSAGE_BYTES, SentRequest, parse_message};
 use super::transport_adapter::SharedConnectionState;
@@ -354,7 +353,7 @@ impl Remote {
         request: SentRequest,
         session: Option<&str>,
         headers: &HeaderMap,
-    ) -> Result<Option<BoxStream<'static, Result<Sse, SseError>>>, Fault> {
+    ) -> Result<Option<EventStream>, Fault> {
         let Ok(id) = HeaderValue::try_from(last_event) else {
             return Ok(None);
         };
@@ -418,7 +417,7 @@ impl StreamableHttpClient for Remote {
         last_event: Option<String>,
         _: Option<String>,
         mut headers: Headers,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+    ) -> Result<EventStream, Fault> {
         let is_notification_stream = self
             .server_events
             .is_notification_stream(last_event.as_deref());
@@ -523,10 +522,7 @@ impl ServerEvents {
     }
 
     /// Wraps the stream, which was opened for the first time or again.
-    pub(super) fn watch_stream(
-        &self,
-        events: BoxStream<'static, Result<Sse, SseError>>,
-    ) -> BoxStream<'static, Result<Sse, SseError>> {
+    pub(super) fn watch_stream(&self, events: EventStream) -> EventStream {
         if std::mem::replace(&mut self.state.lock().was_open, true) {
             self.connection_state.note_change();
         }
