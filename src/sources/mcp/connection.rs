@@ -48,7 +48,7 @@ pub(super) struct Connection {
     name: Arc<str>,
     /// Whether it has answered a call.
     pub(super) has_answered: AtomicBool,
-    /// A task is checking whether the server still sends anything.
+    /// A task is checking whether the server or its session still answers.
     is_probing: AtomicBool,
     /// Whether several calls use it, so that an abandoned call can affect others.
     is_shared: bool,
@@ -152,7 +152,9 @@ impl Connection {
             _ => Box::pin(self.request_by_sdk(request, context)).await,
         };
         match &response {
-            Err(CallFailure::ConnectionLost) => {}
+            Err(CallFailure::ConnectionLost) => {
+                self.runtime.spawn(self.clone().check_session().boxed());
+            }
             // Only drain the connection: calls that were sent before may still be answered.
             Err(CallFailure::NotDelivered(reason)) => self.drain(reason),
             Ok(_) | Err(CallFailure::Reported(_)) => {
@@ -286,9 +288,12 @@ impl Connection {
         let notified =
             ClientNotification::CancelledNotification(CancelledNotification::new(params));
         let notified = timeout(PROBE_TIMEOUT, self.peer.send_notification(notified));
-        // One check at a time is enough: a single answer proves that the process is not stuck. A
-        // server with a URL is not checked, because other calls to it use requests of their own.
-        if self.child.is_none() || self.is_probing.swap(true, Ordering::Relaxed) {
+        if self.child.is_none() {
+            let _ = notified.await;
+            return self.check_session().await;
+        }
+        // One check at a time is enough: a single answer proves that the process is not stuck.
+        if self.is_probing.swap(true, Ordering::Relaxed) {
             let _ = notified.await;
             return;
         }
@@ -305,6 +310,22 @@ impl Connection {
         };
         if timeout(PROBE_TIMEOUT, probe).await.is_err() {
             self.close("it did not respond after a call was cancelled");
+        }
+        self.is_probing.store(false, Ordering::Relaxed);
+    }
+
+    /// Replaces a session that takes requests, and ends their streams without an answer. At some
+    /// servers, a cancelled call ends the session like that. A server that is only slow keeps its
+    /// session, because other calls use requests of their own.
+    async fn check_session(self: Arc<Self>) {
+        let is_session = self.child.is_none() && !self.is_sessionless && !self.is_unusable();
+        if !is_session || self.is_probing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        let answer = timeout(PROBE_TIMEOUT, self.peer.send_request(ping)).await;
+        if let Ok(Err(ServiceError::TransportClosed | ServiceError::TransportSend(_))) = answer {
+            self.drain("its session answers no requests any more");
         }
         self.is_probing.store(false, Ordering::Relaxed);
     }

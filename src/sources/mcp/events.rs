@@ -20,6 +20,10 @@ use crate::kinds::http::client::Response;
 /// The events of one or more responses.
 pub(super) type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
+/// Shortest pause in milliseconds before a stream is continued, whatever the server wishes (`retry`).
+/// With 0, a server that ends each stream at once would keep both sides busy until the timeout.
+const MIN_RETRY_MS: u64 = 100;
+
 /// Why a stream ended early.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
@@ -71,7 +75,10 @@ pub(super) fn read_events(response: Response, request: SentRequest) -> EventStre
             Ok(Some((chunk, (response, size))))
         },
     );
-    let events = SseStream::from_bytes_stream(chunks.into_stream());
+    let events = SseStream::from_bytes_stream(chunks.into_stream()).map_ok(|mut event| {
+        event.retry = event.retry.map(|pause| pause.max(MIN_RETRY_MS));
+        event
+    });
     if request.is_direct {
         return events.boxed();
     }

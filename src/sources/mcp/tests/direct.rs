@@ -1,7 +1,9 @@
 //! Calls of servers with a URL and without sessions.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use parking_lot::Mutex;
@@ -14,7 +16,12 @@ use super::*;
 struct Server2026 {
     /// Tripped when the request of `hang` is dropped.
     hanging: Mutex<Option<oneshot::Sender<()>>>,
+    /// How often the stream of `restless` was continued.
+    continued: AtomicUsize,
 }
+
+/// A stream that ends at once, and is to be continued without a pause.
+const RESTLESS: &str = "id: restless\nretry: 0\ndata: \n\n";
 
 type Shared = Arc<Server2026>;
 
@@ -41,7 +48,7 @@ async fn answer(State(server): State<Shared>, headers: HeaderMap, body: String) 
             let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object", "properties": {"region": region}}});
             let mut plain = tool("headers");
             plain["inputSchema"] = json!({"type": "object"});
-            let rest = ["pär", "broken", "hang"]
+            let rest = ["pär", "broken", "restless", "hang"]
                 .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
             let tools = [vec![plain, tool("regional")], rest.to_vec()].concat();
             json_answer(
@@ -52,6 +59,7 @@ async fn answer(State(server): State<Shared>, headers: HeaderMap, body: String) 
         "tools/call" => match message["params"]["name"].as_str().unwrap() {
             // The stream ends after its first event.
             "broken" => events("id: e1\ndata: \n\n".into()),
+            "restless" => events(RESTLESS.into()),
             "hang" => {
                 let _guard = server.hanging.lock().take();
                 std::future::pending().await
@@ -72,10 +80,15 @@ async fn answer(State(server): State<Shared>, headers: HeaderMap, body: String) 
     }
 }
 
-/// Continues the stream of `broken`.
-async fn resume(headers: HeaderMap) -> Response {
-    if headers.get("last-event-id").is_none_or(|id| id != "e1") {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+/// Continues the streams of `broken` and `restless`.
+async fn resume(State(server): State<Shared>, headers: HeaderMap) -> Response {
+    match headers.get("last-event-id").map(HeaderValue::as_bytes) {
+        Some(b"e1") => {}
+        Some(b"restless") => {
+            server.continued.fetch_add(1, Ordering::Relaxed);
+            return events(RESTLESS.into());
+        }
+        _ => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
     }
     let result = json!({"content": [{"type": "text", "text": "continued"}]});
     let response = json!({"jsonrpc": "2.0", "id": 1_i64 << 30, "result": result});
@@ -86,6 +99,7 @@ async fn fixture() -> (Fixture, Shared, oneshot::Receiver<()>) {
     let (sender, dropped) = oneshot::channel();
     let server = Arc::new(Server2026 {
         hanging: Mutex::new(Some(sender)),
+        ..Server2026::default()
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -148,6 +162,22 @@ async fn stream_that_breaks_off_is_continued() {
     }
     let (fixture, ..) = fixture().await;
     assert_eq!(fixture.text("broken", json!({})).await, "continued");
+}
+
+#[tokio::test]
+async fn stream_is_not_continued_without_a_pause() {
+    if is_python_missing() {
+        return;
+    }
+    let (fixture, server, _) = fixture().await;
+    let began = Instant::now();
+    let call = tokio::spawn(fixture.call("restless", json!({})));
+    wait_until("it is continued", || {
+        server.continued.load(Ordering::Relaxed) >= 3
+    })
+    .await;
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    call.abort();
 }
 
 #[tokio::test]

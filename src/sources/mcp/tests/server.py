@@ -43,6 +43,8 @@ def text(words):
 
 def slow(arguments, id):
     """Ends early when it is cancelled, and says so in a file. With `until` it ends when that file exists."""
+    if "began" in arguments:
+        open(arguments["began"], "w").close()
     while "until" in arguments:
         if os.path.exists(arguments["until"]):
             return text("slept")
@@ -225,6 +227,8 @@ class Http:
             return self.reply(307, location="https://elsewhere.example/mcp?token=x")
         if "modern" not in QUIRKS and method not in ("initialize", "server/discover"):
             if self.headers.get("mcp-session-id") not in SESSIONS:
+                if "dead" in QUIRKS:
+                    return self.reply(202) if id is None else self.reply(200, content_type="text/event-stream")
                 if "gone" in QUIRKS:
                     return self.reply(410)
                 if "confused" in QUIRKS:

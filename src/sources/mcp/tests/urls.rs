@@ -180,6 +180,40 @@ async fn expired_session_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn session_that_loses_answers_is_replaced() {
+    if is_python_missing() {
+        return;
+    }
+    for is_abandoned in [true, false] {
+        let remote = Remote::new(&["dead"]).await;
+        let fixture = remote.fixture().await;
+        let slow = json!({"began": "began", "until": "dropped"});
+        let running = tokio::spawn(fixture.call("slow", slow));
+        let began = remote.folder.path().join("began");
+        wait_until("the call arrives", || began.exists()).await;
+        assert_eq!(fixture.text("forget", json!({})).await, "forgotten");
+        if is_abandoned {
+            running.abort();
+        } else {
+            let lost = fixture.call("echo", json!({"text": "lost"})).await;
+            assert!(
+                matches!(lost, Err(ToolError::Unavailable { started: true, .. })),
+                "{lost:?}"
+            );
+        }
+        wait_until("the session is replaced", || {
+            fixture.server.status().replaced == 1
+        })
+        .await;
+        assert_eq!(
+            fixture.text("echo", json!({"text": "again"})).await,
+            "again"
+        );
+        std::fs::write(remote.folder.path().join("dropped"), "").unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn url_server_refusal_and_redirect_are_explained() {
     if is_python_missing() {
         return;
