@@ -1,6 +1,6 @@
 //! Reads `callers:`, and finds keys that are useless or easy to guess.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use super::caller_references::is_credential_name;
@@ -37,7 +37,8 @@ pub(super) fn read_callers(
     secrets: &Secrets,
     findings: &Findings,
 ) -> (Vec<CallerSettings>, Vec<ListEntry>) {
-    let (mut callers, mut entries) = (Vec::<CallerSettings>::new(), Vec::new());
+    let (mut callers, mut entries) = (Vec::new(), Vec::new());
+    let (mut names, mut keys) = (HashSet::new(), HashSet::new());
     let Some(node) = root.get("callers") else {
         return (callers, entries);
     };
@@ -64,11 +65,11 @@ pub(super) fn read_callers(
         if let Some(message) = check_caller_name(&caller.name) {
             entry.error(&["name"], message);
         }
-        if callers.iter().any(|other| other.name == caller.name) {
+        if !names.insert(caller.name.clone()) {
             let message = "this name is used twice: names must be unique";
             entry.report(Severity::Error, Rule::DuplicateName, &["name"], message);
         }
-        if callers.iter().any(|other| other.key_sha256 == key_sha256) {
+        if !keys.insert(key_sha256) {
             entry.error(&["key"], "another caller has the same key");
         }
         check_credentials(&caller.credentials, entry);

@@ -166,9 +166,12 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
     findings.extend(list_errors);
     // A message may quote a value that replaced a reference, so such values are removed.
     let secrets = secrets.into_list();
-    let redactor = Redactor::with_min_length(SHORTEST_SECRET, secrets.iter().map(String::as_str));
-    for finding in &mut findings {
-        finding.message = redactor.redact_text(&finding.message).into_owned();
+    if !findings.is_empty() {
+        let texts = secrets.iter().map(String::as_str);
+        let redactor = Redactor::with_min_length(SHORTEST_SECRET, texts);
+        for finding in &mut findings {
+            finding.message = redactor.redact_text(&finding.message).into_owned();
+        }
     }
     if let Some(manifest) = &mut manifest {
         manifest.secrets = secrets;
