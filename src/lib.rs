@@ -45,6 +45,7 @@
 pub mod access;
 pub mod app;
 pub mod approval;
+pub mod audit;
 pub mod cache;
 pub mod call;
 pub mod catalog;

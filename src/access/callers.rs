@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -42,7 +43,7 @@ pub struct Callers {
     all: Vec<CallerEntry>,
     /// By the hash of the key, which the map hashes again with a seed of its own. So the time of a
     /// lookup does not depend on how similar a key is to a valid key.
-    by_key: HashMap<[u8; 32], Arc<Caller>>,
+    by_key: HashMap<[u8; 32], (Arc<Caller>, AtomicBool)>,
     /// Where each caller is in `all`.
     places: Arc<HashMap<Arc<str>, usize>>,
 }
@@ -76,7 +77,12 @@ impl Callers {
         Self {
             by_key: all
                 .iter()
-                .map(|known| (known.key_sha256, known.caller.clone()))
+                .map(|known| {
+                    (
+                        known.key_sha256,
+                        (known.caller.clone(), AtomicBool::new(false)),
+                    )
+                })
                 .collect(),
             places: Arc::new(named.zip(0..).collect()),
             all,
@@ -102,12 +108,17 @@ impl Callers {
                 .any(|known| known.metrics && known.caller.name == caller.name)
     }
 
-    /// The caller with this key. An empty key is never valid.
-    pub fn authenticate(&self, key: &str) -> Option<Arc<Caller>> {
+    /// The caller with this key. An empty key is never valid. When the key is used for the first time since
+    /// the callers were read, the first eight digits of its SHA-256 come with it.
+    pub fn authenticate(&self, key: &str) -> Option<(Arc<Caller>, Option<String>)> {
         if key.is_empty() {
             return None;
         }
-        self.by_key.get(&hash_key(key)).cloned()
+        let hash = hash_key(key);
+        let (caller, is_used) = self.by_key.get(&hash)?;
+        let is_first = !is_used.load(Ordering::Relaxed) && !is_used.swap(true, Ordering::Relaxed);
+        let fingerprint = is_first.then(|| hex::encode(&hash[..4]));
+        Some((caller.clone(), fingerprint))
     }
 
     /// The callers that may use the tool with these names, which are its own name and its aliases.
@@ -195,8 +206,8 @@ mod tests {
         ]);
         assert!(callers.authenticate("key-x").is_none());
         let (a, b) = (
-            callers.authenticate("key-a").unwrap(),
-            callers.authenticate("key-b").unwrap(),
+            callers.authenticate("key-a").unwrap().0,
+            callers.authenticate("key-b").unwrap().0,
         );
         let may =
             |caller: &Caller, tool: &str| callers.grants_for(&[tool], |_| false).allows(caller);
@@ -209,7 +220,7 @@ mod tests {
         assert!(
             !callers
                 .grants_for(&["search"], |_| false)
-                .allows(&callers.authenticate("key-c").unwrap()),
+                .allows(&callers.authenticate("key-c").unwrap().0),
             "an empty list allows nothing"
         );
         let gone = Caller::new("gone", true);

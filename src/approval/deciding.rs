@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::request::{ApprovalRequest, publish_approval, waiting_row};
 use super::table::{ActiveGuard, Decided};
 use super::waiting::refused_state;
+use crate::audit::{Action, NewEntry};
 use crate::call::{
     Answer, ApprovalStage, Approved, CallError, Caller, Failure, Invocation, InvocationId,
     JsonObject, StoredCall, ToolName, approval_hash,
@@ -141,7 +142,20 @@ impl Registry {
             _ => None,
         };
         let now = shared.clock.now();
+        let action = match to {
+            ApprovalState::Approved => Some(Action::CallApproved),
+            ApprovalState::Denied => Some(Action::CallDenied),
+            _ => None,
+        };
+        let entry = action.map(|action| {
+            let subject = id.to_string();
+            let entry = NewEntry::new(now, &decision.by, action, Some(&subject));
+            let entry = entry.with("tool", &*row.tool).with("caller", &*row.caller);
+            let is_changed = matches!(&decision.verdict, Verdict::Approve(Some(_)));
+            entry.with("changed_arguments", is_changed)
+        });
         let change = ApprovalChange {
+            entry,
             unexpired_at: Some(now),
             decision: Some(ApprovalDecision {
                 at: now,

@@ -92,7 +92,7 @@ impl SharedResults {
         if self.ledger.replica().is_some() {
             return;
         }
-        if let Err(error) = self.ledger.purge_results(tool).await {
+        if let Err(error) = self.ledger.purge_results(tool, None).await {
             tracing::warn!(%error, "stored results cannot be purged");
         }
     }

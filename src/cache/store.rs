@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::redis::{RedisAddress, RedisResults};
 use super::shared_results::{Purge, SharedResults};
+use crate::audit::NewEntry;
 use crate::call::{Clock, InvocationId, ToolResult};
 use crate::ledger::{Error, Ledger, StoredResult};
 use crate::metrics::Metrics;
@@ -151,11 +152,12 @@ impl ResultCache {
         let _ = timeout(FIRST_WAIT, first_try).await;
     }
 
-    /// Deletes the results of one tool, or of all tools, for all services that share them.
+    /// Deletes the results of one tool, or of all tools, for all services that share them. The ledger records
+    /// `entry`.
     ///
     /// # Errors
     /// When the ledger cannot write. The other results are deleted all the same.
-    pub async fn purge(&self, tool: Option<&str>) -> Result<Purge, Error> {
+    pub async fn purge(&self, tool: Option<&str>, entry: Option<NewEntry>) -> Result<Purge, Error> {
         // Before the lock, for which calls wait. After this, nothing older is read from Redis.
         let redis = self.0.shared.redis();
         let number = match redis {
@@ -164,7 +166,7 @@ impl ResultCache {
         };
         let _alone = self.0.purge_lock.write().await;
         self.forget(tool);
-        let purged = self.0.shared.ledger.purge_results(tool).await;
+        let purged = self.0.shared.ledger.purge_results(tool, entry).await;
         // A result that was read from the ledger meanwhile is not kept.
         self.0.purges.fetch_add(1, Ordering::AcqRel);
         let purged = purged?;

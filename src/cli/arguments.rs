@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
 use super::{
-    approvals, backup, call, check, export, import, invocations, key, migrate, operate, pin, serve,
-    sources, tools, usage,
+    approvals, audit, backup, call, check, export, import, invocations, key, migrate, operate, pin,
+    serve, sources, tools, usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -64,6 +64,10 @@ pub(super) enum Command {
     /// List, approve or deny calls that wait for a person, on a running server.
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
+    /// Print what admins and the operator have done, newest first, or verify that record.
+    #[command(mut_arg("ledger", |ledger| ledger.conflicts_with("server")))]
+    #[command(mut_args(|arg| { let is_shared = audit::SHARED_OPTIONS.contains(&arg.get_id().as_str()); arg.global(is_shared) }))]
+    Audit(audit::AuditArgs),
     /// Cancel a running call on a running server.
     Cancel(operate::CancelArgs),
     /// Switch a tool on, on a running server. This stays over restarts.
@@ -128,6 +132,7 @@ impl Command {
             | Self::Export(_)
             | Self::Sources(_)
             | Self::Approvals(_)
+            | Self::Audit(_)
             | Self::Cancel(_)
             | Self::Enable(_)
             | Self::Disable(_)

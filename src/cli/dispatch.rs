@@ -9,7 +9,7 @@ use super::arguments::{Cli, Command};
 use super::output::{print_json, print_line};
 use super::tools::{fail_on_faults, log_progress};
 use super::{
-    Failure, approvals, backup, call, check, client, export, import, init, invocations, key,
+    Failure, approvals, audit, backup, call, check, client, export, import, init, invocations, key,
     migrate, operate, pin, serve, sources, tools, usage,
 };
 use crate::app::{self, DeclaredTools};
@@ -33,6 +33,7 @@ pub(super) async fn run_command(
         Command::Export(args) => export::run(args, environment).await?,
         Command::Sources(args) => sources::run(args, environment).await?,
         Command::Approvals(command) => approvals::run(command, environment).await?,
+        Command::Audit(args) => audit::run(args, environment).await?,
         Command::Cancel(args) => operate::cancel(args, environment).await?,
         Command::Enable(args) => operate::switch(args, true, environment).await?,
         Command::Disable(args) => operate::switch(args, false, environment).await?,

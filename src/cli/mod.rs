@@ -9,6 +9,7 @@
 
 mod approvals;
 mod arguments;
+mod audit;
 mod backup;
 mod call;
 mod check;

@@ -36,6 +36,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::request_id::{PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
+pub(crate) use self::api::audit::AuditPage;
 pub use self::api::calls::calls_in_process;
 pub(crate) use self::api::invocations::portable_call::{exported_call, read_imported_call};
 pub(crate) use self::api::metrics::gather_metrics;

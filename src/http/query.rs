@@ -26,11 +26,12 @@ pub(super) fn page_size(limit: Option<u32>) -> Result<u32, ApiError> {
 /// The last row of the previous page, which its `next_cursor` names.
 pub(super) fn read_cursor(cursor: Option<String>) -> Result<Option<InvocationId>, ApiError> {
     let last = cursor.map(|cursor| cursor.parse()).transpose();
-    last.map_err(|_| {
-        ApiError::Malformed(
-            "invalid cursor: send next_cursor of the previous page unchanged".into(),
-        )
-    })
+    last.map_err(|_| invalid_cursor())
+}
+
+/// The error for a cursor that no page has named.
+pub(super) fn invalid_cursor() -> ApiError {
+    ApiError::Malformed("invalid cursor: send next_cursor of the previous page unchanged".into())
 }
 
 /// The parameters of a query string. Unknown or invalid ones are refused.

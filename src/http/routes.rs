@@ -6,7 +6,7 @@ use utoipa::OpenApi;
 use utoipa_axum::{PathItemExt, router::OpenApiRouter, routes};
 
 use super::api::{
-    calls, event_feed, health, invocations, metrics, replicas, sources, tools, usage,
+    audit, calls, event_feed, health, invocations, metrics, replicas, sources, tools, usage,
 };
 use super::pages::docs;
 use super::state::AppState;
@@ -41,6 +41,7 @@ macro_rules! with_handlers {
             approvals::route::deny_invocation,
             usage::route::get_usage,
             event_feed::get_events,
+            audit::list_audit,
             replicas::list_replicas,
             sources::list_sources,
             sources::list_source_changes,

@@ -8,6 +8,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::sql::{Sql, SqlRow, SqlValue, Store, Unreadable};
 use super::{Error, SharedChange};
+use crate::audit::NewEntry;
 use crate::call::InvocationId;
 
 /// How far a call is that needs an approval.
@@ -164,6 +165,8 @@ pub struct ApprovalChange {
     pub decision: Option<ApprovalDecision>,
     /// Whether the call has its own row from here on. Then `call` is deleted.
     pub done: bool,
+    /// What is recorded in the same commit, if the approval changes.
+    pub entry: Option<NewEntry>,
 }
 
 /// The author of a decision, its time and its reason.
@@ -200,6 +203,7 @@ impl ApprovalChange {
             runner: by,
             decision: None,
             done: false,
+            entry: None,
         }
     }
 }
@@ -234,7 +238,7 @@ async fn insert(store: &dyn Store, row: ApprovalRow) -> Result<bool, Error> {
     sql.push(" on conflict (idempotency_key, caller, tool) where idempotency_key is not null and ")
         .push(is_open(store))
         .push(" do nothing");
-    Ok(store.change(sql, NO_NEWS).await? > 0)
+    Ok(store.change(sql, NO_NEWS, None).await? > 0)
 }
 
 pub(super) async fn request(
@@ -278,7 +282,8 @@ pub(super) async fn change(store: &dyn Store, change: ApprovalChange) -> Result<
         .and("state =", Some(change.from.as_str()))
         .and("runner =", change.from_runner)
         .and("expires_at >", change.unexpired_at);
-    Ok(store.change(sql, NO_NEWS).await? > 0)
+    let entry = change.entry;
+    Ok(store.change(sql, NO_NEWS, entry).await? > 0)
 }
 
 /// Notes something about a call.
@@ -293,7 +298,7 @@ pub(super) async fn mark(
         ApprovalMark::Message(message) => sql.push("message = ").bind(message),
     };
     sql.push(" where id = ").bind(id);
-    store.change(sql, NO_NEWS).await.map(drop)
+    store.change(sql, NO_NEWS, None).await.map(drop)
 }
 
 /// The waiting calls of a caller, and all.

@@ -311,7 +311,7 @@ async fn refund_returns_one_unit_of_its_window(ledger: &dyn Ledger) {
             .used,
         1
     );
-    ledger.reset_counters("t", None).await.unwrap();
+    ledger.reset_counters("t", None, None).await.unwrap();
     assert_eq!(
         ledger
             .units_used(&[charge(3, Per::Hour)], later)
@@ -425,7 +425,7 @@ async fn refund_of_a_read_without_a_row_returns_its_unit(ledger: &dyn Ledger) {
     let read = row("t", "a", now());
     ledger.take_units(read.id, now(), charges()).await.unwrap();
     assert!(limited_read(ledger, now(), charges()).await.is_err());
-    ledger.reset_counters("t", None).await.unwrap();
+    ledger.reset_counters("t", None, None).await.unwrap();
     let end = ended_row(&read, State::Succeeded);
     ledger.settle(end, vec![]).await.unwrap();
     assert_eq!(used_units(ledger, charge(9, Per::Hour), now()).await, 0);
@@ -441,7 +441,7 @@ async fn limit_is_exact_after_a_reset_and_after_deletions(ledger: &dyn Ledger) {
     }
     ledger.prune(now() - 1.hour(), now(), 100).await.unwrap();
     assert_eq!(limited_read(ledger, now(), charges()).await.unwrap(), 13);
-    ledger.reset_counters("t", None).await.unwrap();
+    ledger.reset_counters("t", None, None).await.unwrap();
     for used in 1..=30 {
         let read = limited_read(ledger, now(), charges()).await;
         assert_eq!(read.unwrap(), used);
@@ -827,9 +827,9 @@ async fn results_are_stored_until_expired_or_purged(ledger: &dyn Ledger) {
             .unwrap()
             .is_none()
     );
-    assert_eq!(ledger.purge_results(Some("t")).await.unwrap(), 1);
+    assert_eq!(ledger.purge_results(Some("t"), None).await.unwrap(), 1);
     assert!(ledger.find_result(&[1; 32], now()).await.unwrap().is_none());
-    assert_eq!(ledger.purge_results(None).await.unwrap(), 1);
+    assert_eq!(ledger.purge_results(None, None).await.unwrap(), 1);
 }
 
 /// Records a call that started and ended at `at`.
@@ -1137,8 +1137,8 @@ async fn switches_are_stored(ledger: &dyn Ledger) {
         tool: "t".into(),
         enabled,
     };
-    ledger.set_switch(switch(false)).await.unwrap();
-    ledger.set_switch(switch(true)).await.unwrap();
+    ledger.set_switch(switch(false), None).await.unwrap();
+    ledger.set_switch(switch(true), None).await.unwrap();
     assert_eq!(ledger.list_switches().await.unwrap(), [switch(true)]);
 }
 
@@ -1156,8 +1156,8 @@ async fn registered_tools_are_stored_replaced_and_deleted(ledger: &dyn Ledger) {
         ledger.registered_tools().await.unwrap(),
         [tool("a", "{}"), tool("b", r#"{"n":"☃"}"#)]
     );
-    assert!(ledger.unregister_tool("a").await.unwrap());
-    assert!(!ledger.unregister_tool("a").await.unwrap());
+    assert!(ledger.unregister_tool("a", None).await.unwrap());
+    assert!(!ledger.unregister_tool("a", None).await.unwrap());
     assert_eq!(ledger.registered_tools().await.unwrap().len(), 1);
 }
 

@@ -12,11 +12,12 @@ use super::operation::{HeldUntilCommit, OnCommit, Write};
 use super::sql::{Sql, SqlValue, Store};
 use super::writer_queue::commit;
 use super::{
-    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow,
+    AnsweredCall, ApprovalChange, ApprovalMark, ApprovalQuery, ApprovalRow, AttemptRow, AuditQuery,
     BucketQuery, BucketRow, Durability, EndedQuery, Error, ExportQuery, Query, RecordedCall,
     RegisteredTool, ReplicaRow, Reservation, ReserveError, Row, SharedChange, StoredResult, Switch,
-    TokenRow, UsageRow, approval, buckets, list, read,
+    TokenRow, UsageRow, approval, audit, buckets, list, read,
 };
+use crate::audit::{Action, Entry, NewEntry};
 use crate::call::{Charge, Charged, InvocationId};
 
 /// The durable record of calls, as the service uses it.
@@ -152,8 +153,13 @@ pub trait Ledger: Send + Sync + 'static {
     }
 
     /// Deletes the counters of a tool. With `caller`, it deletes only that caller's counters,
-    /// including those of the caller's own limits over all tools.
-    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error>;
+    /// including those of the caller's own limits over all tools. `entry` is recorded in the same commit.
+    async fn reset_counters(
+        &self,
+        tool: &str,
+        caller: Option<&str>,
+        entry: Option<NewEntry>,
+    ) -> Result<(), Error>;
 
     /// A stored result that has not expired at `now`.
     async fn find_result(
@@ -170,9 +176,14 @@ pub trait Ledger: Send + Sync + 'static {
         writer.send_write(Write::Store(result)).await
     }
 
-    /// Deletes the stored results of one tool, or of all. Returns their number.
-    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
-        purge_results(self.store(), tool).await
+    /// Deletes the stored results of one tool, or of all. Returns their number. `entry` is recorded in the
+    /// same commit.
+    async fn purge_results(
+        &self,
+        tool: Option<&str>,
+        entry: Option<NewEntry>,
+    ) -> Result<u64, Error> {
+        purge_results(self.store(), tool, entry).await
     }
 
     /// The switches that admins have set.
@@ -180,9 +191,9 @@ pub trait Ledger: Send + Sync + 'static {
         read::list_switches(self.store()).await
     }
 
-    /// Sets a switch. The commit is done when this returns.
-    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
-        set_switch(self.store(), switch).await
+    /// Sets a switch, and records `entry`. The commit is done when this returns.
+    async fn set_switch(&self, switch: Switch, entry: Option<NewEntry>) -> Result<(), Error> {
+        set_switch(self.store(), switch, entry).await
     }
 
     /// Deletes up to `at_most` calls with their failed attempts: those that started before
@@ -202,16 +213,16 @@ pub trait Ledger: Send + Sync + 'static {
         read::registered_tools(self.store()).await
     }
 
-    /// Stores a tool that was registered at run time, and replaces one of the same name. The commit
-    /// is done when this returns.
+    /// Stores a tool that was registered at run time, replaces one of the same name, and records that. The
+    /// commit is done when this returns.
     async fn register_tool(&self, tool: RegisteredTool) -> Result<(), Error> {
         register_tool(self.store(), tool).await
     }
 
-    /// Deletes a registered tool. The commit is done when this returns. Returns whether there was
-    /// one.
-    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
-        unregister_tool(self.store(), name).await
+    /// Deletes a registered tool, and records `entry` if there was one. The commit is done when this returns.
+    /// Returns whether there was one.
+    async fn unregister_tool(&self, name: &str, entry: Option<NewEntry>) -> Result<bool, Error> {
+        unregister_tool(self.store(), name, entry).await
     }
 
     /// Stores a call that needs an approval. The commit is done when this returns. Returns the call
@@ -249,6 +260,32 @@ pub trait Ledger: Send + Sync + 'static {
     /// Matching approvals, newest first.
     async fn list_approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRow>, Error> {
         approval::list(self.store(), query).await
+    }
+
+    /// Appends an entry to the record of administration. The commit is done when this returns. What is noted
+    /// once, such as the first use of a key, is not repeated.
+    async fn append_audit(&self, entry: NewEntry) -> Result<(), Error> {
+        audit::append(self.store(), entry).await
+    }
+
+    /// Appends an entry about an action that has happened. The action stays when this fails.
+    async fn record_action(&self, entry: NewEntry) {
+        let action = entry.action.as_str();
+        let (actor, subject) = (entry.actor.clone(), entry.subject.clone());
+        if let Err(error) = self.append_audit(entry).await {
+            tracing::error!(action, actor, subject, %error, "an action is missing in the audit");
+        }
+    }
+
+    /// Matching entries of the record of administration, newest first.
+    async fn list_audit(&self, query: &AuditQuery) -> Result<Vec<Entry>, Error> {
+        audit::list(self.store(), query).await
+    }
+
+    /// Adds entries that another ledger has recorded, in their order. They must continue the record here;
+    /// those that it has are skipped. Returns the number of added entries.
+    async fn import_audit(&self, entries: Vec<Entry>) -> Result<u64, Error> {
+        audit::import(self.store(), entries).await
     }
 
     /// By how many units the counters of limits differ from the rows that are charged to them. Any
@@ -355,22 +392,32 @@ pub trait Ledger: Send + Sync + 'static {
 }
 
 /// One of an admin's decisions. Each is one statement, and is announced to the other replicas.
-async fn purge_results(store: &dyn Store, tool: Option<&str>) -> Result<u64, Error> {
+async fn purge_results(
+    store: &dyn Store,
+    tool: Option<&str>,
+    entry: Option<NewEntry>,
+) -> Result<u64, Error> {
     let mut sql = Sql::new("delete from stored_result where true");
     sql.and("tool =", tool);
     let news = SharedChange::Purged(tool.map(str::to_owned));
-    store.change(sql, Some(news)).await
+    store.change(sql, Some(news), entry).await
 }
 
-async fn set_switch(store: &dyn Store, switch: Switch) -> Result<(), Error> {
+async fn set_switch(
+    store: &dyn Store,
+    switch: Switch,
+    entry: Option<NewEntry>,
+) -> Result<(), Error> {
     let mut sql = Sql::new("insert into tool_switch (tool, enabled) values ");
     sql.bind_list([switch.tool.into(), SqlValue::Bool(switch.enabled)])
         .push(" on conflict (tool) do update set enabled = excluded.enabled");
-    let changed = store.change(sql, Some(SharedChange::Tools)).await;
+    let changed = store.change(sql, Some(SharedChange::Tools), entry).await;
     changed.map(drop)
 }
 
 async fn register_tool(store: &dyn Store, tool: RegisteredTool) -> Result<(), Error> {
+    let (at, by) = (tool.registered_at, &tool.registered_by);
+    let entry = NewEntry::new(at, by, Action::ToolRegistered, Some(&tool.name));
     let mut sql = Sql::new(
         "insert into registered_tool (name, definition, registered_by, registered_at) values ",
     );
@@ -384,12 +431,17 @@ async fn register_tool(store: &dyn Store, tool: RegisteredTool) -> Result<(), Er
         " on conflict (name) do update set definition = excluded.definition, \
          registered_by = excluded.registered_by, registered_at = excluded.registered_at",
     );
-    let changed = store.change(sql, Some(SharedChange::Tools)).await;
-    changed.map(drop)
+    let changed = store.change(sql, Some(SharedChange::Tools), Some(entry));
+    changed.await.map(drop)
 }
 
-async fn unregister_tool(store: &dyn Store, name: &str) -> Result<bool, Error> {
+async fn unregister_tool(
+    store: &dyn Store,
+    name: &str,
+    entry: Option<NewEntry>,
+) -> Result<bool, Error> {
     let mut sql = Sql::new("delete from registered_tool where name = ");
     sql.bind(name);
-    Ok(store.change(sql, Some(SharedChange::Tools)).await? > 0)
+    let (news, entry) = (Some(SharedChange::Tools), entry);
+    Ok(store.change(sql, news, entry).await? > 0)
 }

@@ -14,6 +14,7 @@ use super::latency::Latencies;
 use super::refusals::Refusals;
 use super::sql::Store;
 use super::*;
+use crate::audit::NewEntry;
 use crate::call::{CacheStatus, Charge, Charged, InvocationId};
 
 /// A ledger in memory, for tests.
@@ -520,7 +521,12 @@ impl Ledger for MemoryLedger {
         Ok(charges.iter().map(charge_now).collect())
     }
 
-    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
+    async fn reset_counters(
+        &self,
+        tool: &str,
+        caller: Option<&str>,
+        _: Option<NewEntry>,
+    ) -> Result<(), Error> {
         let named = |key: &QuotaKey| caller.is_some_and(|caller| key.1 == caller);
         self.tables().quota.retain(|key, _| {
             !(key.0 == tool && (caller.is_none() || named(key)) || key.0.is_empty() && named(key))
@@ -546,7 +552,7 @@ impl Ledger for MemoryLedger {
         Ok(())
     }
 
-    async fn purge_results(&self, tool: Option<&str>) -> Result<u64, Error> {
+    async fn purge_results(&self, tool: Option<&str>, _: Option<NewEntry>) -> Result<u64, Error> {
         let mut tables = self.tables();
         let before = tables.results.len();
         tables
@@ -563,7 +569,7 @@ impl Ledger for MemoryLedger {
         Ok(self.tables().switches.iter().map(switch).collect())
     }
 
-    async fn set_switch(&self, switch: Switch) -> Result<(), Error> {
+    async fn set_switch(&self, switch: Switch, _: Option<NewEntry>) -> Result<(), Error> {
         self.open_tables()?
             .switches
             .insert(switch.tool, switch.enabled);
@@ -643,7 +649,11 @@ impl Ledger for MemoryLedger {
         Ok(())
     }
 
-    async fn unregister_tool(&self, name: &str) -> Result<bool, Error> {
+    async fn append_audit(&self, _: NewEntry) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn unregister_tool(&self, name: &str, _: Option<NewEntry>) -> Result<bool, Error> {
         Ok(self.open_tables()?.registered.remove(name).is_some())
     }
 

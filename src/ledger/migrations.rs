@@ -36,6 +36,7 @@ pub(super) fn sqlite() -> Vec<Migration> {
         "0012" "usage_hour",
         "0013" "state_check",
         "0014" "charged_rows",
+        "0015" "audit",
     }
 }
 
@@ -48,6 +49,7 @@ pub(super) fn postgres() -> Vec<Migration> {
         "0005" "usage_hour",
         "0006" "counter_checks",
         "0007" "commit_steps",
+        "0008" "audit",
     }
 }
 

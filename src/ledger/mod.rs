@@ -4,14 +4,18 @@
 //! compares engines with a model. `transfer/` moves a whole ledger to another engine.
 //! `sql.rs` has statements and rows that no engine owns. With them, both engines run the same queries
 //! (`read.rs`, `list.rs`, `buckets.rs`, `approval.rs`), changes (`engine.rs`) and imports (`import.rs`).
+//! `audit.rs` has the record of administration.
 //! `count_by_time.rs` puts counts together from calls and from counted hours. `units.rs` has the units of
 //! limits that both engines hand out from memory.
 
 mod approval;
+mod audit;
 mod buckets;
 mod checksum;
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod contract_audit;
 #[cfg(test)]
 mod contract_hours;
 mod count_by_time;
@@ -48,6 +52,7 @@ mod writer_queue;
 pub use approval::{
     ApprovalChange, ApprovalDecision, ApprovalMark, ApprovalQuery, ApprovalRow, ApprovalState,
 };
+pub use audit::AuditQuery;
 pub use end::{End, UnreadableRow};
 pub use engine::Ledger;
 pub use error::Error;

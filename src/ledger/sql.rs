@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::writer_queue::WriterHandle;
 use super::{Durability, Error, SharedChange, WhenDown};
+use crate::audit::NewEntry;
 use crate::call::{Charged, InvocationId};
 
 /// Whose SQL a statement is written in.
@@ -256,9 +257,14 @@ pub trait Store: Send + Sync {
     /// The rows that a query returns.
     async fn fetch(&self, sql: Sql) -> Result<Vec<SqlRow>, Error>;
 
-    /// Runs a statement in a commit of its own, and tells other replicas. Returns the number of affected
-    /// rows.
-    async fn change(&self, sql: Sql, news: Option<SharedChange>) -> Result<u64, Error>;
+    /// Runs a statement in a commit of its own, records an entry about it, and tells other replicas. Returns
+    /// the number of affected rows.
+    async fn change(
+        &self,
+        sql: Sql,
+        news: Option<SharedChange>,
+        entry: Option<NewEntry>,
+    ) -> Result<u64, Error>;
 
     /// The writer's queue.
     fn writer(&self) -> &dyn WriterHandle;

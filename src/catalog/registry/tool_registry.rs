@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use super::name_allocation::{
 use super::recorded_calls::RecordedResults;
 use super::tool_invoker::CatalogInvoker;
 use crate::access::callers::Callers;
+use crate::audit::{Action, NewEntry, OPERATOR};
 use crate::call::json::{parse_strict, type_name};
 use crate::call::{
     Answer, CallError, CallSettings, Caller, Charged, Invocation, JsonObject, Origin, OwnResults,
@@ -311,14 +313,20 @@ impl Registry {
         Ok((entry, is_new))
     }
 
-    /// Removes a registered tool, whether it is served or not. Its calls in flight continue.
+    /// Removes a registered tool, whether it is served or not. Its calls in flight continue. `by` is the
+    /// admin.
     ///
     /// # Errors
     /// When there is no tool of this name, the tool is not a registered one, or the ledger cannot
     /// write.
-    pub async fn delete_registered(&self, name: &str) -> Result<(), ChangeError> {
+    pub async fn delete_registered(&self, name: &str, by: &str) -> Result<(), ChangeError> {
         let _one_at_a_time = self.change_lock.lock().await;
-        let was_kept = self.shared.ledger.unregister_tool(name).await?;
+        let entry = self.audit_entry(by, Action::ToolUnregistered, Some(name));
+        let was_kept = self
+            .shared
+            .ledger
+            .unregister_tool(name, Some(entry))
+            .await?;
         match self.catalog().get(name) {
             // The registered tool was not served, because this tool of program or manifest has the
             // name. This tool stays.
@@ -396,14 +404,30 @@ impl Registry {
     /// # Errors
     /// When the ledger cannot write. Nothing has changed then.
     pub async fn set_enabled(&self, entry: &Entry, enabled: bool) -> Result<(), Error> {
+        self.set_enabled_by(OPERATOR, entry, enabled).await
+    }
+
+    /// [`Registry::set_enabled`] for an admin.
+    pub(crate) async fn set_enabled_by(
+        &self,
+        by: &str,
+        entry: &Entry,
+        enabled: bool,
+    ) -> Result<(), Error> {
         let _one_at_a_time = self.change_lock.lock().await;
         let name = &entry.definition.name;
+        let action = match enabled {
+            true => Action::ToolEnabled,
+            false => Action::ToolDisabled,
+        };
+        let switch = Switch {
+            tool: name.to_string(),
+            enabled,
+        };
+        let recorded = self.audit_entry(by, action, Some(name.as_str()));
         self.shared
             .ledger
-            .set_switch(Switch {
-                tool: name.to_string(),
-                enabled,
-            })
+            .set_switch(switch, Some(recorded))
             .await?;
         entry.set_enabled(enabled);
         // The catalog may have been replaced since the caller found `entry`. Then the current entry
@@ -457,10 +481,35 @@ impl Registry {
     /// # Errors
     /// When the ledger cannot write. Nothing has changed then.
     pub async fn reset_usage(&self, entry: &Entry, caller: Option<&str>) -> Result<(), Error> {
-        self.shared
-            .ledger
-            .reset_counters(entry.definition.name.as_str(), caller)
-            .await
+        self.reset_usage_by(OPERATOR, entry, caller).await
+    }
+
+    /// [`Registry::reset_usage`] for an admin.
+    pub(crate) async fn reset_usage_by(
+        &self,
+        by: &str,
+        entry: &Entry,
+        caller: Option<&str>,
+    ) -> Result<(), Error> {
+        let tool = entry.definition.name.as_str();
+        let recorded = self.audit_entry(by, Action::LimitsReset, Some(tool));
+        let recorded = recorded.with("caller", caller);
+        let ledger = &self.shared.ledger;
+        ledger.reset_counters(tool, caller, Some(recorded)).await
+    }
+
+    /// An entry of the audit, made now.
+    pub(crate) fn audit_entry(&self, by: &str, action: Action, subject: Option<&str>) -> NewEntry {
+        NewEntry::new(self.shared.clock.now(), by, action, subject)
+    }
+
+    /// Notes the first use of a caller's key in the audit.
+    pub(crate) fn note_first_use(&self, caller: &str, fingerprint: String) {
+        let entry = self.audit_entry(caller, Action::KeyFirstUsed, Some(caller));
+        let entry = entry.with("key", fingerprint);
+        let ledger = self.shared.ledger.clone();
+        // The request does not wait for the ledger.
+        tokio::spawn(async move { ledger.record_action(entry).await }.boxed());
     }
 
     /// Closes a registry that belongs to no service: refuses new calls, waits for the calls in

@@ -9,12 +9,13 @@ mod server_pages;
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::ledger_pages::LedgerPages;
 use self::ledger_pages::Selection;
 use self::server_pages::ServerPages;
 use super::Failure;
+use super::audit::AuditSource;
 use super::client::ServerArgs;
 use super::durations::parse_time_option;
 use super::failure::describe_io_error;
@@ -41,6 +42,9 @@ pub(super) struct ExportArgs {
     /// Format of the output.
     #[arg(long, value_enum, default_value_t)]
     format: ExportFormat,
+    /// Write the record of administration behind the calls. Needs jsonl, and an admin's key for a server.
+    #[arg(long, conflicts_with_all = ["tool", "since", "until"])]
+    audit: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -69,12 +73,16 @@ impl Pages {
 }
 
 pub(super) async fn run(args: ExportArgs, environment: &Environment) -> Result<(), Failure> {
+    if args.audit && args.format == ExportFormat::Csv {
+        let message = "toolcrib: --audit needs --format jsonl: a table has only calls";
+        return Err(Failure::Usage(message.into()));
+    }
     let now = Clock::system().now();
     let time = |option, text: &Option<String>| parse_time_option(option, text.as_deref(), now);
     let selection = Selection {
         since: time("since", &args.since)?,
         until: time("until", &args.until)?.map_or(now, |until| until.min(now)),
-        tool: args.tool,
+        tool: args.tool.clone(),
     };
     let mut pages = match args.server.client()? {
         Some(client) => Pages::Server(ServerPages::new(client, selection)),
@@ -85,23 +93,33 @@ pub(super) async fn run(args: ExportArgs, environment: &Environment) -> Result<(
     };
     let mut output = BufWriter::new(io::stdout());
     let mut written = write_header(&mut output, args.format);
-    loop {
-        match written {
-            Ok(()) => {}
-            // The reader may need only the first calls. It is no failure that it closes the pipe then.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => {
-                return Err(Failure::Failed(format!(
-                    "toolcrib: standard output: {}",
-                    describe_io_error(&error)
-                )));
-            }
+    while is_open(written)? {
+        let lines = pages.next().await?;
+        if !lines.is_empty() {
+            written = write_lines(&mut output, &lines, args.format);
+            continue;
         }
-        let calls = pages.next().await?;
-        if calls.is_empty() {
-            return Ok(());
+        if args.audit {
+            let source = AuditSource::open(&args.server, &args.ledger, environment).await?;
+            let entries = source.read_all().await?;
+            let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
+            is_open(write_lines(&mut output, &lines, args.format))?;
         }
-        written = write_calls(&mut output, &calls, args.format);
+        break;
+    }
+    Ok(())
+}
+
+/// Whether the reader takes more.
+fn is_open(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        // The reader may need only the first calls. It is no failure that it closes the pipe then.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::Failed(format!(
+            "toolcrib: standard output: {}",
+            describe_io_error(&error)
+        ))),
     }
 }
 
@@ -112,8 +130,8 @@ fn write_header(output: &mut impl Write, format: ExportFormat) -> io::Result<()>
     output.flush()
 }
 
-fn write_calls(output: &mut impl Write, calls: &[Value], format: ExportFormat) -> io::Result<()> {
-    for call in calls {
+fn write_lines(output: &mut impl Write, lines: &[Value], format: ExportFormat) -> io::Result<()> {
+    for call in lines {
         match format {
             ExportFormat::Jsonl => writeln!(output, "{call}")?,
             ExportFormat::Csv => output.write_all(&csv_columns::line(call)?)?,

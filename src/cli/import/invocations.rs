@@ -10,6 +10,7 @@ use super::super::Failure;
 use super::super::failure::describe_io_error;
 use super::super::ledger_source::LedgerArgs;
 use super::super::output::print_json;
+use crate::audit::Entry;
 use crate::call::Clock;
 use crate::environment::Environment;
 use crate::http::read_imported_call;
@@ -80,6 +81,7 @@ async fn import_lines(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     let (mut batch, mut bytes, mut line) = (Vec::new(), 0, Vec::new());
+    let mut entries: Vec<Entry> = Vec::new();
     for number in 1_u64.. {
         let wrong = |message: String| Failure::Usage(format!("{name}:{number}: {message}"));
         line.clear();
@@ -97,11 +99,18 @@ async fn import_lines(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let call = read_imported_call(&line).map_err(|message| {
-            wrong(format!(
-                "{message}; each line is a call as `toolcrib export --format jsonl` writes it"
-            ))
-        })?;
+        let call = match read_imported_call(&line) {
+            Ok(call) => call,
+            Err(message) => {
+                let entry = serde_json::from_slice(&line).map_err(|_| {
+                    wrong(format!(
+                        "{message}; each line is a call as `toolcrib export --format jsonl` writes it"
+                    ))
+                })?;
+                entries.push(entry);
+                continue;
+            }
+        };
         batch.push(call);
         bytes += line.len();
         if batch.len() == MAX_BATCH || bytes > MAX_BATCH_BYTES {
@@ -109,7 +118,16 @@ async fn import_lines(
             bytes = 0;
         }
     }
-    commit(ledger, batch, progress).await
+    commit(ledger, batch, progress).await?;
+    let read = entries.len() as u64;
+    let added = ledger.import_audit(entries).await.map_err(not_taken)?;
+    progress.imported += added;
+    progress.skipped += read - added;
+    Ok(())
+}
+
+fn not_taken(error: ledger::Error) -> Failure {
+    Failure::Failed(format!("toolcrib: the ledger does not take this: {error}"))
 }
 
 async fn commit(
@@ -121,11 +139,7 @@ async fn commit(
         return Ok(());
     }
     let calls = batch.len() as u64;
-    let added = ledger.import_calls(batch).await.map_err(|error| {
-        Failure::Failed(format!(
-            "toolcrib: the ledger does not take the calls: {error}"
-        ))
-    })?;
+    let added = ledger.import_calls(batch).await.map_err(not_taken)?;
     progress.imported += added;
     progress.skipped += calls - added;
     Ok(())

@@ -145,7 +145,7 @@ pub(crate) async fn readyz(
     if is_verbose {
         check_metrics_access(
             catalog.callers(),
-            &*authenticate_caller(catalog.callers(), &headers)?,
+            &*authenticate_caller(live.registry(), catalog.callers(), &headers)?,
         )?;
     }
     let shared = live.registry().shared();
@@ -167,7 +167,7 @@ pub(crate) async fn readyz(
     }
     let awaited = live.awaited_sources();
     if !awaited.is_empty() {
-        let caller = authenticate_caller(catalog.callers(), &headers);
+        let caller = authenticate_caller(live.registry(), catalog.callers(), &headers);
         let may_see_names =
             caller.is_ok_and(|caller| check_metrics_access(catalog.callers(), &caller).is_ok());
         return Err(ApiError::SourcesLoading(describe_loading(

@@ -2,6 +2,7 @@
 //! the registry, the ledger or the sources, and writes the answer. `wire.rs` has the forms that
 //! several routes answer with.
 
+pub(super) mod audit;
 pub(super) mod calls;
 pub(super) mod event_feed;
 pub(super) mod health;

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::audit::Action;
 use crate::http::edge::auth::Admin;
 use crate::http::edge::body::PathPart;
 use crate::http::openapi::responses::{AuthResponses, CommonResponses, LookupResponses};
@@ -104,13 +105,16 @@ fn no_such_source() -> ApiError {
     (status = 202, description = "The restart takes longer than ten seconds, and continues", body = SourceView), CommonResponses, AuthResponses, LookupResponses))]
 pub(crate) async fn restart_source(
     State(live): State<Arc<LiveTools>>,
-    _: Admin,
+    Admin(caller): Admin,
     PathPart(name): PathPart,
 ) -> Result<Response, ApiError> {
     let Some(restart) = live.restart_source(&name).await else {
         return Err(no_such_source());
     };
     tracing::info!(source = name, "a source is restarted");
+    let registry = live.registry();
+    let entry = registry.audit_entry(&caller.name, Action::SourceRestarted, Some(&name));
+    registry.shared().ledger.record_action(entry).await;
     let (status, view) = match live.wait_for_restart(&restart, RESTART_WAIT).await {
         Some(view) => (StatusCode::OK, view),
         None => (StatusCode::ACCEPTED, live.restart_view(&restart)),

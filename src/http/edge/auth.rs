@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use crate::access::callers::Callers;
 use crate::call::Caller;
 use crate::catalog::Catalog;
+use crate::catalog::registry::Registry;
 use crate::http::problem::ApiError;
 use crate::http::state::AppState;
 
@@ -24,7 +25,7 @@ pub(crate) struct Authenticated {
 }
 
 /// An authenticated caller who may use the operator's routes.
-pub(crate) struct Admin;
+pub(crate) struct Admin(pub Arc<Caller>);
 
 /// An optional authentication, for a route that is open to every client. `None`: the request has no
 /// key, although there are callers. A bad key is still refused.
@@ -41,15 +42,17 @@ pub(crate) fn key_from_headers(headers: &HeaderMap) -> Option<&str> {
 
 /// Identifies the caller of a request.
 pub(crate) fn authenticate_caller(
+    registry: &Registry,
     callers: &Callers,
     headers: &HeaderMap,
 ) -> Result<Arc<Caller>, ApiError> {
-    authenticate_key(callers, key_from_headers(headers))
+    authenticate_key(registry, callers, key_from_headers(headers))
 }
 
 /// Identifies the caller with this key. Without callers in the manifest, every client is
 /// `anonymous`, with the operator's rights.
 pub(crate) fn authenticate_key(
+    registry: &Registry,
     callers: &Callers,
     key: Option<&str>,
 ) -> Result<Arc<Caller>, ApiError> {
@@ -57,7 +60,11 @@ pub(crate) fn authenticate_key(
         return Ok(Arc::new(Caller::anonymous()));
     }
     let key = key.ok_or(ApiError::Unauthenticated)?;
-    callers.authenticate(key).ok_or(ApiError::UnknownKey)
+    let (caller, first_use) = callers.authenticate(key).ok_or(ApiError::UnknownKey)?;
+    if let Some(fingerprint) = first_use {
+        registry.note_first_use(&caller.name, fingerprint);
+    }
+    Ok(caller)
 }
 
 impl FromRequestParts<AppState> for Principal {
@@ -74,7 +81,7 @@ impl FromRequestParts<AppState> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let catalog = state.registry.catalog();
-        let caller = authenticate_caller(catalog.callers(), &parts.headers)?;
+        let caller = authenticate_caller(&state.registry, catalog.callers(), &parts.headers)?;
         Ok(Self { caller, catalog })
     }
 }
@@ -100,7 +107,7 @@ impl FromRequestParts<AppState> for Admin {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let Principal(caller) = Principal::from_request_parts(parts, state).await?;
         if caller.admin {
-            return Ok(Admin);
+            return Ok(Self(caller));
         }
         Err(ApiError::Forbidden(format!(
             "caller `{}` is not an admin",

@@ -112,7 +112,7 @@ pub(in crate::http) fn stream_end(
     let key = key_from_headers(headers).map(str::to_owned);
     let revoked = async move {
         let mut changes = registry.watch_changes();
-        while authenticate_key(registry.catalog().callers(), key.as_deref())
+        while authenticate_key(&registry, registry.catalog().callers(), key.as_deref())
             .is_ok_and(|known| known == caller)
         {
             if changes.changed().await.is_err() {

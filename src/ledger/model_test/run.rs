@@ -159,7 +159,10 @@ impl<H: Harness> LedgerAndModel<H> {
             Operation::Reset { tool, caller } => {
                 let caller = caller.map(|caller| CALLERS[caller]);
                 self.model.reset_counters(TOOLS[tool], caller);
-                ledger.reset_counters(TOOLS[tool], caller).await.unwrap();
+                ledger
+                    .reset_counters(TOOLS[tool], caller, None)
+                    .await
+                    .unwrap();
             }
             Operation::Prune { age_seconds } => {
                 let before = self.at - i64::from(age_seconds).seconds();

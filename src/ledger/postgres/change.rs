@@ -7,32 +7,40 @@ use sqlx::{PgPool, Result};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::super::SharedChange;
 use super::super::sql::{Fetch as _, Sql};
+use super::super::{SharedChange, audit};
 use super::announce::announce;
 use super::commit::storable;
 use super::lease::RECALL_TIME;
+use crate::audit::NewEntry;
 use crate::call::InvocationId;
 
 /// How often a reset looks whether the free units of its counters are back.
 const RECALL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Deletes the counters of a tool, or only those of a caller. See the trait.
-pub(super) async fn reset_counters(pool: &PgPool, tool: &str, caller: Option<&str>) -> Result<u64> {
-    let counters = async |sql| {
+pub(super) async fn reset_counters(
+    pool: &PgPool,
+    tool: &str,
+    caller: Option<&str>,
+    entry: Option<NewEntry>,
+) -> Result<()> {
+    let counters = |sql| {
         sqlx::query_scalar::<_, i64>(sql)
             .bind(storable(tool))
             .bind(caller.map(storable))
-            .fetch_one(pool)
-            .await
     };
     // A replica that keeps silent must not hand out units that were set aside before.
     let until = Instant::now() + RECALL_TIME;
-    while counters("select recall_units_1($1, $2)").await? > 0 && Instant::now() < until {
+    let recall = || counters("select recall_units_1($1, $2)").fetch_one(pool);
+    while recall().await? > 0 && Instant::now() < until {
         sleep(RECALL_INTERVAL).await;
     }
-    let deleted = counters("select reset_counters_1($1, $2)").await?;
-    Ok(deleted.unsigned_abs())
+    let mut transaction = pool.begin().await?;
+    let reset = counters("select reset_counters_1($1, $2)");
+    reset.fetch_one(&mut *transaction).await?;
+    audit::execute(&mut *transaction, Sql::default(), entry).await?;
+    transaction.commit().await
 }
 
 /// Asks the other replicas to cancel a call.
@@ -48,19 +56,22 @@ pub(super) async fn request_cancel(
     announce(&mut connection, process, &change).await
 }
 
-/// Runs the statement and announces the change. Returns the number of affected rows.
+/// Runs the statement, records the entry, and announces the change. Returns the number of affected rows.
 pub(super) async fn make(
     pool: &PgPool,
     process: Uuid,
     sql: Sql,
     change: Option<&SharedChange>,
+    entry: Option<NewEntry>,
 ) -> Result<u64> {
-    let Some(change) = change else {
+    if change.is_none() && entry.is_none() {
         return pool.acquire().await?.execute(sql).await;
-    };
+    }
     let mut transaction = pool.begin().await?;
-    let rows = transaction.execute(sql).await?;
-    announce(&mut transaction, process, change).await?;
+    let rows = audit::execute(&mut *transaction, sql, entry).await?;
+    if let Some(change) = change {
+        announce(&mut transaction, process, change).await?;
+    }
     transaction.commit().await?;
     Ok(rows)
 }

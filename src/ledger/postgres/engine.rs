@@ -35,6 +35,7 @@ use super::servers::Servers;
 use super::units::SetAside;
 use super::writer::{self, Operation, Undo, Writer};
 use super::{announce, change, hours, list, open, retention, running, settle};
+use crate::audit::NewEntry;
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How often partitions are added. They are added for several days.
@@ -175,12 +176,18 @@ impl Store for PostgresLedger {
         bounded(async { self.pool.acquire().await?.fetch(sql).await }).await
     }
 
-    async fn change(&self, sql: Sql, news: Option<SharedChange>) -> Result<u64, Error> {
+    async fn change(
+        &self,
+        sql: Sql,
+        news: Option<SharedChange>,
+        entry: Option<NewEntry>,
+    ) -> Result<u64, Error> {
         if let Some(SharedChange::Purged(_)) = &news {
             // Results that are on their way are purged too.
             self.flush().await?;
         }
-        bounded(change::make(&self.pool, self.process, sql, news.as_ref())).await
+        let made = change::make(&self.pool, self.process, sql, news.as_ref(), entry);
+        bounded(made).await
     }
 
     fn writer(&self) -> &dyn WriterHandle {
@@ -310,10 +317,13 @@ impl Ledger for PostgresLedger {
         bounded(hours::count(&self.pool, now, oldest, at_most)).await
     }
 
-    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
-        bounded(change::reset_counters(&self.pool, tool, caller))
-            .await
-            .map(drop)
+    async fn reset_counters(
+        &self,
+        tool: &str,
+        caller: Option<&str>,
+        entry: Option<NewEntry>,
+    ) -> Result<(), Error> {
+        bounded(change::reset_counters(&self.pool, tool, caller, entry)).await
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {

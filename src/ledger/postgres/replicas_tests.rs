@@ -15,9 +15,9 @@ async fn changes_reach_other_replicas() {
         tool: "t".into(),
         enabled: false,
     };
-    first.set_switch(switch).await.unwrap();
+    first.set_switch(switch, None).await.unwrap();
     assert_eq!(other.recv().await.unwrap(), SharedChange::Tools);
-    first.purge_results(Some("t")).await.unwrap();
+    first.purge_results(Some("t"), None).await.unwrap();
     let purged = SharedChange::Purged(Some("t".into()));
     assert_eq!(other.recv().await.unwrap(), purged);
     let call = InvocationId::new();
@@ -43,10 +43,10 @@ async fn new_replica_is_not_told_of_changes_before_its_start() {
         tool: "t".into(),
         enabled: false,
     };
-    first.set_switch(switch).await.unwrap();
+    first.set_switch(switch, None).await.unwrap();
     let second = fixture.replica().await;
     let mut changes = second.watch_shared_changes().unwrap();
-    first.purge_results(Some("t")).await.unwrap();
+    first.purge_results(Some("t"), None).await.unwrap();
     let purged = SharedChange::Purged(Some("t".into()));
     assert_eq!(changes.recv().await.unwrap(), purged);
 }

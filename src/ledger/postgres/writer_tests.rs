@@ -225,7 +225,7 @@ async fn reset_waits_for_the_free_units_of_a_silent_replica() {
         "insert into unit_block select gen_random_uuid(), id, window_start, 5, true from quota";
     let begin = || {
         let ledger = ledger.clone();
-        tokio::spawn(async move { ledger.reset_counters("t", None).await })
+        tokio::spawn(async move { ledger.reset_counters("t", None, None).await })
     };
     // The reset has recalled the units this often.
     let wait_until_recalled = async |fixture: &mut Fixture, times: usize| {

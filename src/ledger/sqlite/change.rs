@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use sqlx::{SqliteConnection, query};
 
 use super::super::operation::{self, Reply};
-use super::super::sql::{Fetch as _, Sql};
+use super::super::sql::Sql;
 use super::super::writer_queue::WriterQueue;
-use super::super::{RecordedCall, Row, import};
+use super::super::{RecordedCall, Row, audit, import};
 use super::commit_marker;
 use super::hours::{self, Claim};
 use super::quota::Settlement;
 use super::set_aside::SetAside;
+use crate::audit::NewEntry;
 use crate::call::{InvocationId, KEY_RETENTION};
 
 /// The changes of the ledger's trait.
@@ -18,8 +19,9 @@ pub(super) enum Change {
     Reset {
         tool: String,
         caller: Option<String>,
+        entry: Option<NewEntry>,
     },
-    Write(Sql),
+    Write(Sql, Option<NewEntry>),
     Prune {
         before: Timestamp,
         now: Timestamp,
@@ -41,7 +43,7 @@ impl Change {
     /// What the units set aside must forget after the commit: the counters that it has deleted.
     pub(super) fn forgotten_units(&self) -> Box<dyn FnOnce(&SetAside) + Send> {
         match self {
-            Self::Reset { tool, caller } => {
+            Self::Reset { tool, caller, .. } => {
                 let (tool, caller) = (tool.clone(), caller.clone());
                 Box::new(move |units| units.forget_counters(&tool, caller.as_deref()))
             }
@@ -76,7 +78,7 @@ impl Change {
 
     async fn write(self, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
         match self {
-            Self::Write(sql) => connection.execute(sql).await,
+            Self::Write(sql, entry) => audit::execute(connection, sql, entry).await,
             Self::Prune {
                 before,
                 now,
@@ -88,7 +90,11 @@ impl Change {
             }
             Self::ClaimHours(claim) => hours::claim(connection, claim).await,
             Self::StoreHours { claim, hours } => hours::store(connection, claim, hours).await,
-            Self::Reset { tool, caller } => {
+            Self::Reset {
+                tool,
+                caller,
+                entry,
+            } => {
                 let mut sql = Sql::new("delete from quota where (tool = ");
                 sql.bind(tool).and("caller =", caller.clone()).push(")");
                 if let Some(caller) = caller {
@@ -96,7 +102,7 @@ impl Change {
                         .bind(caller)
                         .push(")");
                 }
-                connection.execute(sql).await
+                audit::execute(connection, sql, entry).await
             }
         }
     }

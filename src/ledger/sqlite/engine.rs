@@ -28,6 +28,7 @@ use super::processes::{self, ProcessLock};
 use super::quota::{MIN_CARRIED_ROWS, SUM_DRIFT, Settlement, carry_ended_rows};
 use super::set_aside::SetAside;
 use super::{backup, list, open, writer};
+use crate::audit::NewEntry;
 use crate::call::{Charge, Charged, Clock, InvocationId};
 
 /// How long `close` waits for running queries.
@@ -160,8 +161,13 @@ impl Store for SqliteLedger {
         found.await.map_err(|error| self.handle_read_error(&error))
     }
 
-    async fn change(&self, sql: Sql, _: Option<SharedChange>) -> Result<u64, Error> {
-        self.commit_change(Change::Write(sql)).await
+    async fn change(
+        &self,
+        sql: Sql,
+        _: Option<SharedChange>,
+        entry: Option<NewEntry>,
+    ) -> Result<u64, Error> {
+        self.commit_change(Change::Write(sql, entry)).await
     }
 
     fn writer(&self) -> &dyn WriterHandle {
@@ -283,11 +289,19 @@ impl Ledger for SqliteLedger {
         Ok(count)
     }
 
-    async fn reset_counters(&self, tool: &str, caller: Option<&str>) -> Result<(), Error> {
+    async fn reset_counters(
+        &self,
+        tool: &str,
+        caller: Option<&str>,
+        entry: Option<NewEntry>,
+    ) -> Result<(), Error> {
         let (tool, caller) = (tool.to_owned(), caller.map(str::to_owned));
-        self.commit_change(Change::Reset { tool, caller })
-            .await
-            .map(drop)
+        let reset = Change::Reset {
+            tool,
+            caller,
+            entry,
+        };
+        self.commit_change(reset).await.map(drop)
     }
 
     async fn prune(&self, before: Timestamp, now: Timestamp, at_most: u32) -> Result<u64, Error> {
@@ -319,7 +333,7 @@ impl Ledger for SqliteLedger {
                 (compared.get(0)?, compared.get::<i64>(1)?, compared.get(2)?);
             let mut carried = 0;
             if rows >= MIN_CARRIED_ROWS {
-                let carry = Change::Write(carry_ended_rows(self).await?);
+                let carry = Change::Write(carry_ended_rows(self).await?, None);
                 // A ledger that is only read stays as it is.
                 carried = self.commit_change(carry).await.unwrap_or(0);
             }

@@ -162,7 +162,7 @@ async fn reset_by_another_process_keeps_counters_right() {
     for read in &running {
         first.take_units(read.id, now(), lifetime()).await.unwrap();
     }
-    second.reset_counters("t", None).await.unwrap();
+    second.reset_counters("t", None, None).await.unwrap();
     let writes: Vec<_> = (0..5).map(|_| row("t", "a", now())).collect();
     let mut charged = Vec::new();
     for write in &writes {
@@ -407,7 +407,7 @@ async fn counters_always_match_the_rows() {
     }
     record_call_at(&*ledger, now()).await;
     assert_eq!(ledger.counter_drift().await.unwrap(), 0);
-    ledger.reset_counters("t", None).await.unwrap();
+    ledger.reset_counters("t", None, None).await.unwrap();
     ledger
         .reserve(row("t", "a", now()), limits())
         .await
@@ -560,10 +560,13 @@ async fn removed_file_refuses_reservations() {
     assert!(error.to_string().contains("removed"), "{error}");
     assert!(
         ledger
-            .set_switch(Switch {
-                tool: "t".into(),
-                enabled: false
-            })
+            .set_switch(
+                Switch {
+                    tool: "t".into(),
+                    enabled: false
+                },
+                None
+            )
             .await
             .is_err()
     );
@@ -731,10 +734,13 @@ async fn writer_stops_after_an_uncertain_failure() {
         .await;
     assert!(matches!(settled, Err(Error::Stopped(_))), "{settled:?}");
     let switched = ledger
-        .set_switch(Switch {
-            tool: "t".into(),
-            enabled: false,
-        })
+        .set_switch(
+            Switch {
+                tool: "t".into(),
+                enabled: false,
+            },
+            None,
+        )
         .await;
     assert!(matches!(switched, Err(Error::Stopped(_))), "{switched:?}");
     ledger.close().await;
@@ -816,15 +822,18 @@ async fn every_acknowledged_commit_is_counted() {
         .await
         .unwrap();
     assert_grew("settle");
-    ledger.reset_counters("t", None).await.unwrap();
+    ledger.reset_counters("t", None, None).await.unwrap();
     assert_grew("reset");
-    ledger.purge_results(None).await.unwrap();
+    ledger.purge_results(None, None).await.unwrap();
     assert_grew("purge");
     ledger
-        .set_switch(Switch {
-            tool: "t".into(),
-            enabled: false,
-        })
+        .set_switch(
+            Switch {
+                tool: "t".into(),
+                enabled: false,
+            },
+            None,
+        )
         .await
         .unwrap();
     assert_grew("switch");
@@ -836,7 +845,7 @@ async fn every_acknowledged_commit_is_counted() {
     };
     ledger.register_tool(tool).await.unwrap();
     assert_grew("register");
-    assert!(ledger.unregister_tool("t").await.unwrap());
+    assert!(ledger.unregister_tool("t", None).await.unwrap());
     assert_grew("unregister");
     ledger.prune(now(), now(), 10).await.unwrap();
     assert_grew("prune");

@@ -137,7 +137,10 @@ async fn fill(settings: &Settings) -> Row {
     ledger.store_result(stored_result(2, now())).await.unwrap();
     for (tool, enabled) in [("t", false), ("u", true)] {
         let tool = tool.into();
-        ledger.set_switch(Switch { tool, enabled }).await.unwrap();
+        ledger
+            .set_switch(Switch { tool, enabled }, None)
+            .await
+            .unwrap();
     }
     let tool = RegisteredTool {
         name: "r".into(),
@@ -178,6 +181,12 @@ async fn show(ledger: &dyn Ledger) -> String {
         .approval_message(approvals[0].invocation)
         .await
         .unwrap();
+    let audit = AuditQuery {
+        limit: 10,
+        ..AuditQuery::default()
+    };
+    let audit = ledger.list_audit(&audit).await.unwrap();
+    assert_eq!(audit.len(), 1, "a registered tool");
     let mut switches = ledger.list_switches().await.unwrap();
     switches.sort_by(|one, other| one.tool.cmp(&other.tool));
     let used = ledger
@@ -188,7 +197,7 @@ async fn show(ledger: &dyn Ledger) -> String {
         .await
         .unwrap();
     format!(
-        "{calls:#?}\n{approvals:#?}\n{message:?}\n{switches:?}\n{used:#?}\n{:?}\n{:#?}\n{:?}",
+        "{calls:#?}\n{approvals:#?}\n{message:?}\n{switches:?}\n{audit:?}\n{used:#?}\n{:?}\n{:#?}\n{:?}",
         ledger.registered_tools().await.unwrap(),
         ledger.usage_totals(None).await.unwrap(),
         ledger.find_result(&[1; 32], now()).await.unwrap(),
@@ -319,7 +328,7 @@ async fn ledgers_in_use_and_with_content_are_refused(from: Engine, to: Engine) {
         tool: "t".into(),
         enabled: false,
     };
-    ledger.set_switch(switch).await.unwrap();
+    ledger.set_switch(switch, None).await.unwrap();
     ledger.close().await;
     drop(ledger);
     let error = reason().await;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::ledger::import::{LATENCIES, TOTALS, Totals, add_lines, add_rows, add_totals};
 use crate::ledger::read::{decode_result, decode_verified, whole_columns};
 use crate::ledger::sql::{Dialect, Fetch, Line, Sql, SqlRow, SqlValue};
-use crate::ledger::{Error, Row, checksum};
+use crate::ledger::{Error, Row, audit, checksum};
 
 /// A table.
 pub(super) struct Table {
@@ -45,7 +45,7 @@ enum Content {
 }
 
 /// Every table.
-pub(super) const TABLES: [Table; 10] = [
+pub(super) const TABLES: [Table; 11] = [
     Table {
         title: "calls",
         from: "invocation",
@@ -155,12 +155,23 @@ pub(super) const TABLES: [Table; 10] = [
             ("done", "sum(case when done then 1 else 0 end)"),
         ],
     },
+    Table {
+        title: "audit entries",
+        from: "audit",
+        until: None,
+        content: Content::Columns {
+            table: "audit",
+            names: audit::COLUMNS,
+            flags: &[],
+        },
+        sums: &[("last", "max(seq)")],
+    },
 ];
 
 /// Whether a ledger has content.
 pub(super) const HAS_ROWS: &str = "select exists (select 1 from invocation) or exists (select 1 from quota) or exists (select 1 from stored_result) \
     or exists (select 1 from tool_switch) or exists (select 1 from registered_tool) or exists (select 1 from usage_total) \
-    or exists (select 1 from approval)";
+    or exists (select 1 from approval) or exists (select 1 from audit)";
 
 const COUNTERS: &str = "tool, caller, run, per, window_start, used, calls, counted_at, lost_units";
 const RESULTS: &str = "key, tool, origin, result, stored_at, expires_at";

@@ -79,7 +79,7 @@ impl LiveTools {
     /// [`ChangeError`].
     pub async fn delete_tool(self: &Arc<Self>, name: &str, by: &str) -> Result<(), ChangeError> {
         let mut state = self.state.lock().await;
-        self.registry.delete_registered(name).await?;
+        self.registry.delete_registered(name, by).await?;
         tracing::info!(tool = name, by, "a registered tool was removed");
         self.place_rejected_tools(&mut state).await;
         self.check_tool_lists();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 use tokio::sync::watch::Sender;
 
@@ -20,12 +21,14 @@ use super::live_tools::{
 use super::registration::log_skipped_tools;
 use super::service_config::{ManifestReading, ServiceConfig};
 use crate::access::callers::Callers;
-use crate::call::Origin;
+use crate::audit::{Action, OPERATOR};
+use crate::call::{Origin, shorten_text};
 use crate::catalog::registry::{ChangeError, NameTaken, Registry};
 use crate::kinds::{BuildError, HttpClients, ProcessEnv, TokenSources, Tool};
 use crate::ledger;
 use crate::manifest::{Finding, Location, Manifest, Severity, pins};
 use crate::runtime::blocking;
+use crate::text::changes::Changes;
 
 impl LiveTools {
     /// Fills an empty registry with the tools of program and manifest, and with the stored
@@ -123,6 +126,17 @@ impl LiveTools {
         let tools = after.changes_since(&before);
         let callers = after.callers().changes_since(before.callers());
         tracing::info!(count = after.len(), %tools, %callers, "a new manifest is served");
+        let entry = self
+            .registry
+            .audit_entry(OPERATOR, Action::ManifestReloaded, None);
+        let summary = |changes: Changes| {
+            let mut text = changes.to_string();
+            shorten_text(&mut text, MAX_SUMMARY);
+            text
+        };
+        let entry = entry.with("tools", summary(tools));
+        let entry = entry.with("callers", summary(callers));
+        self.registry.shared().ledger.record_action(entry).await;
         let deferred = state
             .startup_settings
             .changed_keys(&new_settings, &self.config);
@@ -185,6 +199,7 @@ impl LiveTools {
             defaults,
             has_pins: pins.is_some(),
         };
+        let pins = pins.unwrap_or_default().servers;
         let skipped = self
             .replace_sources(&mut state.sources, &declared_state, sources)
             .await?;
@@ -196,6 +211,15 @@ impl LiveTools {
         self.place_rejected_tools(state).await;
         *self.tool_lists.lock() = ToolLists::new(tool_lists);
         self.check_tool_lists();
+        for (server, pins) in &pins {
+            let entry = self
+                .registry
+                .audit_entry(OPERATOR, Action::ServerPinned, Some(server));
+            let hash = Sha256::digest(serde_json::to_vec(pins).unwrap_or_default());
+            let entry = entry.with("tools", pins.tools.len());
+            let entry = entry.with("sha256", hex::encode(hash));
+            self.registry.shared().ledger.record_action(entry).await;
+        }
         let registered = self.registry.catalog().count_by_origin(Origin::Registered);
         tracing::debug!(registered, "registered tools");
         Ok(())
@@ -290,6 +314,8 @@ impl From<ChangeError> for Error {
     }
 }
 
+/// Bytes of each list of changed names in the audit.
+const MAX_SUMMARY: usize = 500;
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Files must be unchanged for this time before a reload. An editor or a deployment writes several

@@ -15,6 +15,7 @@ use utoipa::IntoParams;
 
 use super::invoke_request::InvokeRequest;
 use super::respond::{self, Accepted, ResponseMode};
+use crate::audit::Action;
 use crate::cache::Purge;
 use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
 use crate::catalog::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
@@ -406,12 +407,14 @@ pub(crate) async fn disable_tool(
 
 async fn set_enabled(
     State(registry): Tools,
-    Admin: Admin,
+    Admin(caller): Admin,
     PathPart(name): PathPart,
     enabled: bool,
 ) -> Result<Json<Switched>, ApiError> {
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
-    registry.set_enabled(&entry, enabled).await?;
+    registry
+        .set_enabled_by(&caller.name, &entry, enabled)
+        .await?;
     tracing::info!(tool = %entry.definition.name, enabled, "a tool was enabled or disabled");
     Ok(Json(Switched {
         tool: entry.definition.name.to_string(),
@@ -443,13 +446,13 @@ pub(crate) struct Reset {
     (status = 200, description = "Done", body = Reset), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
 pub(crate) async fn reset_usage(
     State(registry): Tools,
-    Admin: Admin,
+    Admin(caller): Admin,
     PathPart(name): PathPart,
     QueryParams(params): QueryParams<ResetUsage>,
 ) -> Result<Json<Reset>, ApiError> {
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     registry
-        .reset_usage(&entry, params.caller.as_deref())
+        .reset_usage_by(&caller.name, &entry, params.caller.as_deref())
         .await?;
     Ok(Json(Reset {
         tool: entry.definition.name.to_string(),
@@ -489,13 +492,12 @@ impl Purged {
     (status = 200, description = "Done", body = Purged), CommonResponses, AuthResponses, LookupResponses, LedgerResponses))]
 pub(crate) async fn purge_tool_cache(
     State(registry): Tools,
-    _: Admin,
+    Admin(caller): Admin,
     PathPart(name): PathPart,
 ) -> Result<Json<Purged>, ApiError> {
     let entry = find_by_name(&registry.catalog(), &name, &Caller::anonymous())?;
     let tool = entry.definition.name.to_string();
-    let purge = registry.shared().cache.purge(Some(&tool)).await?;
-    Ok(Json(Purged::new(Some(tool), purge)))
+    purge(&registry, &caller, Some(tool)).await
 }
 
 /// Purge all stored results.
@@ -503,8 +505,18 @@ pub(crate) async fn purge_tool_cache(
     (status = 200, description = "Done", body = Purged), CommonResponses, AuthResponses, LedgerResponses))]
 pub(crate) async fn purge_cache(
     State(registry): Tools,
-    _: Admin,
+    Admin(caller): Admin,
 ) -> Result<Json<Purged>, ApiError> {
-    let purge = registry.shared().cache.purge(None).await?;
-    Ok(Json(Purged::new(None, purge)))
+    purge(&registry, &caller, None).await
+}
+
+async fn purge(
+    registry: &Registry,
+    caller: &Caller,
+    tool: Option<String>,
+) -> Result<Json<Purged>, ApiError> {
+    let entry = registry.audit_entry(&caller.name, Action::CachePurged, tool.as_deref());
+    let cache = &registry.shared().cache;
+    let purge = cache.purge(tool.as_deref(), Some(entry)).await?;
+    Ok(Json(Purged::new(tool, purge)))
 }
