@@ -16,7 +16,7 @@ use crate::call::{Clock, Services};
 use crate::catalog::registry::Registry;
 use crate::environment::Environment;
 use crate::http;
-use crate::kinds::{Agent, HttpClients, OwnPorts, TokenSources, Tool, builtin};
+use crate::kinds::{Agent, HttpClients, OwnPorts, Sandboxes, TokenSources, Tool, builtin};
 use crate::ledger;
 use crate::log::CallLog;
 use crate::manifest::{self, DeclaredSource, Finding};
@@ -210,6 +210,7 @@ impl AppBuilder {
             program_sources: self.sources,
             own_ports: own_ports.clone(),
             token_sources: TokenSources::default(),
+            sandboxes: Sandboxes::default(),
             environment: self.environment.unwrap_or_else(Environment::from_process),
             venv_folder: PathBuf::new(),
             program_tools: tools,
@@ -235,6 +236,12 @@ impl AppBuilder {
         };
         ledger_settings.accept_loss = self.accept_loss;
         config.venv_folder = venv_folder(&ledger_settings);
+        if let Some(file) = ledger::ledger_file(&ledger_settings) {
+            config.sandboxes.set_ledger(file, &config.venv_folder);
+        }
+        if manifest.server.requires_sandbox {
+            refuse_unenforced(&manifest.tools)?;
+        }
         let listen = self.listen.unwrap_or_else(|| manifest.listen.clone());
         let clock = self.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::new()?;
@@ -275,6 +282,15 @@ impl AppBuilder {
             banner_output: self.banner_output,
             close_streams: CancellationToken::new(),
         })
+    }
+}
+
+/// Refuses tools whose sandbox cannot be enforced completely. Sources are refused when they start.
+fn refuse_unenforced(tools: &[Tool]) -> Result<(), Error> {
+    let fault = |tool: &Tool| Some((tool.name().to_owned(), tool.runner.sandbox()?.fault()?));
+    match tools.iter().find_map(fault) {
+        Some((tool, reason)) => Err(Error::Sandbox { tool, reason }),
+        None => Ok(()),
     }
 }
 

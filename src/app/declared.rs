@@ -18,7 +18,7 @@ const VENV_FOLDER: &str = "toolcrib-venvs";
 
 /// The folder of virtual environments. It is beside the ledger, because the service may write
 /// there.
-pub(super) fn venv_folder(ledger: &ledger::Settings) -> PathBuf {
+pub(crate) fn venv_folder(ledger: &ledger::Settings) -> PathBuf {
     ledger::ledger_folder(ledger)
         .unwrap_or_default()
         .join(VENV_FOLDER)
@@ -53,11 +53,16 @@ pub(crate) async fn load_declared(
     let mut manifest =
         manifest::load_for_host(path, &manifest::ProcessInput::new(environment), &host)
             .map_err(Error::Manifest)?;
+    if let Some(file) = ledger::ledger_file(&manifest.ledger) {
+        host.sandboxes
+            .set_ledger(file, &venv_folder(&manifest.ledger));
+    }
     for source in &mut manifest.sources {
         source.settings.set_venv_dir(&venv_folder(&manifest.ledger));
     }
     let redactor = Arc::new(Redactor::new(manifest.secrets.iter().map(String::as_str)));
-    let process_env = ProcessEnv::new(redactor.clone(), environment);
+    let mut process_env = ProcessEnv::new(redactor.clone(), environment);
+    process_env.sandboxes = host.sandboxes.clone();
     let (sources, mut tools) = (manifest.sources, manifest.tools);
     let loaded = live::list_once(sources, &tools, &process_env, on_progress).await;
     tools.extend(loaded.tools);

@@ -33,6 +33,16 @@ pub enum Error {
          callers with keys in the manifest, listen on 127.0.0.1, or use --allow-open (server.allow_open: true)"
     )]
     Unprotected(SocketAddr),
+    /// `server.sandbox` demands what this machine cannot hold.
+    #[error(
+        "server.sandbox is `required`, but the sandbox of `{tool}` cannot be enforced: {reason}"
+    )]
+    Sandbox {
+        /// The tool.
+        tool: String,
+        /// What cannot be enforced, and why.
+        reason: String,
+    },
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] metrics::Error),

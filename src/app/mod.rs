@@ -24,7 +24,7 @@ use axum::Router;
 use tokio_util::sync::CancellationToken;
 
 pub use self::builder::AppBuilder;
-pub(crate) use self::declared::{DeclaredTools, SourceFindings, load_declared};
+pub(crate) use self::declared::{DeclaredTools, SourceFindings, load_declared, venv_folder};
 pub use self::error::Error;
 pub use self::registry_builder::RegistryBuilder;
 pub use self::signals::wait_for_stop;

@@ -1,5 +1,6 @@
 //! The startup banner: address, tools, callers, and open access.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,6 +10,7 @@ use bytesize::ByteSize;
 use crate::call::units::Count;
 use crate::call::{Caller, Kind, Origin};
 use crate::catalog::registry::Registry;
+use crate::kinds::sandbox::SandboxReport;
 use crate::manifest;
 use crate::manifest::ServerSettings;
 use crate::sources::live::{SourceState, SourceView};
@@ -25,6 +27,8 @@ pub(crate) struct StartupBanner {
     registered: usize,
     sources: Vec<String>,
     ledger: String,
+    /// `None`: no tool starts a program.
+    sandbox: Option<String>,
     callers: String,
     open: &'static str,
     hosts: String,
@@ -76,6 +80,7 @@ impl StartupBanner {
             registered: catalog.count_by_origin(Origin::Registered),
             sources: sources.iter().map(describe_source).collect(),
             ledger: format!("{}, {durability}", ledger.describe()),
+            sandbox: describe_sandboxes(tools.iter().filter_map(|entry| entry.sandbox())),
             callers: join_or(catalog.callers().iter().map(named), "none"),
             open: match (has_no_callers, manifest::is_loopback(&address)) {
                 (true, true) => "everything, to every client on this machine: there are no callers",
@@ -124,6 +129,7 @@ impl StartupBanner {
             registered = self.registered,
             sources = (!self.sources.is_empty()).then(|| self.sources.join("; ")),
             ledger = self.ledger,
+            sandbox = self.sandbox,
             callers = self.callers,
             open = self.open,
             hosts = self.hosts,
@@ -177,6 +183,9 @@ impl Display for StartupBanner {
             writeln!(f, "  {:<8} {source}", if at == 0 { "sources" } else { "" })?;
         }
         writeln!(f, "  ledger   {}", self.ledger)?;
+        if let Some(sandbox) = &self.sandbox {
+            writeln!(f, "  sandbox  {sandbox}")?;
+        }
         writeln!(f, "  callers  {}", self.callers)?;
         writeln!(f, "  open     {}", self.open)?;
         writeln!(f, "  hosts    {}; origins: {}", self.hosts, self.origins)?;
@@ -188,6 +197,25 @@ impl Display for StartupBanner {
             writeln!(f, "\n{intro}\n\n  {}\n", self.example_command())?;
         }
         Ok(())
+    }
+}
+
+/// The means that hold the programs of tools, and what they do not hold.
+fn describe_sandboxes(reports: impl Iterator<Item = SandboxReport>) -> Option<String> {
+    let (mut means, mut missing) = (BTreeMap::new(), BTreeSet::new());
+    for report in reports {
+        *means.entry(report.in_force).or_insert(0) += 1;
+        missing.extend(report.not_enforced);
+    }
+    let means = means
+        .iter()
+        .map(|(means, tools)| format!("{means} for {}", Count(*tools, "tool")));
+    let means = join_or(means, "");
+    let missing: Vec<&str> = missing.into_iter().collect();
+    match missing.is_empty() {
+        _ if means.is_empty() => None,
+        true => Some(means),
+        false => Some(format!("{means}; not enforced: {}", missing.join(", "))),
     }
 }
 

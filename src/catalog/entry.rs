@@ -13,6 +13,7 @@ use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{Caller, Definition, Kind, Origin, Policy, ToolName};
 use crate::formats::ListedTool;
+use crate::kinds::sandbox::{EntrySandbox, SandboxReport};
 use crate::kinds::{DeclaredSettings, Runner, Tool};
 use crate::schema::SchemaOwner;
 use crate::stack::circuit_breaker::{Breaker, BreakerStatus};
@@ -62,6 +63,11 @@ impl Entry {
     /// Whether a call can run now: the tool is enabled and approved, and its runner is available.
     pub fn is_available(&self) -> bool {
         self.is_enabled() && !self.quarantined && self.rules.runner.is_available()
+    }
+
+    /// The sandbox of the programs that its calls start.
+    pub(crate) fn sandbox(&self) -> Option<SandboxReport> {
+        self.rules.runner.sandbox().map(EntrySandbox::report)
     }
 
     pub(crate) fn set_enabled(&self, enabled: bool) {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use super::log::LogFormat;
 use super::{
     approvals, audit, backup, call, check, export, import, invocations, key, migrate, operate, pin,
-    serve, sources, tools, usage,
+    sandbox, serve, sources, tools, usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -82,6 +82,8 @@ pub(super) enum Command {
     /// Pin the current tools of MCP servers in a file beside the manifest. A tool that changes
     /// later is quarantined.
     Pin(pin::PinArgs),
+    /// Run a command in the sandbox of a tool, Python module or MCP server, or print its rules.
+    Sandbox(sandbox::SandboxArgs),
     /// Copy the ledger to a new file, while the service runs or not.
     Backup(backup::BackupArgs),
     /// Move a whole ledger to a new file or an empty database, while no service runs.
@@ -122,7 +124,7 @@ impl Command {
     /// Whether the command may start programs: tools, or sources of tools.
     pub(super) fn starts_programs(&self) -> bool {
         match self {
-            Self::Serve(_) | Self::Tools(_) | Self::Pin(_) => true,
+            Self::Serve(_) | Self::Tools(_) | Self::Pin(_) | Self::Sandbox(_) => true,
             Self::Call(args) => args.runs_in_process(),
             Self::Check(args) => args.live,
             Self::Openapi { manifest } => manifest.is_some(),

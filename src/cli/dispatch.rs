@@ -10,7 +10,7 @@ use super::output::{print_json, print_line};
 use super::tools::{fail_on_faults, log_progress};
 use super::{
     Failure, approvals, audit, backup, call, check, client, export, import, init, invocations, key,
-    migrate, operate, pin, serve, sources, tools, usage,
+    migrate, operate, pin, sandbox, serve, sources, tools, usage,
 };
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
@@ -40,6 +40,7 @@ pub(super) async fn run_command(
         Command::Purge(args) => operate::purge(args, environment).await?,
         Command::Key(command) => key::run(command)?,
         Command::Pin(args) => pin::run(args, environment).await?,
+        Command::Sandbox(args) => sandbox::run(args, environment).await?,
         Command::Backup(args) => backup::run(args, environment).await?,
         Command::Migrate(args) => migrate::run(args, environment).await?,
         Command::Openapi { manifest } => print_openapi(manifest.as_deref(), environment).await?,

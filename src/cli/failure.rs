@@ -18,6 +18,8 @@ pub(super) enum Failure {
     Reported,
     /// The command worked, and its output shows a negative outcome: exit 1, no further message.
     NegativeResult,
+    /// A command that it ran has ended with this status, and has reported the reason itself.
+    Exit(u8),
 }
 
 impl From<Error> for Failure {
@@ -41,6 +43,7 @@ impl From<Error> for Failure {
             }
             Error::Ledger(_)
             | Error::Unprotected(_)
+            | Error::Sandbox { .. }
             | Error::CallersRemoved
             | Error::Metrics(_)
             | Error::Signals(_)

@@ -31,6 +31,7 @@ mod operate;
 mod option_variables;
 mod output;
 mod pin;
+mod sandbox;
 mod serve;
 mod sources;
 mod table;
@@ -117,6 +118,7 @@ async fn run_program(arguments: Vec<OsString>, environment: Environment) -> Exit
         Err(Failure::Failed(message)) => exit_with(&message, 1),
         Err(Failure::Reported) => ExitCode::from(EXIT_USAGE),
         Err(Failure::NegativeResult) => ExitCode::FAILURE,
+        Err(Failure::Exit(status)) => ExitCode::from(status),
     }
 }
 

@@ -21,6 +21,7 @@ mod placeholder;
 pub(crate) mod process;
 pub(crate) mod process_env;
 mod runner;
+pub mod sandbox;
 pub mod sql;
 pub mod table;
 pub mod template;
@@ -35,6 +36,7 @@ pub use http::{HttpClients, OwnPorts, TokenSources};
 pub use placeholder::{Placeholder, ValueFault, Values};
 pub use process_env::ProcessEnv;
 pub use runner::{Runner, RunnerTraits, ToolOutcome};
+pub use sandbox::{SandboxSetting, Sandboxes};
 pub use sql::Databases;
 pub use table::{
     MANIFEST_KINDS, build_runner, manifest_keys, manifest_schema, parse_manifest_kind,

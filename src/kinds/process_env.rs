@@ -11,6 +11,7 @@ use url::Url;
 
 use super::http::{HttpClients, OwnPorts, TokenSources};
 use super::process::OrphanReaper;
+use super::sandbox::Sandboxes;
 use crate::call::words;
 use crate::environment::Environment;
 use crate::secrets::Redactor;
@@ -27,6 +28,8 @@ pub struct ProcessEnv {
     pub own_ports: OwnPorts,
     /// The access tokens of all sources and tools.
     pub token_sources: TokenSources,
+    /// What the sandboxes of all programs share.
+    pub sandboxes: Sandboxes,
     orphan_reaper: Arc<Mutex<Weak<OrphanReaper>>>,
 }
 
@@ -76,18 +79,25 @@ impl ProcessEnv {
             variables,
             own_ports: OwnPorts::default(),
             token_sources,
+            sandboxes: Sandboxes::default(),
             orphan_reaper: Arc::default(),
         }
     }
 
-    /// The same for a service with these ports and token sources. The redactor of the token sources is
-    /// the one of this value from now on.
+    /// The same for a service with these ports, token sources and sandboxes. The redactor of the token
+    /// sources is the one of this value from now on.
     #[must_use]
-    pub fn for_service(self, own_ports: OwnPorts, token_sources: TokenSources) -> Self {
+    pub fn for_service(
+        self,
+        own_ports: OwnPorts,
+        token_sources: TokenSources,
+        sandboxes: Sandboxes,
+    ) -> Self {
         token_sources.set_redactor(&self.redactor);
         Self {
             own_ports,
             token_sources,
+            sandboxes,
             ..self
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::sandbox::EntrySandbox;
 use super::{ValueFault, Values};
 use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolResult};
 
@@ -100,6 +101,11 @@ pub trait Runner: Send + Sync + 'static {
     /// and its purpose.
     fn delegates_to(&self, _agent: &Definition) -> bool {
         false
+    }
+
+    /// The sandbox of the programs that calls start.
+    fn sandbox(&self) -> Option<&EntrySandbox> {
+        None
     }
 
     /// The timeout of one attempt, if the kind has a better value than the general default.

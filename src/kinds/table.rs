@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_aux::serde_introspection::serde_introspect;
 use serde_json::Value;
 
+use super::sandbox::SandboxDefaults;
 use super::{
     BuildContext, BuildResult, ConfigFault, Databases, FaultRule, HttpClients, Tool, agent,
     command, http, sql,
@@ -75,11 +76,13 @@ pub fn build_runner(
     context: &BuildContext<'_>,
     clients: &HttpClients,
     databases: &Databases,
+    sandboxes: &SandboxDefaults,
 ) -> Option<BuildResult> {
     match kind {
         Kind::Native | Kind::Python | Kind::Mcp => None,
         Kind::Command if cfg!(feature = "command") => {
-            Some(decode_settings(&config, &[]).and_then(|config| command::build(config, context)))
+            let config = decode_settings(&config, &[]);
+            Some(config.and_then(|config| command::build(config, context, sandboxes)))
         }
         Kind::Http if cfg!(feature = "http") => Some(
             decode_settings(&config, &[]).and_then(|config| http::build(config, context, clients)),

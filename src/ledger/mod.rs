@@ -59,7 +59,7 @@ pub use error::Error;
 pub use maintenance::{count_ended_hours, run_retention, verify_counters, watch_clock};
 pub use observer::{LedgerObserver, Size};
 pub use open::{
-    check_url, is_in_memory_url, is_shared_url, ledger_folder, open, open_read_only,
+    check_url, is_in_memory_url, is_shared_url, ledger_file, ledger_folder, open, open_read_only,
     open_temporary, open_with_observer,
 };
 pub use operation::HeldUntilCommit;

@@ -122,8 +122,12 @@ pub fn check_url(url: &str) -> Result<(), Error> {
 /// The folder of the ledger's file, in which the service must be able to write; `None` if the URL
 /// names no file.
 pub fn ledger_folder(settings: &Settings) -> Option<PathBuf> {
-    let file = std::path::absolute(sqlite_path(settings).ok()?).ok()?;
-    file.parent().map(PathBuf::from)
+    ledger_file(settings)?.parent().map(PathBuf::from)
+}
+
+/// The file of a ledger on SQLite.
+pub fn ledger_file(settings: &Settings) -> Option<PathBuf> {
+    std::path::absolute(sqlite_path(settings).ok()?).ok()
 }
 
 fn sqlite_path(settings: &Settings) -> Result<PathBuf, Error> {

@@ -113,6 +113,8 @@ pub struct ServerSettings {
     pub allow_open: bool,
     /// The address at which people reach the service.
     pub public_url: Option<PublicUrl>,
+    /// `sandbox: required`: refuses to start if a sandbox cannot be enforced completely.
+    pub requires_sandbox: bool,
     /// `compat.toolbox`: serves clients of MCP Toolbox for Databases.
     pub serves_toolbox: bool,
 }
@@ -129,6 +131,7 @@ impl Default for ServerSettings {
             allowed_origins: Vec::new(),
             allow_open: false,
             public_url: None,
+            requires_sandbox: false,
             serves_toolbox: false,
         }
     }

@@ -10,6 +10,7 @@ use super::references::{ManifestInput, OmittedValue, References, Secrets, UnsetV
 use super::sections::PolicyEntry;
 use crate::access::callers::CallerSettings;
 use crate::call::Origin;
+use crate::kinds::sandbox::SandboxDefaults;
 use crate::kinds::{Databases, HttpClients, Tool};
 
 /// What the entries of one file are read with.
@@ -25,6 +26,7 @@ pub(super) struct Inputs<'a> {
     pub(super) origin: Origin,
     pub(super) clients: &'a HttpClients,
     pub(super) databases: &'a Databases,
+    pub(super) sandboxes: &'a SandboxDefaults,
     /// The callers whose credentials tools may send.
     pub(super) callers: &'a [CallerSettings],
     /// Whether warnings about OpenAPI documents are reported.

@@ -15,10 +15,13 @@ use super::node::Node;
 use super::parsed::{
     MCP_SERVERS, OPENAPI, ParsedManifest, ParsedSource, ParsedTool, TOOL_SECTIONS,
 };
+use super::read_files::ReadFiles;
 use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
 use super::schema::Sections;
-use super::sections::{Approvals, Cache, Compat, Ledger, PolicyEntry, Server, Telemetry};
+use super::sections::{
+    Approvals, Cache, Compat, Ledger, PolicyEntry, ProgramDefaults, Server, Telemetry,
+};
 use super::self_reference::self_references;
 use super::servers::ServerEntry;
 use super::service_sections::{
@@ -32,8 +35,9 @@ use super::{
 };
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
+use crate::kinds::sandbox::SandboxDefaults;
 use crate::kinds::table::missing_feature;
-use crate::kinds::{Databases, HttpClients, OwnPorts, TokenSources, Tool};
+use crate::kinds::{Databases, HttpClients, OwnPorts, Sandboxes, TokenSources, Tool};
 use crate::ledger;
 use crate::secrets::Redactor;
 
@@ -53,6 +57,8 @@ pub(crate) struct Host<'a> {
     pub(crate) own_ports: OwnPorts,
     /// The access tokens of the service's tools.
     pub(crate) token_sources: TokenSources,
+    /// What the sandboxes of the service share.
+    pub(crate) sandboxes: Sandboxes,
 }
 
 /// Reads a manifest and everything it includes. `natives` are the embedding program's own tools, by
@@ -84,16 +90,21 @@ pub(crate) fn load_for_host(
     input: &dyn ManifestInput,
     host: &Host<'_>,
 ) -> Result<Manifest, Vec<Finding>> {
+    let recorder = ReadFiles::new(input);
     let Loaded {
         manifest,
         mut findings,
         ..
-    } = read_manifest(path, input, host);
+    } = read_manifest(path, &recorder, host);
     // Errors come first.
     findings.sort_by_key(|finding| finding.severity);
     match manifest {
         Some(mut manifest) if !findings.iter().any(Finding::is_error) => {
             manifest.warnings = findings;
+            host.sandboxes
+                .set_files(recorder.into_service_files(path, &manifest));
+            host.sandboxes
+                .set_required(manifest.server.requires_sandbox);
             Ok(manifest)
         }
         _ => Err(findings),
@@ -137,6 +148,10 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
         clients: HttpClients::new(host.own_ports.clone(), host.token_sources.clone()),
         // A password may be missing, too.
         databases: Databases::new(|name| input.env_var(name), input.accepts_missing_secrets()),
+        sandboxes: SandboxDefaults {
+            shared: host.sandboxes.clone(),
+            ..SandboxDefaults::default()
+        },
         defaults: PolicyEntry::default(),
         manifest: Manifest::default(),
     };
@@ -194,6 +209,8 @@ struct Loader<'a> {
     parsed: ParsedManifest,
     clients: HttpClients,
     databases: Databases,
+    /// `defaults.sandbox:`
+    sandboxes: SandboxDefaults,
     /// `defaults:`
     defaults: PolicyEntry,
     manifest: Manifest,
@@ -322,9 +339,7 @@ impl Loader<'_> {
         }
         (self.manifest.callers, self.manifest.tool_lists) =
             callers::read_callers(root.node, base, self.input, self.secrets, self.findings);
-        self.defaults = self
-            .decode_section(root, "defaults", base)
-            .unwrap_or_default();
+        self.read_defaults(root, base);
         if let Some(node) = root.get("defaults") {
             let entry = self.findings.entry(node, "defaults");
             policy::check_call_conditions(&self.defaults, &self.inputs(base), entry);
@@ -342,13 +357,41 @@ impl Loader<'_> {
         listen
     }
 
+    fn read_defaults(&mut self, root: Entry<'_>, base: &Path) {
+        let Some(node) = root.get("defaults") else {
+            return;
+        };
+        let of_programs = field_names::<ProgramDefaults>();
+        let is_of_program = |key: &str| of_programs.contains(&key);
+        let programs = node.filtered(is_of_program);
+        let entry = self.findings.entry(&programs, "defaults");
+        let own = entry.decode_keys::<ProgramDefaults>(of_programs);
+        let setting = own.and_then(|own| own.sandbox);
+        self.sandboxes.setting = self.sandboxes.setting(setting, base);
+        let policies = match node.entries() {
+            Some(_) => node.filtered(|key| !is_of_program(key)),
+            None => node.clone(),
+        };
+        self.defaults = self
+            .decode_node(policies, "defaults", base)
+            .unwrap_or_default();
+    }
+
     fn decode_section<T: serde::de::DeserializeOwned + schemars::JsonSchema>(
         &self,
         root: Entry<'_>,
         name: &str,
         base: &Path,
     ) -> Option<T> {
-        let mut node = root.get(name)?.clone();
+        self.decode_node(root.get(name)?.clone(), name, base)
+    }
+
+    fn decode_node<T: serde::de::DeserializeOwned + schemars::JsonSchema>(
+        &self,
+        mut node: Node,
+        name: &str,
+        base: &Path,
+    ) -> Option<T> {
         References::new(self.input, base, self.secrets, self.findings).resolve(&mut node, name);
         let section = self.findings.entry(&node, name);
         if node.entries().is_none() {
@@ -368,6 +411,7 @@ impl Loader<'_> {
             origin: Origin::Manifest,
             clients: &self.clients,
             databases: &self.databases,
+            sandboxes: &self.sandboxes,
             callers: &self.manifest.callers,
             warns_of_documents: self.host.warns_of_documents,
             secrets: self.secrets,

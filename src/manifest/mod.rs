@@ -53,6 +53,7 @@ mod parameters;
 mod parsed;
 pub mod pins;
 mod policy;
+mod read_files;
 mod reference_context;
 mod references;
 pub(crate) mod registered;

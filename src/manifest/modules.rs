@@ -12,6 +12,7 @@ use super::source::SourceRules;
 use super::source_tools::{Source, SourceEntry, absolute_path};
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind};
+use crate::kinds::SandboxSetting;
 use crate::sources::SourceSettings;
 use crate::sources::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
 
@@ -51,6 +52,10 @@ pub(super) struct ModuleEntry {
     /// Environment variables of the workers. They inherit no other.
     #[schemars(extend("examples" = [serde_json::json!({"LANG": "C.UTF-8"})]))]
     environment: BTreeMap<String, String>,
+    /// What the workers may do. `service`: everything, except to reach the service. `true` or a map:
+    /// only what is named. `none`: everything.
+    #[schemars(extend("examples" = [serde_json::json!({"network": ["api.example.com"]})]), extend("default" = "service"))]
+    sandbox: Option<SandboxSetting>,
     /// Time for a worker to load the module.
     #[schemars(extend("examples" = ["60s"]), extend("default" = "60s"))]
     start_timeout: Option<HumanDuration>,
@@ -82,6 +87,7 @@ impl SourceEntry for ModuleEntry {
         "share",
         "init",
         "environment",
+        "sandbox",
     ];
     const NAME_RULE: &str =
         "a module's name here has 1 to 128 characters of A-Z a-z 0-9 _ - . and is not . or ..";
@@ -148,6 +154,10 @@ impl SourceEntry for ModuleEntry {
             share: self.share,
             init: self.init.unwrap_or_default(),
             environment: source.declared.process_environment(self.environment),
+            sandbox: source
+                .inputs
+                .sandboxes
+                .setting(self.sandbox, source.inputs.base),
             workdir: absolute_path(source.inputs.base),
             // The program that starts the service chooses where it may write.
             venvs: PathBuf::new(),
@@ -273,6 +283,7 @@ mod tests {
                 share: false,
                 init: serde_json::from_str(r#"{"url": "value-of-key", "n": 1}"#).unwrap(),
                 environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
+                sandbox: SandboxSetting::Service,
                 workdir: "/etc/crib".into(),
                 venvs: PathBuf::new(),
                 start_timeout: Duration::from_secs(5),

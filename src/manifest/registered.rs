@@ -16,6 +16,7 @@ use super::sections::PolicyEntry;
 use super::tool::read_tool;
 use crate::call::Origin;
 use crate::call::words;
+use crate::kinds::sandbox::SandboxDefaults;
 use crate::kinds::{Databases, HttpClients, Tool};
 
 /// `defaults:` of a manifest. It also applies to registered tools.
@@ -54,6 +55,7 @@ pub fn read_registered_tool(
         origin: Origin::Registered,
         clients,
         databases: &Databases::default(),
+        sandboxes: &SandboxDefaults::default(),
         callers: &[],
         warns_of_documents: false,
         secrets: &Secrets::default(),

@@ -64,6 +64,7 @@ rules! {
     LiteralSecret "literal-secret" "a text that looks like a secret",
     ShortSecret "short-secret" "hint: a secret that is too short to be removed from results",
     ShortKey "short-key" "a caller's key that could be guessed: short, a placeholder, one character repeated",
+    NoSandbox "no-sandbox" "a program that runs without a sandbox",
     // Callers, addresses, files.
     UnknownCoworker "unknown-coworker" "a coworker that is not an agent, or has no parameter task (error: not a tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{
-    Approvals, Cache, Caller, Compat, DefinitionEntry, Ledger, NativeEntry, PolicyEntry, Server,
-    Telemetry,
+    Approvals, Cache, Caller, Compat, DefinitionEntry, Ledger, NativeEntry, PolicyEntry,
+    ProgramDefaults, Server, Telemetry,
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
@@ -88,7 +88,9 @@ pub fn json_schema() -> Value {
     let generator = &mut generator;
     let mut properties = keys_of_type::<Sections>(generator).properties;
     properties["tools"]["additionalProperties"] = tool;
-    let mut defaults = policy.to_object_schema("");
+    let mut defaults = policy
+        .merge(&keys_of_type::<ProgramDefaults>(generator))
+        .to_object_schema("");
     defaults["description"] = properties["defaults"]["description"].take();
     properties["defaults"] = defaults;
     let mut definitions = Map::new();

@@ -9,6 +9,7 @@ use crate::call::{
     CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect,
     OutputCheckMode, Paging,
 };
+use crate::kinds::SandboxSetting;
 use crate::ledger::{Durability, WhenDown};
 use crate::telemetry::Protocol;
 
@@ -51,6 +52,27 @@ pub(super) struct Server {
     /// as in `allowed_hosts` and `allowed_origins`.
     #[schemars(extend("examples" = ["https://tools.example.com"]))]
     pub(super) public_url: Option<String>,
+    /// `required`: the service does not start if a part of a program's sandbox cannot be enforced.
+    #[schemars(extend("examples" = ["required"]))]
+    pub(super) sandbox: Option<ServerSandbox>,
+}
+
+/// `server.sandbox:`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum ServerSandbox {
+    /// Every part of every sandbox must be enforced.
+    Required,
+}
+
+/// What `defaults:` has beside policies.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ProgramDefaults {
+    /// The sandbox of every program: of commands, Python modules and MCP servers with a `command`.
+    #[schemars(extend("examples" = [true]), extend("default" = "service"))]
+    pub(super) sandbox: Option<SandboxSetting>,
 }
 
 /// `ledger:`: the record of calls.

@@ -8,6 +8,7 @@ use url::Url;
 
 use super::source_tools::{Source, absolute_path};
 use crate::call::words;
+use crate::kinds::SandboxSetting;
 use crate::kinds::http::AuthConfig;
 use crate::kinds::literal;
 use crate::sources::mcp::{Mode, PerCaller, Transport};
@@ -47,6 +48,7 @@ impl Source<'_> {
         mut argv: Vec<String>,
         environment: BTreeMap<String, String>,
         workdir: Option<PathBuf>,
+        sandbox: Option<SandboxSetting>,
     ) -> Option<Transport> {
         let program = argv.first_mut();
         let Some(program) = program.filter(|program| !program.trim().is_empty()) else {
@@ -77,6 +79,7 @@ impl Source<'_> {
             argv,
             environment,
             workdir: absolute_path(&workdir),
+            sandbox: self.inputs.sandboxes.setting(sandbox, base),
         })
     }
 

@@ -14,6 +14,7 @@ use super::source::SourceRules;
 use super::source_tools::{Source, SourceEntry};
 use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind};
+use crate::kinds::SandboxSetting;
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::sources::SourceSettings;
@@ -34,6 +35,10 @@ pub(super) struct ServerEntry {
     /// Working folder of the program, relative to the manifest. Default: the manifest's folder.
     #[schemars(extend("examples" = ["./data"]))]
     workdir: Option<PathBuf>,
+    /// What the program may do. `service`: everything, except to reach the service. `true` or a map:
+    /// only what is named. `none`: everything.
+    #[schemars(extend("examples" = [serde_json::json!({"network": ["api.example.com"]})]), extend("default" = "service"))]
+    sandbox: Option<SandboxSetting>,
     /// Address of a server that speaks MCP over streamable HTTP.
     #[schemars(extend("examples" = ["https://mcp.example.com/mcp"]))]
     url: Option<String>,
@@ -106,6 +111,7 @@ impl SourceEntry for ServerEntry {
         "command",
         "environment",
         "workdir",
+        "sandbox",
         "url",
         "headers",
         "auth",
@@ -229,6 +235,11 @@ impl ServerEntry {
                     self.workdir.is_some(),
                     "workdir goes with a command",
                 ),
+                (
+                    "sandbox",
+                    self.sandbox.is_some(),
+                    "sandbox goes with a command: at a url, another service runs the program",
+                ),
             ],
             (Some(_), Some(_)) => &[("url", true, "command and url exclude each other: keep one")],
             (None, None) => {
@@ -244,7 +255,7 @@ impl ServerEntry {
             (Some(argv), None) => {
                 let environment = self.environment.unwrap_or_default();
                 let environment = source.declared.process_environment(environment);
-                source.read_command(argv, environment, self.workdir)
+                source.read_command(argv, environment, self.workdir, self.sandbox)
             }
             (None, Some(url)) => {
                 let headers = self.headers.unwrap_or_default();
@@ -303,6 +314,7 @@ mod tests {
                 .to_vec(),
             environment: [("TOKEN".to_owned(), "value-of-key".to_owned())].into(),
             workdir: "/etc/crib/data".into(),
+            sandbox: SandboxSetting::Service,
         };
         assert!(settings.transport == reach && settings.name == "s");
         assert_eq!(

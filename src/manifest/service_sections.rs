@@ -102,6 +102,7 @@ pub(super) fn read_server(root: Entry<'_>, section: Server) -> (ServerSettings, 
         allowed_origins: section.allowed_origins,
         allow_open: section.allow_open,
         public_url,
+        requires_sandbox: section.sandbox.is_some(),
         serves_toolbox: plain.serves_toolbox,
     };
     if settings.max_in_flight == 0 {

@@ -273,10 +273,16 @@ fn build_by_kind(
     };
     let keys = kinds::manifest_keys(kind);
     let config = entry.node.filtered(|key| keys.contains(&key)).to_json();
-    let (runner, warnings) =
-        kinds::build_runner(kind, config, &context, inputs.clients, inputs.databases)?
-            .map_err(|faults| report_config_faults(entry, faults))
-            .ok()?;
+    let (runner, warnings) = kinds::build_runner(
+        kind,
+        config,
+        &context,
+        inputs.clients,
+        inputs.databases,
+        inputs.sandboxes,
+    )?
+    .map_err(|faults| report_config_faults(entry, faults))
+    .ok()?;
     report_config_faults(entry, warnings);
     tool.settings.base_dir = Some(inputs.base.to_owned());
     tool.policy.timeout = runner.default_timeout().unwrap_or(tool.policy.timeout);

@@ -22,6 +22,9 @@ pub struct ServiceState {
     pub lines_lost: u64,
     /// The sources of tools.
     pub sources: Vec<SourceSample>,
+    /// For each tool that starts programs: the strongest means of its sandbox, and whether all of the
+    /// sandbox is enforced.
+    pub sandboxes: Vec<(&'static str, bool)>,
 }
 
 /// The state of a source of tools.
@@ -46,6 +49,7 @@ pub(super) struct StateGauges {
     source_up: IntGaugeVec,
     source_replaced: IntCounterVec,
     source_quarantined: IntGaugeVec,
+    sandboxes: IntGaugeVec,
 }
 
 impl StateGauges {
@@ -78,6 +82,11 @@ impl StateGauges {
                 "Quarantined tools of an MCP server: their definitions differ from the pins.",
                 &["source"],
             )?,
+            sandboxes: families.gauge_vec(
+                "toolcrib_sandboxed_tools",
+                "Tools that start programs, by the strongest means of their sandbox and whether all of it is enforced.",
+                &["in_force", "complete"],
+            )?,
         })
     }
 
@@ -89,6 +98,13 @@ impl StateGauges {
         self.ledger_up.set(now.ledger_up.into());
         self.lines_lost
             .inc_by(now.lines_lost.saturating_sub(self.lines_lost.get()));
+        self.sandboxes.reset();
+        for (in_force, is_complete) in now.sandboxes {
+            let complete = if is_complete { "true" } else { "false" };
+            self.sandboxes
+                .with_label_values(&[in_force, complete])
+                .inc();
+        }
         // Removed sources must have no series.
         self.source_up.reset();
         self.source_replaced.reset();

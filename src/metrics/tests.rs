@@ -8,6 +8,7 @@ const NOW: ServiceState = ServiceState {
     ledger_up: true,
     lines_lost: 0,
     sources: Vec::new(),
+    sandboxes: Vec::new(),
 };
 
 fn name(text: &str) -> ToolName {

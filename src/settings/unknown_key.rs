@@ -71,11 +71,6 @@ const ADVICE: &[(&str, &str, &str)] = &[
     ("url", "base_url", "write `base_url`"),
     ("model", "base_url", "write `name`"),
     (
-        "sandbox",
-        "command",
-        "this version runs programs without a sandbox",
-    ),
-    (
         "<<",
         "",
         "YAML's merge keys are not supported: write the keys of the other map here",

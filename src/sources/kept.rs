@@ -239,7 +239,7 @@ impl RestartHistory {
             replaced: self.replaced,
             fault: self.fault.clone(),
             fault_at: self.fault_at,
-            operations: None,
+            ..SourceStatus::default()
         }
     }
 

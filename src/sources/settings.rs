@@ -8,11 +8,12 @@ use serde::Serialize;
 use strum::IntoStaticStr;
 use utoipa::ToSchema;
 
-use super::mcp::{Server, ServerSettings};
+use super::mcp::{Server, ServerSettings, Transport};
 use super::openapi::{Api, ApiSettings, DocumentLocation};
 use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
 use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 use crate::call::{Kind, Origin};
+use crate::kinds::SandboxSetting;
 use crate::kinds::process_env::ProcessEnv;
 use crate::kinds::table::missing_feature;
 
@@ -145,6 +146,35 @@ impl SourceSettings {
                 DocumentLocation::Url(_) => Vec::new(),
             },
             Self::Mcp(_) | Self::Program { .. } => Vec::new(),
+        }
+    }
+
+    /// The program that it starts, and what this may do.
+    pub fn program(&self) -> Option<(&Path, &SandboxSetting)> {
+        match self {
+            Self::Python(module) => Some(match &module.interpreter {
+                Interpreter::Program(program) => (program, &module.sandbox),
+                Interpreter::Requirements(_) => (Path::new("python3"), &module.sandbox),
+            }),
+            Self::Mcp(server) => match &server.transport {
+                Transport::Command { argv, sandbox, .. } => {
+                    Some((Path::new(argv.first()?), sandbox))
+                }
+                Transport::Url { .. } => None,
+            },
+            Self::Openapi(_) | Self::Program { .. } => None,
+        }
+    }
+
+    /// The working folder of its programs.
+    pub fn workdir(&self) -> Option<&Path> {
+        match self {
+            Self::Python(module) => Some(&module.workdir),
+            Self::Mcp(server) => match &server.transport {
+                Transport::Command { workdir, .. } => Some(workdir),
+                Transport::Url { .. } => None,
+            },
+            Self::Openapi(_) | Self::Program { .. } => None,
         }
     }
 

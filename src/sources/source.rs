@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::call::canonical::canonical_json;
 use crate::call::{Effect, EnvVar, JsonObject};
 use crate::kinds::Runner;
+use crate::kinds::sandbox::SandboxReport;
 use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
 use crate::sources::openapi::reader::LeftOut;
@@ -199,6 +200,8 @@ pub struct SourceStatus {
     pub fault_at: Option<Instant>,
     /// The operations of an OpenAPI document.
     pub operations: Option<Arc<Operations>>,
+    /// The sandbox of its processes.
+    pub sandbox: Option<SandboxReport>,
 }
 
 impl SourceStatus {

@@ -308,6 +308,7 @@ async fn metrics_count_outcomes_separately() {
             ledger_up: true,
             lines_lost: 0,
             sources: vec![],
+            sandboxes: vec![],
         };
         let text = registry.shared().metrics.render(now).unwrap();
         let counted: Vec<&str> = text

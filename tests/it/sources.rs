@@ -86,6 +86,7 @@ impl Source for ScriptedSource {
             fault,
             fault_at: down.then(Instant::now),
             operations: None,
+            sandbox: None,
         }
     }
 

@@ -94,7 +94,9 @@ def manifest(folder, python=PYTHON):
     for name, text in {"command.py": COMMAND, "module.py": MODULE, "server.py": SERVER}.items():
         (folder / name).write_text(f"NAME = {NAME!r}\n{LOOK}{text}")
     key = {"KEY": "${env:CANARY_REFERENCED}"}
-    return {"tools": {"command_look": command([python, "-I", "-S", "command.py"], environment=key)},
+    # A sandbox would hide the service; here, what it keeps for itself must be hidden without one.
+    return {"defaults": {"sandbox": "none"},
+            "tools": {"command_look": command([python, "-I", "-S", "command.py"], environment=key)},
             "python_modules": {"python": {"module": "./module.py", "interpreter": python, "environment": key}},
             "mcp_servers": {"server": {"command": [python, "-I", "-S", "./server.py"], "environment": key}}}
 

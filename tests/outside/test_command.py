@@ -253,9 +253,9 @@ def test_daemon_ends_with_its_call(start, mark):
     wait_until_gone(mark)
 
 
-def test_hung_tool_does_not_block_others(start, mark):
+def test_hung_tool_does_not_block_others(start_plain, mark):
     """While every slot of one tool hangs, another answers at once."""
-    crib = start({"tools": {
+    crib = start_plain({"tools": {
         "hung": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="3s", concurrency={"max": 2, "queue": 8, "wait": "1s"}),
         "calculator": {"kind": "native"}, "quick": sh("echo quick", effect="read")}})
     waiting = [in_background(lambda: crib.invoke("hung")) for _ in range(6)]

@@ -45,7 +45,7 @@ def test_daemons_leave_no_zombie_or_exit_status(start_as_process_1, tmp_path):
     parents = tmp_path / "parents"
     tools = {"daemon": sh(DAEMON.format(file=parents)),
              "code": command(["/bin/sh", "-c", WAIT, "{{ code }}"], parameters=params(code="integer"))}
-    crib = start_as_process_1({"defaults": {"concurrency": {"max": 64}}, "tools": tools})
+    crib = start_as_process_1({"defaults": {"concurrency": {"max": 64}, "sandbox": "none"}, "tools": tools})
 
     def work(thread):
         session = crib.session()

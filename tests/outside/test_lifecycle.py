@@ -234,9 +234,9 @@ def received(sock, last):
     return data
 
 
-def test_max_in_flight_bounds_all_calls(start, mark):
+def test_max_in_flight_bounds_all_calls(start_plain, mark):
     """More calls than `max_in_flight` are shed with 503 and Retry-After; health is never behind it."""
-    crib = start({"server": {"max_in_flight": 2}, "tools": {
+    crib = start_plain({"server": {"max_in_flight": 2}, "tools": {
         "stuck": sh(f"exec /bin/sleep 300 0.{mark}", effect="read", timeout="3s", concurrency={"max": 16, "queue": 64, "wait": "1s"})}})
     holding = [in_background(lambda: crib.invoke("stuck")) for _ in range(2)]
     poll(lambda: len(processes(mark)) == 2, 5, "two run")

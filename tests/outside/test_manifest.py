@@ -276,15 +276,6 @@ def test_ledger_max_bytes_has_a_minimum(tmp_path):
     assert "ledger.max_bytes" in output and "not a size" in output, output
 
 
-def test_unsupported_keys_are_refused(tmp_path):
-    """Not ignored: the service says that it has no sandbox, and does not offer the key."""
-    text = "tools:\n  word:\n    kind: command\n    description: Words\n    command: [/bin/true]\n    sandbox: {network: false}\n"
-    _, _, output = refused(check(tmp_path, text))
-    assert "unknown key; this version runs programs without a sandbox" in output, output
-    _, _, output = refused(check(tmp_path, text.replace("sandbox", "frobnicate")))
-    assert "sandbox" not in output, output
-
-
 # ---- secrets -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("reference, name", [("${env:NO_SUCH_KEY}", "NO_SUCH_KEY"), ("${file:/no/such/secret}", "/no/such/secret")])

@@ -17,7 +17,7 @@ FAMILIES = {
     "toolcrib_ledger_bytes": "gauge", "toolcrib_ledger_used_bytes": "gauge", "toolcrib_ledger_max_bytes": "gauge", "toolcrib_ledger_trimmed": "counter",
     "toolcrib_ledger_backlog_rows": "gauge", "toolcrib_quota_drift": "gauge", "toolcrib_ledger_commits": "counter", "toolcrib_ledger_batch_rows": "histogram",
     "toolcrib_ledger_commit_seconds": "histogram", "toolcrib_http_requests": "counter", "toolcrib_log_dropped": "counter",
-    "toolcrib_source_up": "gauge", "toolcrib_source_stopped_tools": "gauge", "toolcrib_source_replaced": "counter",
+    "toolcrib_source_up": "gauge", "toolcrib_source_stopped_tools": "gauge", "toolcrib_sandboxed_tools": "gauge", "toolcrib_source_replaced": "counter",
     "toolcrib_build_info": "gauge", "process_cpu_seconds": "counter", "process_resident_memory_bytes": "gauge",
     "process_open_fds": "gauge", "process_max_fds": "gauge", "process_start_time_seconds": "gauge",
 }

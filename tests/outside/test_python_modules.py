@@ -241,11 +241,11 @@ def test_many_changes_leave_one_set_of_workers(start, tmp_path):
     poll(lambda: len(children(crib.pid)) <= 2, 10, "one set of workers")
 
 
-def test_restart_route_loses_no_call(start, tmp_path):
+def test_restart_route_loses_no_call(start_plain, tmp_path):
     """For an admin: new processes, no call lost; others may not, and what is not there is not there."""
     path = tmp_path / "tools.py"
     path.write_text("import os, time\n\n\ndef pid(pause: float = 0.0) -> int:\n    'Its process.'\n    time.sleep(pause)\n    return os.getpid()\n")
-    crib = start({"callers": CALLERS, "python_modules": {"m": module(path, functions=["pid"], workers=2)}}, env=KEYS).ready()
+    crib = start_plain({"callers": CALLERS, "python_modules": {"m": module(path, functions=["pid"], workers=2)}}, env=KEYS).ready()
     root, ann = KEYS["ROOT"], KEYS["ANN"]
     before = text_of(ok(crib.invoke("pid", key=ann)))
     slow = in_background(lambda: crib.invoke("pid", {"pause": 2}, key=ann))

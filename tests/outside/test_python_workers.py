@@ -47,8 +47,8 @@ def test_async_calls_share_one_loop(start):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_sync_calls_run_one_per_worker(start, count):
-    crib = start_rough(start, workers=count)
+def test_sync_calls_run_one_per_worker(start_plain, count):
+    crib = start_rough(start_plain, workers=count)
     warm = lambda: len({data_of(reply)["pid"] for reply in parallel(6, lambda _: crib.invoke("nap", {"seconds": 0.1}))})  # noqa: E731
     poll(lambda: warm() == count, 20, f"{count} workers")
     naps = parallel(6, lambda _: data_of(crib.invoke("nap", {"seconds": 0.2})))
@@ -130,9 +130,9 @@ def test_timed_out_async_call_is_cancelled_alone(start, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["stubborn", "blocks"])
-def test_stubborn_async_call_ends_its_worker(start, name):
+def test_stubborn_async_call_ends_its_worker(start_plain, name):
     """Its worker ends within some seconds, sync calls are not affected, and async ones work again at once."""
-    crib = start_rough(start, **{name: {"timeout": "500ms"}})
+    crib = start_rough(start_plain, **{name: {"timeout": "500ms"}})
     pid = int(text_of(ok(crib.invoke("pid_async"))))
     sync = in_background(lambda: crib.invoke("nap", {"seconds": 3}))
     began = now()
@@ -158,8 +158,8 @@ def test_call_in_a_blocked_loop_is_retried(start):
 # ---- crashes -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["exit", "exit 0", "SIGSEGV", "SIGKILL", "SIGTERM", "SIGABRT"])
-def test_worker_death_fails_its_call(start, how):
-    crib = start_rough(start)
+def test_worker_death_fails_its_call(start_plain, how):
+    crib = start_rough(start_plain)
     before = text_of(ok(crib.invoke("pid")))
     error = problem(crib.invoke("ends", {"how": how}), 502, "tool_unavailable")
     assert error["source"] == "tool", error
@@ -177,9 +177,9 @@ def test_worker_death_does_not_repeat_a_write(start, tmp_path):
     assert crib.row(error["invocation_id"])["attempts"] == 1 and error["retryable"] is False, error
 
 
-def test_worker_killed_from_outside_costs_one_call(start):
+def test_worker_killed_from_outside_costs_one_call(start_plain):
     """A busy worker costs its call; an idle one costs none."""
-    crib = start_rough(start, workers=2)
+    crib = start_rough(start_plain, workers=2)
     other = in_background(lambda: crib.invoke("nap", {"seconds": 2}))
     crib.wait_row("tool=nap&state=running")
     pid = int(text_of(ok(crib.invoke("pid"))))
@@ -225,12 +225,12 @@ def test_repeated_worker_deaths_open_the_circuit(start, tmp_path):
     poll(lambda: crib.invoke("dies_while", {"flag": str(flag)}).status == 200, 20, "well again")
 
 
-def test_unloadable_module_is_unavailable_until_repaired(start, tmp_path):
+def test_unloadable_module_is_unavailable_until_repaired(start_plain, tmp_path):
     """Its worker dies and no new one starts: 503 with Retry-After, and it recovers when the cause is removed."""
     flag = tmp_path / "flag"
     (tmp_path / "moody.py").write_text(f"import os\nif os.path.exists({str(flag)!r}):\n    raise RuntimeError('not today')\n"
                                        "def ask() -> int:\n    'Asks.'\n    return os.getpid()\n")
-    crib = start({"python_modules": {"moody": module(tmp_path / "moody.py", functions=["ask"], tools={"ask": {"effect": "read"}})}}).ready()
+    crib = start_plain({"python_modules": {"moody": module(tmp_path / "moody.py", functions=["ask"], tools={"ask": {"effect": "read"}})}}).ready()
     pid = int(text_of(ok(crib.invoke("ask"))))
     flag.touch()
     os.kill(pid, signal.SIGKILL)
@@ -485,8 +485,8 @@ def warnings(crib):
     return crib.get("/sources").json["sources"][0]["warnings"]
 
 
-def test_shared_object_is_one_for_both_kinds(start):
-    crib = start_account(start, share=True)
+def test_shared_object_is_one_for_both_kinds(start_plain):
+    crib = start_account(start_plain, share=True)
     assert data_of(crib.invoke("add", {"amount": 1}))["sum"] == 101
     on_loop, on_thread = data_of(crib.invoke("add_async", {"amount": 1})), data_of(crib.invoke("add", {"amount": 1}))
     assert (on_loop["sum"], on_thread["sum"], on_thread["thread"]) == (102, 103, True)
@@ -516,16 +516,16 @@ def test_shared_loop_runs_beside_a_blocking_call(start):
     ok(slow())
 
 
-def test_shared_cancelled_call_keeps_the_object(start):
-    crib = start_account(start, share=True, policies={"watches": {"timeout": "500ms"}})
+def test_shared_cancelled_call_keeps_the_object(start_plain):
+    crib = start_account(start_plain, share=True, policies={"watches": {"timeout": "500ms"}})
     pid = data_of(crib.invoke("add_async", {"amount": 5}))["pid"]
     problem(crib.invoke("watches"), 504, "attempt_timed_out")
     time.sleep(1.5)
     assert data_of(crib.invoke("add", {"amount": 1}))["sum"] == 106 and workers(crib) == [pid]
 
 
-def test_shared_call_that_hangs_ends_the_process(start):
-    crib = start_account(start, share=True, policies={"nap": {"timeout": "500ms"}})
+def test_shared_call_that_hangs_ends_the_process(start_plain):
+    crib = start_account(start_plain, share=True, policies={"nap": {"timeout": "500ms"}})
     pid = data_of(crib.invoke("add_async", {"amount": 5}))["pid"]
     other = in_background(lambda: crib.invoke("nap_async", {"seconds": 3}))
     crib.wait_row("tool=nap_async&state=running")

@@ -182,12 +182,12 @@ def test_idle_service_stops_at_once(start):
     assert alone < 0.8 and idle < 1
 
 
-def test_worst_case_shutdown_ends_in_time(start, mark):
+def test_worst_case_shutdown_ends_in_time(start_plain, mark):
     """Default times; calls that hang in programs that ignore SIGTERM, clients that read nothing, slow bodies: under 28 s, exit 0, no
     process or reserved row left."""
     stubborn = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300 + 0.{mark})"
     tools = {effect: py(stubborn, effect=effect, timeout="5m") for effect in ("read", "write")}
-    crib = start({"tools": dict(tools, calculator=CALCULATOR, big=sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB"))})
+    crib = start_plain({"tools": dict(tools, calculator=CALCULATOR, big=sh("head -c 200000 /dev/zero | tr '\\0' x", effect="read", max_output="512KiB"))})
     held, stop = [], threading.Event()
 
     def send(data):

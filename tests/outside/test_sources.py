@@ -107,10 +107,10 @@ def test_workers_end_with_the_service(start, tmp_path):
     poll(lambda: not any(is_alive(pid) for pid in below), 10, "no worker is left after kill -9")
 
 
-def test_changed_module_file_is_loaded(start, tmp_path):
+def test_changed_module_file_is_loaded(start_plain, tmp_path):
     """The change is noticed and loaded completely; a running call finishes in the old version; a bad file changes nothing."""
     folder = write_module(tmp_path / "crib")
-    crib = start(manifest_with_module(), folder=folder)
+    crib = start_plain(manifest_with_module(), folder=folder)
     first = text_of(crib.invoke("pid"))
     hash_before = crib.get("/tools/hello").json["definition_hash"]
     late = in_background(lambda: crib.invoke("slow", {"seconds": 4}))
@@ -142,8 +142,8 @@ def test_failed_module_recovers_when_its_file_does(start, tmp_path):
     poll(lambda: crib.invoke("hello", {"name": "Ann"}).status == 200, 15, "it is up")
 
 
-def test_restart_route_needs_an_admin(start, tmp_path):
-    crib = start({"callers": CALLERS, **manifest_with_module()}, env=KEYS, folder=write_module(tmp_path / "crib"))
+def test_restart_route_needs_an_admin(start_plain, tmp_path):
+    crib = start_plain({"callers": CALLERS, **manifest_with_module()}, env=KEYS, folder=write_module(tmp_path / "crib"))
     before = text_of(crib.invoke("pid", key=KEYS["ANN"]))
     problem(crib.post("/sources/greeter/restart", key=KEYS["ANN"]), 403, "forbidden")
     problem(crib.get("/sources", key=KEYS["ANN"]), 403, "forbidden")

@@ -478,7 +478,9 @@ def processes(mark):
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if mark.encode() in (entry / "cmdline").read_bytes() and int(entry.name) != os.getpid():
+            line = (entry / "cmdline").read_bytes()
+            # Bubblewrap has the command line of the program that it runs.
+            if mark.encode() in line and int(entry.name) != os.getpid() and not line.startswith(b"/usr/bin/bwrap"):
                 found.append(int(entry.name))
         except (OSError, ValueError):
             continue

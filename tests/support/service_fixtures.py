@@ -26,6 +26,15 @@ def start(tmp_path):
     starter.close()
 
 
+@pytest.fixture
+def start_plain(start):
+    """As `start`, without sandboxes: for tests that know programs by their process ids, which differ in a namespace."""
+    def start_without_sandboxes(manifest, **options):
+        defaults = {"sandbox": "none", **manifest.get("defaults", {})}
+        return start({**manifest, "defaults": defaults}, **options)
+    return start_without_sandboxes
+
+
 @pytest.fixture(scope="module")
 def start_shared(tmp_path_factory):
     """For modules whose tests leave nothing behind: one service for all of them."""

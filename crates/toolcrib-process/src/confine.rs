@@ -8,7 +8,10 @@
 //! Children are then started without a fork. Two limits must not apply to this process itself, so
 //! they are set from outside, directly after the start.
 //!
-//! So for a moment such a program has this process's limit of open files, because `posix_spawn` sets
+//! A program with a sandbox is forked in any case: its rules hold from its first instruction on, and only
+//! the child can apply them to itself.
+//!
+//! Without a fork, for a moment a program has this process's limit of open files, because `posix_spawn` sets
 //! no limits. That matters little: the program is only being loaded, and the limit then applies to
 //! everything it opens later.
 //!
@@ -26,7 +29,7 @@
 use std::fs;
 use std::io;
 #[cfg(target_os = "linux")]
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 #[cfg(target_os = "linux")]
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::Mode;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::process::{Child, Command};
+
+use crate::sandbox::ChildSettings;
 
 /// Maximum number of files and sockets that a program may have open. Most systems have this
 /// default.
@@ -68,11 +73,17 @@ pub fn confine_process() {
 /// identifies the program and everything that it starts, whatever they do to their environment,
 /// groups and sessions.
 ///
+/// A program with a sandbox is forked in any case: only a fork can apply `sandbox`.
+///
 /// # Errors
 /// The error of the system.
-pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<(Child, Pid)> {
+pub(crate) fn spawn_confined(
+    command: &mut Command,
+    family: u64,
+    sandbox: Option<ChildSettings>,
+) -> io::Result<(Child, Pid)> {
     #[cfg(target_os = "linux")]
-    if IS_PROCESS_CONFINED.load(Ordering::Relaxed) {
+    if IS_PROCESS_CONFINED.load(Ordering::Relaxed) && sandbox.is_none() {
         let (child, pid) = spawn(command)?;
         linux::set_limits(pid, family);
         return Ok((child, pid));
@@ -81,7 +92,18 @@ pub(crate) fn spawn_confined(command: &mut Command, family: u64) -> io::Result<(
     // one continues. So it may only do what is safe in a signal handler. It makes system calls on
     // its own values; it takes no lock and allocates no memory.
     unsafe {
-        command.pre_exec(move || confine_self(family));
+        command.pre_exec(move || {
+            confine_self(family)?;
+            #[cfg(target_os = "linux")]
+            if let Some(sandbox) = &sandbox {
+                sandbox.apply()?;
+                if let Some(ruleset) = sandbox.ruleset() {
+                    restrict_self(ruleset)?;
+                }
+                sandbox.apply_filters()?;
+            }
+            Ok(())
+        });
     }
     spawn(command)
 }
@@ -102,6 +124,17 @@ fn confine_self(family: u64) -> io::Result<()> {
     linux::set_family(family);
     #[cfg(not(target_os = "linux"))]
     let _ = family;
+    Ok(())
+}
+
+/// Restricts this process and its children by a ruleset of Landlock (`landlock_restrict_self(2)`).
+#[cfg(target_os = "linux")]
+fn restrict_self(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a system call with numbers alone. It changes the credentials of this process only.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
     Ok(())
 }
 

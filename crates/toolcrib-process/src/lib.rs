@@ -5,6 +5,7 @@
 //! - [`OrphanReaper`] finds, kills and reaps such processes; [`ProcessMarker`] identifies them.
 //! - [`confine_process`] restricts every program that the process starts. Without it, each
 //!   [`ProcessTree`] restricts its own program.
+//! - [`Sandbox`](sandbox::Sandbox) restricts the programs of one entry further.
 //! - [`which`] finds the file of a program.
 //!
 //! Linux has all of it. Other Unix systems have no way to find a process that left its group.
@@ -13,6 +14,7 @@ mod confine;
 mod orphan_reaper;
 mod process_tree;
 mod program;
+pub mod sandbox;
 
 pub use self::confine::confine_process;
 #[cfg(target_os = "linux")]

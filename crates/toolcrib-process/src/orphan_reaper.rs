@@ -359,6 +359,13 @@ pub(super) fn reap_group_members(leader: Pid) -> bool {
 pub(super) fn kill_descendants(ancestor: Pid, killed: &mut KilledProcesses) {
     // All descendants are found and stopped before the first is killed. When a process dies, its
     // children get another parent, and this search would miss them.
+    for (pid, process) in signal_descendants(ancestor, Signal::STOP) {
+        kill_and_record(pid, &process, killed);
+    }
+}
+
+/// Sends the signal to the descendants of a process, as far as their parents still live.
+pub(super) fn signal_descendants(ancestor: Pid, signal: Signal) -> Vec<(Pid, ProcessStat)> {
     let mut found: Vec<(Pid, ProcessStat)> = Vec::new();
     let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
@@ -372,16 +379,14 @@ pub(super) fn kill_descendants(ancestor: Pid, killed: &mut KilledProcesses) {
                 if found.len() < MAX_DESCENDANTS
                     && let Some(process) = ProcessStat::read(child)
                 {
-                    let _ = kill_process(child, Signal::STOP);
+                    let _ = kill_process(child, signal);
                     found.push((child, process));
                     parents.push(child);
                 }
             }
         }
     }
-    for (pid, process) in found {
-        kill_and_record(pid, &process, killed);
-    }
+    found
 }
 
 fn kill_and_record(pid: Pid, process: &ProcessStat, killed: &mut KilledProcesses) {
@@ -392,7 +397,7 @@ fn kill_and_record(pid: Pid, process: &ProcessStat, killed: &mut KilledProcesses
 }
 
 /// The needed fields of `/proc/PID/stat`.
-struct ProcessStat {
+pub(super) struct ProcessStat {
     is_zombie: bool,
     parent: Option<Pid>,
     /// Ticks since the machine's boot.

@@ -5,16 +5,33 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::mpsc::SyncSender;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::confine;
 use crate::orphan_reaper::{
-    OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members,
+    OrphanReaper, ProcessMarker, ReapJob, kill_descendants, reap_group_members, signal_descendants,
 };
+use crate::sandbox::Launch;
+
+/// The signals that usually end a program. An exit status above 128 may have another meaning.
+const FATAL_SIGNALS: [Signal; 10] = [
+    Signal::ILL,
+    Signal::ABORT,
+    Signal::BUS,
+    Signal::FPE,
+    Signal::KILL,
+    Signal::SEGV,
+    Signal::TERM,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::SYS,
+];
 
 /// A running program. Dropping it ends the program and everything that it started.
 pub struct ProcessTree {
@@ -27,24 +44,36 @@ pub struct ProcessTree {
     /// Whether dead members of the group may have become our children, so that we must reap them.
     group_unreaped: bool,
     job_guard: Option<SyncSender<()>>,
+    /// Whether bubblewrap runs the program.
+    is_wrapped: bool,
+    /// The program's temporary folder.
+    _temporary: Option<TempDir>,
 }
 
 impl ProcessTree {
-    /// Starts the program with its marker, confined, and as the leader of a new group.
+    /// Starts the program with its marker, confined, and as the leader of a new group. `command` is
+    /// [`Launch::command`] with arguments and variables.
     pub fn spawn(
         command: &mut Command,
         marker: ProcessMarker,
         reaper: &OrphanReaper,
+        launch: Launch,
     ) -> io::Result<Self> {
         marker.apply_to(command);
+        launch.set_variables(command);
+        launch.check_program()?;
+        let is_wrapped = launch.is_wrapped();
+        let (sandbox, temporary) = launch.into_parts();
         let (child, leader) =
-            confine::spawn_confined(command.process_group(0), marker.limit_value)?;
+            confine::spawn_confined(command.process_group(0), marker.limit_value, sandbox)?;
         Ok(Self {
             child: Some(child),
             leader,
             marker: Some(marker),
             group_unreaped: true,
             job_guard: reaper.job_guard.clone(),
+            is_wrapped,
+            _temporary: temporary,
         })
     }
 
@@ -79,7 +108,23 @@ impl ProcessTree {
         // process has this id yet, and the kill hits only this group.
         let _ = kill_process_group(self.leader, Signal::KILL);
         self.group_unreaped = reap_group_members(self.leader);
-        Ok(status)
+        // Bubblewrap ends with the number of the signal that ended the program, as a shell does.
+        let signal = status.code().map_or(0, |code| code - 128);
+        match FATAL_SIGNALS.map(Signal::as_raw).contains(&signal) {
+            true if self.is_wrapped => Ok(ExitStatus::from_raw(signal)),
+            true | false => Ok(status),
+        }
+    }
+
+    /// Asks the program and what it started to end, by SIGTERM.
+    pub fn terminate(&self) {
+        match self.is_wrapped {
+            // Bubblewrap itself would end at once, and the program with it.
+            true => drop(signal_descendants(self.leader, Signal::TERM)),
+            false => {
+                let _ = kill_process_group(self.leader, Signal::TERM);
+            }
+        }
     }
 
     /// Ends the tree of a program that has ended and whose pipes are closed. Mostly no process is left,

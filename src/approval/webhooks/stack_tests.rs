@@ -248,6 +248,7 @@ async fn webhook_that_fails_is_sent_again_as_long_as_the_call_waits() {
         ledger_up: true,
         lines_lost: 0,
         sources: vec![],
+        sandboxes: vec![],
     };
     let metrics = registry.shared().metrics.render(now).unwrap();
     let delivered = r#"toolcrib_approval_webhooks_total{outcome="delivered"} 1"#;

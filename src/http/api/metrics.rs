@@ -69,6 +69,11 @@ async fn current_state(live: &LiveTools) -> ServiceState {
         ledger_up: shared.ledger.check_health().is_ok(),
         lines_lost: shared.call_log.lost_lines(),
         sources: sources.collect(),
+        sandboxes: catalog
+            .entries()
+            .filter_map(|entry| entry.sandbox())
+            .map(|sandbox| (sandbox.in_force, sandbox.not_enforced.is_empty()))
+            .collect(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::call::{
 };
 use crate::catalog::{Entry, definition_hash};
 use crate::kinds::Tool;
+use crate::kinds::sandbox::SandboxReport;
 use crate::ledger::{Row, State};
 
 /// The answer of `POST /tools/{name}/invoke`, whenever the tool ran.
@@ -384,6 +385,9 @@ pub(crate) struct ToolDetail<'a> {
     /// Its circuit breaker: `closed`, `half_open` or `open`; null if it has none.
     #[schema(required)]
     pub breaker: Option<&'static str>,
+    /// The sandbox of its programs; null if it starts none.
+    #[schema(required)]
+    pub sandbox: Option<SandboxReport>,
 }
 
 /// A declared environment variable.

@@ -1,6 +1,7 @@
 //! Tests: how arguments reach the program.
 
 use super::*;
+use crate::kinds::sandbox::{SandboxDefaults, SandboxSetting};
 
 #[tokio::test]
 async fn value_is_one_argument() {
@@ -220,9 +221,16 @@ fn context_variable_names_must_be_unique() {
             trusted: true,
         };
         let config = json!({"command": ["true"], "environment": environment});
-        build(serde_json::from_value(config).unwrap(), &context)
-            .err()
-            .unwrap_or_default()
+        build(
+            serde_json::from_value(config).unwrap(),
+            &context,
+            &SandboxDefaults {
+                setting: SandboxSetting::None,
+                ..SandboxDefaults::default()
+            },
+        )
+        .err()
+        .unwrap_or_default()
     };
     assert_eq!(
         build(

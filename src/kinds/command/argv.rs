@@ -8,6 +8,7 @@
 //! `each` for the elements of a list.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -86,6 +87,15 @@ impl Argv {
             rendered.push(text.render(values));
         });
         rendered
+    }
+
+    /// Existing files and folders that items name which are the same in every call.
+    pub(super) fn fixed_paths(&self, workdir: &Path) -> Vec<PathBuf> {
+        let paths = self.items.iter().filter_map(Item::literal);
+        let paths = paths
+            .filter(|text| !text.starts_with('-') && !text.is_empty())
+            .map(|text| workdir.join(text));
+        paths.filter(|path| path.exists()).collect()
     }
 
     /// The bytes of the command line with these values, with `each` more for every item.

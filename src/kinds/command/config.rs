@@ -19,6 +19,7 @@ use super::variables::ContextVariables;
 use crate::call::units::Size;
 use crate::kinds::build_context::template_placeholder;
 use crate::kinds::process::{OrphanReaper, is_executable_file, which};
+use crate::kinds::sandbox::{OwnPaths, SandboxDefaults, SandboxSetting, program_paths};
 use crate::kinds::{BuildContext, BuildResult, ConfigFault};
 
 /// The folders in which a bare program name is looked up. They are fixed, so that the service's
@@ -55,6 +56,10 @@ pub struct Config {
     #[serde(default)]
     #[schemars(extend("examples" = [serde_json::json!({"LANG": "C.UTF-8"})]))]
     pub environment: BTreeMap<String, String>,
+    /// What the program may do. `service`: everything, except to reach the service. `true` or a map:
+    /// only what is named. `none`: everything.
+    #[schemars(extend("examples" = [serde_json::json!({"network": false, "write": ["./out"]})]), extend("default" = "service"))]
+    pub sandbox: Option<SandboxSetting>,
     /// Longest standard output that is kept, or longest file, at most 4MiB.
     #[schemars(extend("examples" = ["64KiB"]), extend("default" = "256KiB"))]
     #[serde(default = "default_max_output")]
@@ -69,7 +74,11 @@ fn default_max_output() -> Size {
 ///
 /// # Errors
 /// All faults of the manifest keys, warnings included.
-pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
+pub fn build(
+    config: Config,
+    context: &BuildContext<'_>,
+    sandboxes: &SandboxDefaults,
+) -> BuildResult {
     let (argv, mut faults) = Argv::parse(&config.command, context);
     let program = match config.command.first() {
         Some(CommandItem::Text(program)) => program.clone(),
@@ -141,6 +150,20 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
     if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);
     }
+    let sandbox = sandboxes.entry(
+        config.sandbox,
+        context.base_dir,
+        OwnPaths {
+            entry: format!("command {program}"),
+            workdir: workdir.clone(),
+            needed: program_path
+                .iter()
+                .flat_map(|program| program_paths(program))
+                .chain(argv.fixed_paths(&workdir))
+                .collect(),
+            written: file.iter().map(|_| workdir.clone()).collect(),
+        },
+    );
     let mut environment = config.environment;
     environment
         .entry("PATH".to_owned())
@@ -163,6 +186,7 @@ pub fn build(config: Config, context: &BuildContext<'_>) -> BuildResult {
             max_output: config.max_output.as_usize(),
             stop_on_overflow,
         },
+        sandbox,
         orphan_reaper: OrphanReaper::default(),
     };
     Ok((Arc::new(runner), faults))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use super::run::{self, RunLimits};
 use super::variables::ContextVariables;
 use crate::call::json::plain_text;
 use crate::call::{JsonObject, ToolContext, ToolError};
-use crate::kinds::process::{OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::process::{Launch, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::sandbox::EntrySandbox;
 use crate::kinds::template::Template;
 use crate::kinds::{Runner, RunnerTraits, ToolOutcome, ValueFault, Values};
 
@@ -44,13 +45,14 @@ pub(super) struct CommandRunner {
     pub(super) variables: ContextVariables,
     pub(super) size_limit: SizeLimit,
     pub(super) limits: RunLimits,
+    pub(super) sandbox: EntrySandbox,
     pub(super) orphan_reaper: OrphanReaper,
 }
 
 impl CommandRunner {
     /// The command line of one attempt.
-    fn build_command(&self, path: &PathBuf, values: Values<'_>) -> Command {
-        let mut command = Command::new(path);
+    fn build_command(&self, launch: &mut Launch, path: &Path, values: Values<'_>) -> Command {
+        let mut command = launch.command(path);
         command
             .args(self.argv.render(values))
             .current_dir(&self.workdir)
@@ -116,14 +118,22 @@ impl Runner for CommandRunner {
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
         let values = Values::for_call(&arguments, &context);
+        let mut launch = self.sandbox.launch().map_err(|reason| {
+            let message = format!("cannot start {}: {reason}", self.program);
+            ToolError::upstream_permanent(message).not_delivered()
+        })?;
         let tree = ProcessTree::spawn(
-            &mut self.build_command(path, values),
+            &mut self.build_command(&mut launch, path, values),
             marker,
             &self.orphan_reaper,
+            launch,
         )
         .map_err(|error| self.start_error(&error, values))?;
         let run = run::run_program(tree, self.stdin_bytes(values), &self.limits, &context).await?;
         if let Some(result) = output::failure_result(&run, &context) {
+            if let Some(reason) = self.sandbox.explain_failure(&run.stderr.summary(&context)) {
+                tracing::warn!(target: "toolcrib::sandbox", invocation_id = %context.invocation_id, program = self.program, "the program failed; {reason}");
+            }
             return Ok(result);
         }
         let limits = &self.limits;
@@ -156,6 +166,14 @@ impl Runner for CommandRunner {
             takes_context_fields: true,
             ..RunnerTraits::default()
         }
+    }
+
+    fn sandbox(&self) -> Option<&EntrySandbox> {
+        Some(&self.sandbox)
+    }
+
+    fn is_available(&self) -> bool {
+        !self.sandbox.is_required() || self.sandbox.fault().is_none()
     }
 
     fn max_output(&self) -> Option<usize> {

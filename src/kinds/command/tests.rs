@@ -1,6 +1,7 @@
 //! Tests with real programs and real processes. No test sleeps for a fixed time: each polls until
 //! its condition is true.
 
+use crate::kinds::sandbox::{SandboxDefaults, SandboxSetting};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,6 +48,10 @@ fn build_with(config: Value, schema: &Value, effect: Effect) -> BuildResult {
             context_fields: &["tenant".to_owned(), "user-id".to_owned()],
             effect,
             trusted: true,
+        },
+        &SandboxDefaults {
+            setting: SandboxSetting::None,
+            ..SandboxDefaults::default()
         },
     )
 }

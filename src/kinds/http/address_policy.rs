@@ -184,7 +184,7 @@ impl AddressPolicy {
     }
 
     /// Returns the addresses of `host` if all of them are permitted.
-    fn check_addresses(
+    pub(crate) fn check_addresses(
         &self,
         host: &str,
         addresses: Vec<SocketAddr>,

@@ -13,6 +13,7 @@ use std::process::ExitStatus;
 
 pub(crate) use line_throttle::{LineThrottle, OutputLine};
 pub(crate) use stderr_log::{StderrLog, redact_line};
+pub(crate) use toolcrib_process::sandbox::Launch;
 pub(crate) use toolcrib_process::{
     OrphanReaper, ProcessMarker, ProcessTree, is_executable_file, which,
 };

@@ -19,6 +19,7 @@ mod objects;
 mod own_address;
 mod patterns;
 mod provider_refusals;
+mod sandbox;
 mod schema_parts;
 mod secrets;
 mod servers;
@@ -65,6 +66,7 @@ pub(super) fn run_lints(
         let pins = parsed.pins.as_ref();
         secrets::check_short_values(entry, base, input, &mut lints);
         secrets::check_settings_literals(entry, &SOURCE_SETTINGS, &mut lints);
+        sandbox::check_sandbox(entry, &mut lints);
         if source.section == OPENAPI && servers::is_document_at_url(&source.entry, base, input) {
             servers::check_pins(name, entry, pins, &mut lints);
         }
@@ -82,6 +84,9 @@ pub(super) fn run_lints(
         let root = &Located::new(root, "");
         secrets::check_short_values(root, &base, input, &mut lints);
         secrets::check_settings_literals(root, &["server", "ledger"], &mut lints);
+        if let Some(defaults) = root.get("defaults") {
+            sandbox::check_sandbox(&defaults, &mut lints);
+        }
         addresses::check_addresses(root, &base, input, &mut lints);
         // The tools of a source are unknown before it is listed.
         let all_known = parsed.sources.is_empty();
@@ -108,6 +113,7 @@ fn lint_tool(tool: &ParsedTool, input: &dyn ManifestInput, lints: &mut Lints) {
     let entry = &Located::new(&tool.entry, &tool.path);
     secrets::check_short_values(entry, &tool.base, input, lints);
     secrets::check_literals(entry, lints);
+    sandbox::check_sandbox(entry, lints);
     shell_syntax::check_shell_syntax(tool, lints);
     context::check_context(tool, lints);
 }

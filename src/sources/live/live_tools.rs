@@ -200,6 +200,7 @@ impl StartupSettings {
             allowed_origins,
             allow_open,
             public_url,
+            requires_sandbox,
             serves_toolbox,
         } = &self.server;
         let ledger::Settings {
@@ -232,6 +233,7 @@ impl StartupSettings {
             ),
             ("server.allow_open", *allow_open != new.allow_open),
             ("server.public_url", *public_url != new.public_url),
+            ("server.sandbox", *requires_sandbox != new.requires_sandbox),
             ("compat.toolbox", *serves_toolbox != new.serves_toolbox),
             (
                 "ledger.url",

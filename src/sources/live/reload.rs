@@ -44,8 +44,11 @@ impl LiveTools {
     ) -> Result<Arc<Self>, Error> {
         let (declared_state, sources) = (DeclaredState::default(), Sources::default());
         let process_env = ProcessEnv::new(registry.shared().redactor.clone(), &config.environment);
-        let process_env =
-            process_env.for_service(config.own_ports.clone(), config.token_sources.clone());
+        let process_env = process_env.for_service(
+            config.own_ports.clone(),
+            config.token_sources.clone(),
+            config.sandboxes.clone(),
+        );
         let live = Arc::new(Self {
             _orphan_reaper: process_env.orphan_reaper(),
             process_env,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::file_snapshot::{FileRecorder, FileSnapshot};
 use crate::access::tool_pattern::{ToolPattern, any_denies};
 use crate::environment::Environment;
-use crate::kinds::{BuildError, OwnPorts, TokenSources, Tool};
+use crate::kinds::{BuildError, OwnPorts, Sandboxes, TokenSources, Tool};
 use crate::manifest::{self, DeclaredSource, Finding, Host, Location, Manifest};
 
 /// Settings and tools that do not change when the manifest changes.
@@ -30,6 +30,8 @@ pub struct ServiceConfig {
     pub(crate) own_ports: OwnPorts,
     /// The access tokens of all tools. They last across reloads.
     pub(crate) token_sources: TokenSources,
+    /// What the sandboxes of all programs share. It lasts across reloads.
+    pub(crate) sandboxes: Sandboxes,
     /// The operator has explicitly permitted a service without callers.
     pub allow_open: bool,
     /// The address to listen on, if it was given outside the manifest.
@@ -64,6 +66,7 @@ impl ServiceConfig {
             is_standalone: self.manifest_only,
             own_ports: self.own_ports.clone(),
             token_sources: self.token_sources.clone(),
+            sandboxes: self.sandboxes.clone(),
             warns_of_documents: false,
         };
         let outcome = manifest::load_for_host(path, &recorder, &host)

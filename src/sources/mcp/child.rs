@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rustix::process::{Signal, kill_process_group};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use crate::kinds::process::{OrphanReaper, ProcessMarker, ProcessTree, StderrLog, describe_exit};
+use crate::kinds::process::{
+    Launch, OrphanReaper, ProcessMarker, ProcessTree, StderrLog, describe_exit,
+};
 use crate::secrets::Redactor;
 
 /// The environment variable that marks a server and all processes that it starts. Each server has
@@ -45,7 +46,7 @@ impl Child {
     /// # Errors
     /// Errors of the system.
     pub(super) fn spawn(
-        mut command: Command,
+        (mut command, launch): (Command, Launch),
         orphan_reaper: &OrphanReaper,
         server: Arc<str>,
         redactor: Arc<Redactor>,
@@ -56,7 +57,7 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let marker = ProcessMarker::new([(MARKER_VARIABLE, Uuid::now_v7().to_string())]);
-        let mut tree = ProcessTree::spawn(&mut command, marker, orphan_reaper)?;
+        let mut tree = ProcessTree::spawn(&mut command, marker, orphan_reaper, launch)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err(io::Error::other("its pipes are missing"));
         };
@@ -136,7 +137,7 @@ async fn shut_down(tree: &mut ProcessTree) -> Option<io::Result<ExitStatus>> {
     if let Ok(ended) = timeout(EXIT_TIMEOUT, tree.wait()).await {
         return Some(ended);
     }
-    let _ = kill_process_group(tree.pid(), Signal::TERM);
+    tree.terminate();
     timeout(EXIT_TIMEOUT, tree.wait()).await.ok()
 }
 

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::per_caller::PerCaller;
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::kinds::SandboxSetting;
 use crate::kinds::http::AuthConfig;
 
 /// One entry of `mcp_servers:`, with references and relative paths resolved.
@@ -97,6 +98,8 @@ pub enum Transport {
         environment: BTreeMap<String, String>,
         /// The working folder: the manifest's folder.
         workdir: PathBuf,
+        /// What the process may do.
+        sandbox: SandboxSetting,
     },
     /// Streamable HTTP.
     Url {

@@ -27,9 +27,10 @@ use super::remote::Remote;
 use super::transport_adapter::{SharedConnectionState, TransportAdapter};
 use super::verified_listing::PinError;
 use crate::call::{ToolContext, ToolError};
-use crate::kinds::ProcessEnv;
 use crate::kinds::http::client::host_and_port;
-use crate::kinds::process::{OrphanReaper, is_executable_file, which};
+use crate::kinds::process::{Launch, OrphanReaper, is_executable_file, which};
+use crate::kinds::sandbox::{EntrySandbox, OwnPaths, program_paths};
+use crate::kinds::{ProcessEnv, SandboxSetting};
 use crate::sources::StatusFn;
 
 /// Makes the connections to one server.
@@ -53,6 +54,8 @@ pub(super) struct Connector {
     /// Weak, because only the source and its runners may own it. A background task that owned it
     /// would keep it alive, and no owner would wait for the end of the processes.
     orphan_reaper: Weak<OrphanReaper>,
+    /// The sandbox of the process, after its program was found.
+    sandbox: Mutex<Option<Arc<EntrySandbox>>>,
 }
 
 /// Why no connection was made.
@@ -88,7 +91,13 @@ impl Connector {
             skips_second_handshake: AtomicBool::new(false),
             remote: OnceCell::new(),
             orphan_reaper: Arc::downgrade(orphan_reaper),
+            sandbox: Mutex::default(),
         }
+    }
+
+    /// The sandbox of the server's process, after the first start.
+    pub(super) fn sandbox(&self) -> Option<Arc<EntrySandbox>> {
+        self.sandbox.lock().clone()
     }
 
     /// Makes a connection and lists the tools. `call` is the call that the connection is for, if it
@@ -246,6 +255,7 @@ impl Connector {
                 argv,
                 environment,
                 workdir,
+                sandbox,
             } => {
                 report_status("starting".into());
                 let exited = CancellationToken::new();
@@ -253,7 +263,7 @@ impl Connector {
                 let orphan_reaper = self.orphan_reaper.upgrade();
                 let orphan_reaper =
                     orphan_reaper.ok_or_else(|| "the service no longer uses it".to_owned())?;
-                let command = self.server_command(argv, environment, workdir)?;
+                let command = self.server_command(argv, environment, workdir, sandbox)?;
                 let spawned =
                     Child::spawn(command, &orphan_reaper, name.clone(), redactor, &exited);
                 let (child, pipes) = spawned.map_err(|error| match workdir.is_dir() {
@@ -388,16 +398,35 @@ impl Connector {
         argv: &[String],
         environment: &BTreeMap<String, String>,
         workdir: &Path,
-    ) -> Result<Command, String> {
+        setting: &SandboxSetting,
+    ) -> Result<(Command, Launch), String> {
         let (program, arguments) = argv.split_first().ok_or("its command is empty")?;
-        let mut command = Command::new(self.find_program(program, environment, workdir)?);
+        let program = self.find_program(program, environment, workdir)?;
+        let sandbox = self
+            .sandbox
+            .lock()
+            .get_or_insert_with(|| {
+                let named = arguments.iter().map(|text| workdir.join(text));
+                let named = named.filter(|path| path.exists());
+                let own = OwnPaths {
+                    entry: format!("mcp_servers.{}", self.name),
+                    workdir: workdir.to_owned(),
+                    needed: program_paths(&program).into_iter().chain(named).collect(),
+                    written: Vec::new(),
+                };
+                let shared = self.process_env.sandboxes.clone();
+                Arc::new(EntrySandbox::new(setting.clone(), own, shared))
+            })
+            .clone();
+        let mut launch = sandbox.launch()?;
+        let mut command = launch.command(&program);
         command
             .args(arguments)
             .current_dir(workdir)
             .env_clear()
             .envs(&self.process_env.variables)
             .envs(environment);
-        Ok(command)
+        Ok((command, launch))
     }
 
     /// Path of the program. A bare name is searched in the declared `PATH`, else in the service's.

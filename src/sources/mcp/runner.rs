@@ -14,6 +14,7 @@ use super::per_caller::PerCaller;
 use super::persistent_connection::{PersistentConnection, verify_pin};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
 use crate::kinds::process::OrphanReaper;
+use crate::kinds::sandbox::EntrySandbox;
 use crate::kinds::{Runner, RunnerTraits, ToolOutcome};
 use crate::schema::SchemaOwner;
 use crate::secrets::Redactor;
@@ -31,9 +32,17 @@ pub(super) struct ToolRunner {
     path: CallPath,
     /// The names of the credentials that calls send for their caller.
     caller_credentials: Vec<String>,
+    process: Process,
+}
+
+/// The process of a server, for its runners.
+#[derive(Clone)]
+pub(super) struct Process {
     /// Keeps the reaper alive as long as anything may still call. If the service does not wait for
     /// the end of the processes (`ProcessEnv::orphan_reaper`), the last runner does.
-    _orphan_reaper: Arc<OrphanReaper>,
+    pub(super) _orphan_reaper: Arc<OrphanReaper>,
+    /// `None`: the server is at a URL.
+    pub(super) sandbox: Option<Arc<EntrySandbox>>,
 }
 
 impl ToolRunner {
@@ -42,7 +51,7 @@ impl ToolRunner {
         tool: CalledTool,
         approved: Option<Arc<DefinitionFingerprint>>,
         path: CallPath,
-        orphan_reaper: Arc<OrphanReaper>,
+        process: Process,
     ) -> Self {
         let caller_credentials = path.caller_credentials();
         Self {
@@ -50,7 +59,7 @@ impl ToolRunner {
             approved,
             path,
             caller_credentials,
-            _orphan_reaper: orphan_reaper,
+            process,
         }
     }
 }
@@ -107,6 +116,10 @@ impl Runner for ToolRunner {
                 .await
             }
         }
+    }
+
+    fn sandbox(&self) -> Option<&EntrySandbox> {
+        self.process.sandbox.as_deref()
     }
 
     fn traits(&self) -> RunnerTraits {
@@ -190,7 +203,7 @@ async fn call_on_demand(
 pub(super) fn to_discovered(
     FingerprintedTool { tool, fingerprint }: &FingerprintedTool,
     path: &CallPath,
-    orphan_reaper: &Arc<OrphanReaper>,
+    process: &Process,
     redactor: &Redactor,
 ) -> DiscoveredTool {
     let runner = |fingerprint| -> Arc<dyn Runner> {
@@ -198,7 +211,7 @@ pub(super) fn to_discovered(
             CalledTool::new(&tool.name, &tool.input_schema),
             fingerprint,
             path.clone(),
-            orphan_reaper.clone(),
+            process.clone(),
         ))
     };
     let annotations = tool

@@ -9,7 +9,7 @@ use super::config::{Mode, ServerSettings};
 use super::connector::Connector;
 use super::listing::ServerListing;
 use super::persistent_connection::PersistentConnection;
-use super::runner::{CallPath, to_discovered};
+use super::runner::{CallPath, Process, to_discovered};
 use crate::kinds::ProcessEnv;
 use crate::kinds::process::OrphanReaper;
 use crate::sources::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
@@ -85,7 +85,11 @@ impl Source for Server {
         })?;
         let redactor = &self.connector.process_env.redactor;
         listing.reject_secret_names(redactor);
-        let to_discovered = |tool| to_discovered(tool, &path, &self.orphan_reaper, redactor);
+        let process = Process {
+            _orphan_reaper: self.orphan_reaper.clone(),
+            sandbox: self.connector.sandbox(),
+        };
+        let to_discovered = |tool| to_discovered(tool, &path, &process, redactor);
         let listing = SourceListing {
             tools: listing.tools.iter().map(to_discovered).collect(),
             warnings: listing.warnings,
@@ -105,9 +109,13 @@ impl Source for Server {
 
     fn status(&self) -> SourceStatus {
         let state = self.state.lock();
-        match &state.persistent_connection {
+        let status = match &state.persistent_connection {
             Some(persistent_connection) => persistent_connection.status(),
             None => state.status.clone(),
+        };
+        SourceStatus {
+            sandbox: self.connector.sandbox().map(|sandbox| sandbox.report()),
+            ..status
         }
     }
 

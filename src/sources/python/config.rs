@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::call::JsonObject;
+use crate::kinds::SandboxSetting;
 
 /// One entry of `python_modules:`, with references and relative paths resolved.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,8 @@ pub struct ModuleSettings {
     pub init: JsonObject,
     /// The complete environment of a worker. Nothing is inherited.
     pub environment: BTreeMap<String, String>,
+    /// What a worker may do.
+    pub sandbox: SandboxSetting,
     /// The working folder: the manifest's folder.
     pub workdir: PathBuf,
     /// The folder for virtual environments.

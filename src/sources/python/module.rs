@@ -17,6 +17,7 @@ use super::venv::VenvSpec;
 use super::worker::{Launcher, Worker, boot_message};
 use crate::call::{JsonObject, ToolContext};
 use crate::kinds::process::OrphanReaper;
+use crate::kinds::sandbox::{EntrySandbox, OwnPaths, program_paths};
 use crate::kinds::{ProcessEnv, Runner, RunnerTraits, ToolOutcome};
 use crate::runtime::blocking;
 use crate::sources::{DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
@@ -106,11 +107,30 @@ impl Module {
         }
     }
 
+    /// The sandbox of the workers.
+    fn sandbox(&self, python: &Path) -> EntrySandbox {
+        let mut needed = program_paths(python);
+        if let ModulePath::File(file) = &self.settings.module {
+            // The module may import what is beside it.
+            needed.extend(file.parent().map(PathBuf::from));
+        }
+        let own = OwnPaths {
+            entry: format!("python_modules.{}", self.settings.name),
+            workdir: self.settings.workdir.clone(),
+            needed,
+            written: Vec::new(),
+        };
+        let shared = self.process_env.sandboxes.clone();
+        EntrySandbox::new(self.settings.sandbox.clone(), own, shared)
+    }
+
     async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
         let orphan_reaper = OrphanReaper::default();
         let python = self.find_interpreter(&orphan_reaper, report_status).await?;
+        let sandbox = Arc::new(self.sandbox(&python));
         let launcher = Arc::new(Launcher {
             settings: self.settings.clone(),
+            sandbox,
             name: self.settings.name.as_str().into(),
             python,
             redactor: self.process_env.redactor.clone(),
@@ -164,6 +184,7 @@ impl Source for Module {
 /// The workers after a listing, or the reason why there are none.
 #[derive(Default)]
 struct WorkerPools {
+    sandbox: Option<Arc<EntrySandbox>>,
     blocking: Option<Arc<SyncPool>>,
     coroutines: Option<Arc<AsyncWorkerSupervisor>>,
     /// The state without workers.
@@ -174,15 +195,18 @@ impl WorkerPools {
     /// Workers for these functions. `first` was started as a worker for blocking functions. If
     /// there are no such functions, it was needed only for the listing and ends.
     pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
+        let sandbox = Some(launcher.sandbox.clone());
         if launcher.settings.share {
             let coroutines = AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first));
             return Self {
+                sandbox,
                 coroutines: Some(coroutines),
                 ..Self::default()
             };
         }
         let has = |mode| functions.iter().any(|function| function.mode == mode);
         Self {
+            sandbox,
             blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
             coroutines: has(Mode::Async)
                 .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
@@ -219,7 +243,11 @@ impl WorkerPools {
             result_as_answer: function.result_as_answer,
             max_calls: function.max_calls,
             env: function.env.clone(),
-            runner: Arc::new(FunctionRunner { function, pool }),
+            runner: Arc::new(FunctionRunner {
+                function,
+                pool,
+                sandbox: self.sandbox.clone(),
+            }),
             snapshot: None,
         })
     }
@@ -231,6 +259,7 @@ impl WorkerPools {
         let pools: Vec<SourceStatus> = blocking.chain(coroutines).collect();
         let mut status = SourceStatus {
             is_up: !pools.is_empty() && pools.iter().all(|pool| pool.is_up),
+            sandbox: self.sandbox.as_ref().map(|sandbox| sandbox.report()),
             ..self.unlisted.clone()
         };
         for pool in pools {
@@ -245,6 +274,7 @@ impl WorkerPools {
 }
 
 struct FunctionRunner {
+    pub sandbox: Option<Arc<EntrySandbox>>,
     pub function: Function,
     pub pool: WorkerPool,
 }
@@ -273,6 +303,10 @@ impl Runner for FunctionRunner {
             }
         };
         protocol::shorten_error(result, &context)
+    }
+
+    fn sandbox(&self) -> Option<&EntrySandbox> {
+        self.sandbox.as_deref()
     }
 
     fn is_available(&self) -> bool {

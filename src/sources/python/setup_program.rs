@@ -17,7 +17,7 @@ use super::config::ModuleSettings;
 use super::worker::new_marker;
 use crate::call::CutEnds;
 use crate::kinds::ProcessEnv;
-use crate::kinds::process::{LineThrottle, OrphanReaper, OutputLine, ProcessTree};
+use crate::kinds::process::{Launch, LineThrottle, OrphanReaper, OutputLine, ProcessTree};
 
 /// After a program's end its output closes within this time, unless a process that it left behind
 /// holds it open.
@@ -60,7 +60,9 @@ pub(super) async fn run_to_end(
         .stdin(Stdio::null())
         .stdout(input.try_clone()?)
         .stderr(input);
-    let mut tree = ProcessTree::spawn(&mut command, new_marker(), orphan_reaper)?;
+    // It writes the virtual environment, and where packages are kept.
+    let launch = Launch::default();
+    let mut tree = ProcessTree::spawn(&mut command, new_marker(), orphan_reaper, launch)?;
     // The command holds our copies of the pipe's write end. While they are open, the output has no
     // end.
     drop(command);

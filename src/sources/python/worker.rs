@@ -20,7 +20,8 @@ use super::line_reader::LineReader;
 use super::protocol::{self, Function, Hello, ModuleListing, Role};
 use super::stderr_log::StderrLog;
 use crate::call::CutEnds;
-use crate::kinds::process::{self, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::process::{self, Launch, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::sandbox::EntrySandbox;
 use crate::secrets::Redactor;
 use crate::text::sanitize;
 
@@ -35,6 +36,7 @@ const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) struct Launcher {
     pub settings: ModuleSettings,
+    pub sandbox: Arc<EntrySandbox>,
     pub name: Arc<str>,
     pub python: PathBuf,
     pub redactor: Arc<Redactor>,
@@ -105,8 +107,9 @@ impl Launcher {
 
     async fn start_untimed(&self, role: Role) -> Result<(Worker, ModuleListing), String> {
         let started_at = Instant::now();
-        let mut command = self.worker_command();
-        let tree = ProcessTree::spawn(&mut command, new_marker(), &self.orphan_reaper);
+        let mut launch = self.sandbox.launch()?;
+        let mut command = self.worker_command(&mut launch);
+        let tree = ProcessTree::spawn(&mut command, new_marker(), &self.orphan_reaper, launch);
         let workdir = &self.settings.workdir;
         let mut tree = tree.map_err(|error| match workdir.is_dir() {
             true => format!("cannot start {}: {error}", self.python.display()),
@@ -151,8 +154,8 @@ impl Launcher {
         }
     }
 
-    fn worker_command(&self) -> Command {
-        let mut command = Command::new(&self.python);
+    fn worker_command(&self, launch: &mut Launch) -> Command {
+        let mut command = launch.command(&self.python);
         command
             .args(["-X", "utf8", "-c", BOOT_SCRIPT])
             .current_dir(&self.settings.workdir)

@@ -238,6 +238,7 @@ pub(crate) async fn detail_response(
         usage: usage.iter().map(Charged::to_usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),
         breaker: entry.breaker_status().map(|breaker| breaker.state.as_str()),
+        sandbox: entry.sandbox(),
     };
     Ok(Json(detail).into_response())
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::active_listing::ActiveListing;
 use super::states::{Attempt, Event, Fault, Lifecycle};
 use super::tools::QuarantinedTool;
+use crate::kinds::sandbox::SandboxReport;
 use crate::manifest::ListedFinding;
 use crate::sources::{Operations, SourceKind};
 
@@ -81,6 +82,9 @@ pub struct SourceView {
     /// The operations of an OpenAPI document; null for other sources.
     #[schema(required, value_type = Option<Operations>)]
     pub operations: Option<Arc<Operations>>,
+    /// The sandbox of its processes; null if it starts none, or has not started one yet.
+    #[schema(required)]
+    pub sandbox: Option<SandboxReport>,
 }
 
 /// A source of the running service. Its tasks, its readers and its unavailable tools share it. All
@@ -182,6 +186,7 @@ impl LiveSource {
             quarantined,
             findings: served.map_or_else(Vec::new, |served| served.active.findings.shown.clone()),
             operations: status.operations,
+            sandbox: status.sandbox,
         }
     }
 

@@ -66,6 +66,7 @@ fn settings(folder: &Path, quirks: &[&str]) -> ServerSettings {
     ServerSettings {
         name: "probe".into(),
         transport: Transport::Command {
+            sandbox: crate::kinds::SandboxSetting::None,
             argv,
             environment: BTreeMap::from([("MARK".into(), "declared".into())]),
             workdir: folder.into(),

@@ -64,6 +64,7 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
     let file = folder.path().join("tools.py");
     std::fs::write(&file, source).unwrap();
     ModuleSettings {
+        sandbox: crate::kinds::SandboxSetting::None,
         name: "probe".into(),
         module: ModulePath::File(file),
         interpreter: Interpreter::Program(python().unwrap().into()),

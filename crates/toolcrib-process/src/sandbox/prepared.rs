@@ -1,0 +1,350 @@
+//! A sandbox, and its use for one program.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::geteuid;
+use rustix::thread::CapabilitySet;
+use seccompiler::BpfProgram;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::bubblewrap;
+use super::carve::{Carved, Grant, is_writable, real_path};
+use super::child::ChildSettings;
+use super::landlock::{self, FileRules, HOLDS_SIGNALS, HOLDS_TCP, MOVES_FILES, Restrictions};
+use super::limits;
+use super::rules::{
+    DEVICES, Files, KEPT_CAPABILITIES, KERNEL_PATHS, Level, Network, NotEnforced, Rules,
+    SYSTEM_PATHS,
+};
+use super::seccomp::{self, Needs};
+use super::support::{BWRAP, Namespaces, Support};
+
+/// Rules for the programs of one entry, in the form in which they are applied.
+pub struct Sandbox {
+    rules: Rules,
+    support: Support,
+    level: Level,
+    not_enforced: Vec<NotEnforced>,
+    filters: Arc<[BpfProgram]>,
+    /// The grants of the last launch, with their ruleset.
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    carved: Carved,
+    ruleset: Option<Arc<OwnedFd>>,
+}
+
+impl Sandbox {
+    /// Prepares the rules for this machine. Reads folders, so it blocks.
+    pub fn new(rules: Rules, support: &Support) -> Self {
+        let namespaces = support.bubblewrap.is_ok();
+        let is_only_named = rules.files.is_only_named();
+        let needs = Needs {
+            is_only_named,
+            network: rules.network,
+            has_namespaces: namespaces,
+            has_process_bounds: namespaces || support.landlock >= HOLDS_SIGNALS,
+        };
+        let mut sandbox = Self {
+            filters: support.filters(needs).into(),
+            level: support.level(),
+            support: support.clone(),
+            rules,
+            not_enforced: Vec::new(),
+            held: Mutex::default(),
+        };
+        sandbox.not_enforced = sandbox.find_not_enforced();
+        sandbox
+    }
+
+    /// The strongest means that is in force.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// What the rules demand and this machine cannot hold.
+    pub fn not_enforced(&self) -> &[NotEnforced] {
+        &self.not_enforced
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn find_not_enforced(&self) -> Vec<NotEnforced> {
+        let (namespaces, landlock) = (self.support.bubblewrap.is_ok(), self.support.landlock);
+        let mut missing = Vec::new();
+        let mut add = |part, reason: String| missing.push(NotEnforced { part, reason });
+        if !namespaces {
+            if landlock < MOVES_FILES {
+                if self.rules.files.is_only_named() || !self.rules.files.hidden().is_empty() {
+                    add(
+                        "files",
+                        "the kernel has no Landlock that can hold files".into(),
+                    );
+                }
+            } else if let [path, others @ ..] = &self.carve().exposed[..] {
+                let more = match others.len() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                let path = path.display();
+                add(
+                    "files",
+                    format!(
+                        "{path}{more} is in a folder that the program may write: give it a folder of its own"
+                    ),
+                );
+            }
+            if landlock < HOLDS_SIGNALS {
+                add(
+                    "signals",
+                    "the kernel has no Landlock that can hold signals".into(),
+                );
+            }
+        }
+        let has_filter = self.support.seccomp;
+        let is_network_held = match self.rules.network {
+            Network::All => true,
+            Network::None => namespaces || has_filter,
+            Network::Proxy(_) => landlock >= HOLDS_TCP && has_filter,
+        };
+        if !is_network_held {
+            let reason = "the kernel has no Landlock that can hold TCP ports";
+            add("network", reason.into());
+        }
+        if self.rules.limits.processes.is_some() && geteuid().is_root() {
+            add(
+                "processes",
+                "the kernel does not count the processes of root".into(),
+            );
+        }
+        missing
+    }
+
+    /// What Landlock grants.
+    fn carve(&self) -> Carved {
+        let grant = |is_writable: bool| {
+            move |path: &PathBuf| Grant {
+                path: real_path(path),
+                is_writable,
+            }
+        };
+        let real = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            paths.iter().map(|path| real_path(path)).collect()
+        };
+        let (hidden, kept) = (
+            real(self.rules.files.hidden()),
+            real(self.rules.files.kept()),
+        );
+        match &self.rules.files {
+            Files::AllExcept { workplaces, .. } if !hidden.is_empty() => {
+                let workplaces = real(workplaces);
+                let is_root = geteuid().is_root();
+                let must_stay_open = |folder: &Path, _: &Grant| {
+                    let is_workplace = workplaces.iter().any(|place| folder.starts_with(place));
+                    is_workplace || (!is_root && is_writable(folder))
+                };
+                let everything = Grant {
+                    path: "/".into(),
+                    is_writable: true,
+                };
+                Carved::new(&[everything], &hidden, &kept, &must_stay_open)
+            }
+            Files::AllExcept { .. } => Carved::default(),
+            Files::Only { read, write, .. } => {
+                let system = SYSTEM_PATHS.iter().chain(KERNEL_PATHS).map(PathBuf::from);
+                let read = system.chain(read.iter().cloned()).collect::<Vec<_>>();
+                let roots: Vec<Grant> = read
+                    .iter()
+                    .map(grant(false))
+                    .chain(write.iter().map(grant(true)))
+                    .collect();
+                Carved::new(&roots, &hidden, &kept, &|_, root| root.is_writable)
+            }
+        }
+    }
+
+    /// What one program is started with.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn launch(&self) -> io::Result<Launch> {
+        match &self.support.bubblewrap {
+            Ok(namespaces) => self.launch_in_namespaces(*namespaces),
+            Err(_) => self.launch_here(),
+        }
+    }
+
+    fn launch_in_namespaces(&self, namespaces: Namespaces) -> io::Result<Launch> {
+        let is_only_named = self.rules.files.is_only_named();
+        let filters: io::Result<Vec<OwnedFd>> = self.filters.iter().map(open_filter).collect();
+        let filters = filters?;
+        let ruleset = match is_only_named {
+            true => self.ruleset(None)?,
+            false => None,
+        };
+        Ok(Launch {
+            wrapper: bubblewrap::arguments(&self.rules, namespaces, &filters),
+            is_wrapped: true,
+            program: PathBuf::new(),
+            temporary: None,
+            has_own_tmp: is_only_named,
+            variables: Vec::new(),
+            child: ChildSettings {
+                ruleset,
+                limits: limits::resource_limits(self.rules.limits),
+                inherited: filters,
+                ..ChildSettings::default()
+            },
+        })
+    }
+
+    fn launch_here(&self) -> io::Result<Launch> {
+        let is_only_named = self.rules.files.is_only_named();
+        let temporary = is_only_named
+            .then(|| tempfile::Builder::new().prefix("toolcrib-").tempdir())
+            .transpose()?;
+        Ok(Launch {
+            wrapper: Vec::new(),
+            is_wrapped: false,
+            program: PathBuf::new(),
+            child: ChildSettings {
+                ruleset: self.ruleset(temporary.as_ref().map(TempDir::path))?,
+                limits: limits::resource_limits(self.rules.limits),
+                filters: self.filters.clone(),
+                capabilities: geteuid()
+                    .is_root()
+                    .then(|| kept_capabilities(is_only_named)),
+                inherited: Vec::new(),
+            },
+            has_own_tmp: is_only_named,
+            variables: Vec::new(),
+            temporary,
+        })
+    }
+
+    /// The ruleset of Landlock. The last one is used again, if nothing has changed.
+    fn ruleset(&self, temporary: Option<&Path>) -> io::Result<Option<Arc<OwnedFd>>> {
+        let (version, has_namespaces) = (self.support.landlock, self.support.bubblewrap.is_ok());
+        let is_only_named = self.rules.files.is_only_named();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = held.as_ref().filter(|held| held.carved.is_current())
+            && temporary.is_none()
+        {
+            return Ok(held.ruleset.clone());
+        }
+        let holds_files = !has_namespaces && version >= MOVES_FILES;
+        let carved = match holds_files {
+            true => self.carve(),
+            false => Carved::default(),
+        };
+        let files = FileRules {
+            carved: &carved,
+            devices: if is_only_named { DEVICES } else { &[] },
+            temporary,
+        };
+        let restricts_files = holds_files && (is_only_named || !carved.listed.is_empty());
+        let restrictions = Restrictions {
+            files: restricts_files.then_some(files),
+            network: (version >= HOLDS_TCP).then_some(self.rules.network),
+            signals: version >= HOLDS_SIGNALS,
+            abstract_sockets: is_only_named && version >= HOLDS_SIGNALS,
+        };
+        let ruleset = landlock::ruleset(&restrictions).map_err(io::Error::other)?;
+        let ruleset = ruleset.map(Arc::new);
+        *held = Some(Held {
+            carved,
+            ruleset: ruleset.clone(),
+        });
+        Ok(ruleset)
+    }
+}
+
+/// A pipe that holds a filter.
+fn open_filter(filter: &BpfProgram) -> io::Result<OwnedFd> {
+    let (reader, mut writer) = io::pipe()?;
+    // A filter has some kilobytes, and a pipe has room for 64.
+    writer.write_all(&seccomp::to_bytes(filter))?;
+    Ok(reader.into())
+}
+
+fn kept_capabilities(is_only_named: bool) -> CapabilitySet {
+    let kept = KEPT_CAPABILITIES.iter().filter(|_| !is_only_named);
+    kept.map(|(capability, _)| *capability).collect()
+}
+
+/// What one program is started with. The default restricts nothing.
+#[derive(Default)]
+pub struct Launch {
+    /// The arguments of bubblewrap before the program.
+    wrapper: Vec<OsString>,
+    is_wrapped: bool,
+    program: PathBuf,
+    /// Removed when the program has ended.
+    temporary: Option<TempDir>,
+    has_own_tmp: bool,
+    variables: Vec<(String, String)>,
+    child: ChildSettings,
+}
+
+impl Launch {
+    /// The command that starts this program. The caller adds arguments and environment.
+    pub fn command(&mut self, program: &Path) -> Command {
+        if !self.is_wrapped {
+            return Command::new(program);
+        }
+        program.clone_into(&mut self.program);
+        let mut command = Command::new(BWRAP);
+        command.args(&self.wrapper).arg(program);
+        command
+    }
+
+    /// Whether the command's own exit status stands for the program's.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        self.is_wrapped
+    }
+
+    /// Refuses a program that bubblewrap could not start, with the error that a start without it has.
+    pub(crate) fn check_program(&self) -> io::Result<()> {
+        if self.is_wrapped {
+            rustix::fs::access(&self.program, rustix::fs::Access::EXEC_OK)?;
+            if self.program.is_dir() {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds variables that replace those of the command.
+    pub fn add_variables(&mut self, variables: Vec<(String, String)>) {
+        self.variables.extend(variables);
+    }
+
+    /// Sets the variables that the sandbox decides.
+    pub(crate) fn set_variables(&self, command: &mut Command) {
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if self.has_own_tmp {
+            let folder = self.temporary.as_ref().map(TempDir::path);
+            command.env("TMPDIR", folder.unwrap_or(Path::new("/tmp")));
+        }
+    }
+
+    /// Splits into what the child applies, and what lasts as long as the program.
+    pub(crate) fn into_parts(self) -> (Option<ChildSettings>, Option<TempDir>) {
+        let child = self.child;
+        let is_empty = child.ruleset.is_none()
+            && child.limits.is_empty()
+            && child.filters.is_empty()
+            && child.capabilities.is_none()
+            && child.inherited.is_empty();
+        ((!is_empty).then_some(child), self.temporary)
+    }
+}

@@ -1,0 +1,74 @@
+//! Records the files that a manifest reads. Programs of tools do not see them.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use super::Manifest;
+use super::pins::pins_path;
+use super::references::ManifestInput;
+use crate::kinds::sandbox::{EntryFolders, ServiceFiles};
+
+/// An input that remembers the files.
+pub(super) struct ReadFiles<'a> {
+    input: &'a dyn ManifestInput,
+    files: RefCell<Vec<PathBuf>>,
+}
+
+impl<'a> ReadFiles<'a> {
+    pub(super) fn new(input: &'a dyn ManifestInput) -> Self {
+        Self {
+            input,
+            files: RefCell::default(),
+        }
+    }
+
+    /// The files of the service, and the folders of the entries.
+    pub(super) fn into_service_files(self, manifest: &Path, content: &Manifest) -> ServiceFiles {
+        let mut own = self.files.into_inner();
+        own.push(pins_path(manifest));
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let tools = content.tools.iter().filter_map(|tool| {
+            let sandbox = tool.runner.sandbox()?;
+            Some(EntryFolders {
+                entry: format!("tools.{}", tool.name()),
+                folders: vec![sandbox.own().workdir.clone()],
+            })
+        });
+        let sources = content.sources.iter().map(|source| EntryFolders {
+            entry: source.name().to_owned(),
+            folders: source
+                .settings
+                .workdir()
+                .into_iter()
+                .map(PathBuf::from)
+                .collect(),
+        });
+        ServiceFiles {
+            own: own.iter().map(absolute).collect(),
+            entries: tools.chain(sources).collect(),
+        }
+    }
+}
+
+impl ManifestInput for ReadFiles<'_> {
+    fn env_var(&self, name: &str) -> Option<String> {
+        self.input.env_var(name)
+    }
+
+    fn read_text(&self, path: &Path) -> std::io::Result<String> {
+        self.files.borrow_mut().push(path.to_owned());
+        self.input.read_text(path)
+    }
+
+    fn accepts_missing_secrets(&self) -> bool {
+        self.input.accepts_missing_secrets()
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        self.input.is_file(path)
+    }
+
+    fn matching_files(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        self.input.matching_files(pattern)
+    }
+}
