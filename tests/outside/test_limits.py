@@ -219,12 +219,12 @@ def test_concurrency_queue_and_wait(start, mark, tmp_path):
     problem(first(), 504)
 
 
-def test_queued_calls_all_run(start, tmp_path):
+def test_queued_calls_all_run(start_plain, tmp_path):
     """Calls within queue and wait all run, never more than `max` at a time."""
     place = tmp_path / "at"
     place.mkdir()
     script = f"touch {place}/$$; ls {place} | wc -l; sleep 0.1; rm {place}/$$"
-    crib = start({"tools": {"two": sh(script, effect="read", environment={"PATH": "/usr/bin:/bin"}, output="text",
+    crib = start_plain({"tools": {"two": sh(script, effect="read", environment={"PATH": "/usr/bin:/bin"}, output="text",
                                       concurrency={"max": 2, "queue": 20, "wait": "10s"})}})
     seen = [int(text_of(ok(reply))) for reply in parallel(10, lambda index: crib.invoke("two", {"n": index}))]
     assert max(seen) <= 2, seen

@@ -31,6 +31,8 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 #[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt as _;
+#[cfg(target_os = "linux")]
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -96,11 +98,7 @@ pub(crate) fn spawn_confined(
             confine_self(family)?;
             #[cfg(target_os = "linux")]
             if let Some(sandbox) = &sandbox {
-                sandbox.apply()?;
-                if let Some(ruleset) = sandbox.ruleset() {
-                    restrict_self(ruleset)?;
-                }
-                sandbox.apply_filters()?;
+                apply_sandbox(sandbox)?;
             }
             Ok(())
         });
@@ -125,6 +123,33 @@ fn confine_self(family: u64) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = family;
     Ok(())
+}
+
+/// Whether a child process of this one can apply the settings. Starts no program.
+#[cfg(target_os = "linux")]
+pub(crate) fn can_apply(settings: ChildSettings) -> bool {
+    const NO_PROGRAM: &str = "/proc/self/no-program";
+    let mut command = std::process::Command::new(NO_PROGRAM);
+    // SAFETY: as in `spawn_confined`.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::thread::set_no_new_privs(true)?;
+            apply_sandbox(&settings)
+        });
+    }
+    // The error is that of the settings, or else the missing program.
+    let error = command.spawn().err();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Restricts this process as its sandbox demands.
+#[cfg(target_os = "linux")]
+fn apply_sandbox(sandbox: &ChildSettings) -> io::Result<()> {
+    sandbox.apply()?;
+    if let Some(ruleset) = sandbox.ruleset() {
+        restrict_self(ruleset)?;
+    }
+    sandbox.apply_filters()
 }
 
 /// Restricts this process and its children by a ruleset of Landlock (`landlock_restrict_self(2)`).

@@ -41,7 +41,8 @@ impl ChildSettings {
                 // Fails for those that this kernel does not have.
                 let _ = remove_capability_from_bounding_set(capability);
             }
-            clear_ambient_capability_set()?;
+            // An old kernel has none.
+            let _ = clear_ambient_capability_set();
             let sets = CapabilitySets {
                 effective: kept,
                 permitted: kept,

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::geteuid;
 use seccompiler::BpfProgram;
 
+use super::child::ChildSettings;
+use super::landlock::Restrictions;
 use super::rules::{Level, Network};
 use super::{landlock, seccomp};
+use crate::confine;
 
 /// Only this file: profiles of AppArmor that permit namespaces name it.
 pub(super) const BWRAP: &str = "/usr/bin/bwrap";
@@ -46,10 +49,17 @@ impl Support {
             has_namespaces: false,
             has_process_bounds: true,
         };
+        let filters = seccomp::filters(needs).ok();
+        let seccomp = filters.is_some_and(|filters| {
+            confine::can_apply(ChildSettings {
+                filters: filters.into(),
+                ..ChildSettings::default()
+            })
+        });
         Self {
             bubblewrap: probe_bubblewrap(),
-            landlock: landlock::version(),
-            seccomp: can_filter() && seccomp::filters(needs).is_ok(),
+            landlock: probe_landlock(),
+            seccomp,
         }
     }
 
@@ -128,7 +138,23 @@ fn try_bubblewrap(arguments: &[&str]) -> Result<(), Arc<str>> {
     Err(format!("{BWRAP} did not end").into())
 }
 
-/// Whether the kernel has seccomp: it shows the mode of each process.
-fn can_filter() -> bool {
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("Seccomp:"))
+/// The version of Landlock, if a process can be restricted by it.
+fn probe_landlock() -> i32 {
+    let trial = Restrictions {
+        network: Some(Network::None),
+        ..Restrictions::default()
+    };
+    let version = landlock::version();
+    // Without a rule for TCP the ruleset would be empty.
+    let ruleset = match version >= landlock::HOLDS_TCP {
+        true => landlock::ruleset(&trial).ok().flatten(),
+        false => return version,
+    };
+    let works = ruleset.is_some_and(|ruleset| {
+        confine::can_apply(ChildSettings {
+            ruleset: Some(Arc::new(ruleset)),
+            ..ChildSettings::default()
+        })
+    });
+    if works { version } else { 0 }
 }
