@@ -34,8 +34,10 @@ READ = {"effect": "read"}
 # ---- entries of mcp_servers ---------------------------------------------------------------------------------------------
 
 def script(name, *args, **entry):
-    """A server of servers/, on standard input and output."""
-    return dict({"command": [PYTHON, "-S", str(SERVERS / f"{name}.py"), *map(str, args)]}, **entry)
+    """A server of servers/, on standard input and output. It has no sandbox: tests know it by its process id, which differs in a
+    namespace. The servers of the registries run in the default sandbox."""
+    command = [PYTHON, "-S", str(SERVERS / f"{name}.py"), *map(str, args)]
+    return dict({"command": command, "sandbox": "none"}, **entry)
 
 
 def read_policies(*names):

@@ -47,7 +47,7 @@ def cell(found, name, setting, notes):
             continue
         reasons = {expected.reason(name, setting, level, user) or "NOT EXPECTED" for user in reached}
         numbers = ", ".join(str(notes.setdefault(why, len(notes) + 1)) for why in sorted(reasons))
-        only = " root" if reached == ["root"] else " nobody" if reached == ["nobody"] else ""
+        only = " root" if reached == ["root"] else " `nobody`" if reached == ["nobody"] else ""
         parts.append(f"**{SHORT[level]}**{only} ({numbers})")
     if not parts:
         return "–"
@@ -68,11 +68,11 @@ def about(name):
 
 def render(found):
     notes, names = {}, [name for name in checks.CHECKS if not name.startswith("control_")]
-    lines = [f"| check | what it tries | without | {' | '.join(COLUMNS.values())} |", "| --- | --- | --- |" + " --- |" * len(COLUMNS)]
+    lines = [f"| check | what it attempts | without | {' | '.join(COLUMNS.values())} |", "| --- | --- | --- |" + " --- |" * len(COLUMNS)]
     for name in names:
         cells = [cell(found, name, setting, notes) for setting in COLUMNS]
         lines.append(f"| `{name}` | {about(name)} | {without(found, name)} | {' | '.join(cells)} |")
-    counts = ["", "| checks reached, of " + str(len(names)) + " | root | nobody |", "| --- | --- | --- |"]
+    counts = ["", "| checks reached, of " + str(len(names)) + " | root | `nobody` |", "| --- | --- | --- |"]
     for setting in place.SETTINGS:
         for level in place.LEVELS:
             if setting == "none" and level != "namespaces":
