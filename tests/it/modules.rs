@@ -182,7 +182,7 @@ async fn module_secrets_are_redacted() {
 
 #[tokio::test]
 async fn results_survive_restart_of_same_file() {
-    let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
+    let manifest = "python_modules:\n  m:\n    module: m.py\n    functions: [pid]\n    sandbox: none\n    tools: {pid: {effect: read, cache: {ttl: 1h, scope: shared}}}\n";
     let app = app(manifest, WEATHER).await;
     let first = module_pid(&app).await;
     assert_eq!(

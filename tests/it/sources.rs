@@ -216,7 +216,7 @@ async fn source_tools_are_ordinary_tools() {
         (&json!(true), &json!("write"))
     );
     let shown = json!({"name": "greeter", "kind": "native", "state": "up", "tools": 1, "workers": 1, "replaced": 0, "doing": null, "fault": null,
-        "fault_at": null, "warnings": [], "stopped": [], "operations": null, "findings": [{"tool": "hello", "rule": "vague-description",
+        "fault_at": null, "warnings": [], "stopped": [], "operations": null, "sandbox": null, "findings": [{"tool": "hello", "rule": "vague-description",
         "message": "description: too short to tell a model anything; say what the tool does, with what, and when to use it"}]});
     assert_eq!(source(&app, "greeter").await, shown);
     assert_eq!(

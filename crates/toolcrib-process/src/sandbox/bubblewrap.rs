@@ -124,17 +124,23 @@ impl Arguments {
         let hidden: Vec<PathBuf> = hidden.filter(is_seen).collect();
         if matches!(files, Files::AllExcept { .. }) {
             for folder in renameable_folders(&hidden) {
-                self.bind("--dev-bind", &folder);
+                self.bind("--dev-bind-try", &folder);
             }
         }
-        for path in hidden {
+        // What is in a hidden folder is hidden with it.
+        let is_outermost = |path: &&PathBuf| {
+            let mut others = hidden.iter();
+            !others.any(|other| other != *path && path.starts_with(other))
+                || kept.iter().any(|kept| path.starts_with(kept))
+        };
+        for path in hidden.iter().filter(is_outermost) {
             if path.is_dir() {
                 let inside: Vec<&PathBuf> =
-                    kept.iter().filter(|kept| kept.starts_with(&path)).collect();
+                    kept.iter().filter(|kept| kept.starts_with(path)).collect();
                 if inside.is_empty() {
                     self.add("--perms", "0000");
                 }
-                self.0.extend(["--tmpfs".into(), path.clone().into()]);
+                self.0.extend(["--tmpfs".into(), path.into()]);
                 for kept in inside {
                     self.bind("--bind-try", kept);
                 }
