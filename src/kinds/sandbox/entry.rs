@@ -1,5 +1,6 @@
 //! The sandbox of one entry.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -272,17 +273,37 @@ impl EntrySandbox {
     }
 }
 
-/// A program, and the folder of its installation with its libraries.
+/// A program, the interpreter of a script, and the folders of their installations with their libraries.
 pub fn program_paths(program: &Path) -> Vec<PathBuf> {
     let mut paths = vec![program.to_owned()];
-    paths.extend(
-        std::fs::canonicalize(program)
-            .ok()
-            .filter(|real| real != program),
-    );
+    paths.extend(interpreter(program));
+    let real = paths.iter().filter_map(|path| {
+        let real = std::fs::canonicalize(path).ok();
+        real.filter(|real| real != path)
+    });
+    let real: Vec<PathBuf> = real.collect();
+    paths.extend(real);
     let installations: Vec<PathBuf> = paths.iter().filter_map(|path| installation(path)).collect();
     paths.extend(installations);
     paths
+}
+
+/// The program that the first line of a script names (`execve(2)`).
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    // Linux reads no more of the line.
+    const MAX_LINE: u64 = 256;
+    let mut start = Vec::new();
+    // Opening a pipe would wait.
+    let file = script
+        .is_file()
+        .then(|| std::fs::File::open(script).ok())??;
+    file.take(MAX_LINE).read_to_end(&mut start).ok()?;
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    line.split_whitespace().next().map(PathBuf::from)
 }
 
 /// The folder above `bin`: a virtual environment, or an installation with libraries. Not a folder in which
@@ -325,5 +346,28 @@ fn limits(map: &SandboxMap) -> Limits {
         processes: map.processes.map(u64::from),
         files: map.files.map(u64::from),
         disk: map.disk.map(|size| size.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_needs_the_installation_of_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(folder.path()).unwrap();
+        for name in ["python/bin", "python/lib", "venv/bin"] {
+            std::fs::create_dir_all(base.join(name)).unwrap();
+        }
+        std::fs::write(base.join("python/bin/python3"), "").unwrap();
+        let own = base.join("venv/bin/python");
+        std::os::unix::fs::symlink(base.join("python/bin/python3"), &own).unwrap();
+        let script = base.join("venv/bin/server");
+        std::fs::write(&script, format!("#!{} -I\nimport x\n", own.display())).unwrap();
+        let paths = program_paths(&script);
+        for needed in [script, own, base.join("python")] {
+            assert!(paths.contains(&needed), "{needed:?}: {paths:?}");
+        }
     }
 }
