@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Manifest;
 use super::pins::pins_path;
 use super::references::ManifestInput;
-use crate::kinds::sandbox::{EntryFolders, ServiceFiles};
+use crate::kinds::sandbox::ServiceFiles;
 
 /// An input that remembers the files.
 pub(super) struct ReadFiles<'a> {
@@ -22,30 +22,19 @@ impl<'a> ReadFiles<'a> {
         }
     }
 
-    /// The files of the service, and the folders of the entries.
+    /// The files of the service, and the working folders of the entries.
     pub(super) fn into_service_files(self, manifest: &Path, content: &Manifest) -> ServiceFiles {
         let mut own = self.files.into_inner();
         own.push(pins_path(manifest));
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let tools = content.tools.iter().filter_map(|tool| {
-            let sandbox = tool.runner.sandbox()?;
-            Some(EntryFolders {
-                entry: format!("tools.{}", tool.name()),
-                folders: vec![sandbox.own().workdir.clone()],
-            })
-        });
-        let sources = content.sources.iter().map(|source| EntryFolders {
-            entry: source.name().to_owned(),
-            folders: source
-                .settings
-                .workdir()
-                .into_iter()
-                .map(PathBuf::from)
-                .collect(),
-        });
+        let tools = content.tools.iter();
+        let of_tools =
+            tools.filter_map(|tool| Some(tool.runner.sandbox()?.own().workdir.as_path()));
+        let sources = content.sources.iter();
+        let of_sources = sources.filter_map(|source| source.settings.workdir());
         ServiceFiles {
             own: own.iter().map(absolute).collect(),
-            entries: tools.chain(sources).collect(),
+            workdirs: of_tools.chain(of_sources).map(PathBuf::from).collect(),
         }
     }
 }

@@ -110,9 +110,10 @@ impl ProcessTree {
         self.group_unreaped = reap_group_members(self.leader);
         // Bubblewrap ends with the number of the signal that ended the program, as a shell does.
         let signal = status.code().map_or(0, |code| code - 128);
-        match FATAL_SIGNALS.map(Signal::as_raw).contains(&signal) {
-            true if self.is_wrapped => Ok(ExitStatus::from_raw(signal)),
-            true | false => Ok(status),
+        let is_signal = FATAL_SIGNALS.map(Signal::as_raw).contains(&signal);
+        match self.is_wrapped && is_signal {
+            true => Ok(ExitStatus::from_raw(signal)),
+            false => Ok(status),
         }
     }
 

@@ -33,17 +33,8 @@ struct State {
 pub struct ServiceFiles {
     /// The manifest, its included files, the files of its secrets, and its pins.
     pub own: Vec<PathBuf>,
-    /// The folders of all entries.
-    pub entries: Vec<EntryFolders>,
-}
-
-/// The folders that one entry names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EntryFolders {
-    /// Its path in the manifest.
-    pub entry: String,
-    /// Working folders, virtual environments and database files.
-    pub folders: Vec<PathBuf>,
+    /// The working folders of all entries.
+    pub workdirs: Vec<PathBuf>,
 }
 
 /// The suffixes of files that SQLite makes beside a ledger (`sqlite.org/tempfiles.html`). They may not be
@@ -102,7 +93,7 @@ impl Sandboxes {
             let mut needed = needed.iter();
             !needed.any(|own| own.starts_with(folder) || folder.starts_with(own))
         };
-        let others = state.files.entries.iter().flat_map(|entry| &entry.folders);
+        let others = state.files.workdirs.iter();
         hidden.extend(others.filter(|folder| is_apart(folder)).cloned());
         hidden.retain(|path| !needed.contains(path));
         hidden.sort();
@@ -145,17 +136,9 @@ mod tests {
     #[test]
     fn folders_of_others_are_hidden() {
         let shared = Sandboxes::default();
-        let entry = |entry: &str, folders: &[&str]| EntryFolders {
-            entry: entry.into(),
-            folders: paths(folders),
-        };
         shared.set_files(ServiceFiles {
             own: paths(&["/etc/crib/toolcrib.yaml", "/run/key"]),
-            entries: vec![
-                entry("a", &["/srv/a"]),
-                entry("b", &["/srv/b", "/srv/a/deep"]),
-                entry("c", &["/srv"]),
-            ],
+            workdirs: paths(&["/srv/a", "/srv/b", "/srv/a/deep", "/srv"]),
         });
         let own = ["/etc/crib/toolcrib.yaml", "/run/key"];
         assert_eq!(

@@ -17,4 +17,4 @@ mod proxy;
 pub use config::{NetworkSetting, SandboxMap, SandboxSetting};
 pub use defaults::SandboxDefaults;
 pub use entry::{EntrySandbox, OwnPaths, SandboxReport, program_paths};
-pub use files::{EntryFolders, Sandboxes, ServiceFiles};
+pub use files::{Sandboxes, ServiceFiles};

@@ -146,7 +146,7 @@ impl Arguments {
                 }
                 self.0.extend(["--remount-ro".into(), path.into()]);
             } else if path.exists() {
-                // A device where the mount permits none: nobody can open it, not even root.
+                // The mount permits no devices, so not even root can open this one.
                 self.0
                     .extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
             }

@@ -48,7 +48,7 @@ pub(super) const HOLDS_TCP: i32 = 4;
 /// From this version on, signals and abstract sockets can be restricted.
 pub(super) const HOLDS_SIGNALS: i32 = 6;
 
-/// The version of the kernel's interface, of those that differ for us; 0: there is none.
+/// The newest of [`VERSIONS`] that the kernel has; 0: the kernel has no Landlock.
 pub(super) fn version() -> i32 {
     let has = |abi: ABI| -> Result<(), RulesetError> {
         let mut ruleset = Ruleset::default()

@@ -75,16 +75,6 @@ impl Support {
         }
     }
 
-    /// Why there are no namespaces.
-    pub fn why_no_namespaces(&self) -> Option<&str> {
-        self.bubblewrap.as_ref().err().map(|reason| &**reason)
-    }
-
-    /// The version of Landlock's interface; 0: none.
-    pub fn landlock_version(&self) -> i32 {
-        self.landlock
-    }
-
     pub(super) fn filters(&self, needs: seccomp::Needs) -> Vec<BpfProgram> {
         match self.seccomp {
             true => seccomp::filters(needs).unwrap_or_default(),
