@@ -1,11 +1,14 @@
 //! Bounds of resources, which a process and its descendants inherit.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 
-use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 
 use super::rules::Limits;
+
+/// How many threads the service may start while a program runs. Without it, a busy service would take the
+/// processes of its programs.
+const SERVICE_GROWTH: u64 = 64;
 
 /// The limits to set, each with its value.
 pub(super) fn resource_limits(limits: Limits) -> Vec<(Resource, u64)> {
@@ -16,10 +19,12 @@ pub(super) fn resource_limits(limits: Limits) -> Vec<(Resource, u64)> {
         (Resource::Cpu, limits.cpu_seconds),
         (Resource::Nofile, limits.files),
         (Resource::Fsize, limits.disk),
-        // The kernel counts all threads of the user.
+        // The kernel counts all threads of the user, those of the service too.
         (
             Resource::Nproc,
-            limits.processes.map(|most| most + own_threads()),
+            limits
+                .processes
+                .map(|most| most + own_threads() + SERVICE_GROWTH),
         ),
     ]
     .into_iter()
@@ -38,20 +43,20 @@ pub(super) fn set_limit((resource, value): (Resource, u64)) {
     let _ = setrlimit(resource, limit);
 }
 
-/// The threads of this user.
+/// The threads of this user. The kernel gives the folder of a process that hides its memory, as the service does,
+/// to root: only `status` names the user of every process.
 fn own_threads() -> u64 {
-    let user = geteuid().as_raw();
+    let user = getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let threads = processes
-        .filter(|process| {
-            process
-                .file_name()
-                .as_encoded_bytes()
-                .iter()
-                .all(u8::is_ascii_digit)
-        })
-        .filter(|process| process.metadata().is_ok_and(|found| found.uid() == user))
-        .filter_map(|process| fs::read_dir(process.path().join("task")).ok())
-        .map(|tasks| tasks.count() as u64);
+        .filter_map(|process| fs::read_to_string(process.path().join("status")).ok())
+        .filter(|status| first_number(status, "Uid:") == Some(u64::from(user)))
+        .filter_map(|status| first_number(&status, "Threads:"));
     threads.sum()
+}
+
+/// The first number of a field of `/proc/*/status`, see proc_pid_status(5).
+fn first_number(status: &str, field: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(field))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
 }
