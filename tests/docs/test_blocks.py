@@ -12,18 +12,25 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 import yaml
 
 from answers import differences, short, text_matches
+from environments import environment
+from harness import TARGET
 from pages import BINARY, REPO, blocks, markdown_pages
 
 PAGES = [page for page in markdown_pages() if any(blocks(page))]
+HERE = pathlib.Path(__file__).resolve().parent
 PORT = "7411"
+# The ports of other programs that a page starts.
+OTHER_PORTS = ("8000", "9000")
 # For text only: error messages, diagrams, and files that other programs read.
 TEXT = {"", "text", "sql", "toml", "html", "dockerfile", "http", "ini"}
 
@@ -34,6 +41,7 @@ class Page:
     def __init__(self, folder, scratch):
         self.folder, self.scratch = folder, scratch
         self.service, self.port, self.printed = None, PORT, None
+        self.others, self.other_ports = [], {port: free_port() for port in OTHER_PORTS}
         programs = scratch / "bin"
         programs.mkdir()
         (programs / "toolcrib").symlink_to(BINARY)
@@ -43,7 +51,8 @@ class Page:
                             "TOOLCRIB_LISTEN": "127.0.0.1:0", "RUST_BACKTRACE": "0"}
 
     def localized(self, text):
-        """The text with this page's own port, and with the program for the command that builds it first."""
+        """The text with this page's own ports, and with the program for the command that builds it first."""
+        text = re.sub(rf"\b({'|'.join(OTHER_PORTS)})\b", lambda found: self.other_ports[found[0]], text)
         return text.replace(f":{PORT}", f":{self.port}").replace("cargo run --release -- ", "toolcrib ")
 
     def write(self, name, text):
@@ -70,6 +79,36 @@ class Page:
                 return
         pytest.fail(f"{block.where}: the service did not start\n{(self.scratch / 'service.log').read_text()}")
 
+    def start_other(self, block):
+        """Another program, such as the one that a page compares. It runs until the page ends."""
+        port = int(self.other_ports[block.options["background"]])
+        with open(self.scratch / "other.log", "ab") as log:
+            other = subprocess.Popen(["bash", "-euo", "pipefail", "-c", self.localized(block.text)], cwd=self.folder, env=self.environment,
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.others.append(other)
+        end = time.monotonic() + 90
+        while not listens(port):
+            if other.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"{block.where}: it does not listen\n{(self.scratch / 'other.log').read_text()}")
+            time.sleep(0.1)
+
+    def end(self):
+        self.stop()
+        for other in self.others:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(other.pid, signal.SIGKILL)
+            other.wait(10)
+
+    def link_environment(self, block):
+        """`.venv` with the packages that the block installs: an environment that is built once, from a file with every version."""
+        if sys.version_info < (3, 11):
+            pytest.skip("its packages need Python 3.11")
+        pins = HERE / f"{block.options['venv']}.txt"
+        named = re.findall(r"[\w.-]+==[\w.]+", block.text)
+        missing = set(named) - set(re.findall(r"^[\w.-]+==[\w.]+", pins.read_text(), re.M))
+        assert named and not missing, f"{block.where}: {pins.name} has other versions than {missing or 'the block'}"
+        (self.folder / ".venv").symlink_to(environment(pins, TARGET / "docs").parent.parent)
+
     def stop(self):
         if self.service:
             with contextlib.suppress(ProcessLookupError):
@@ -86,7 +125,7 @@ class Page:
         environment = {**self.environment, **{name: example_value(name) for name in references}}
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             folder = pathlib.Path(folder) / "page"
-            shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.db*"))
+            shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("*.db*"))
             for at, path in enumerate(sorted(set(re.findall(r"\$\{file:(/[^}]+)\}", text)))):
                 (folder / f"secret-{at}").write_text(f"a-secret-of-the-test-{at}\n")
                 text = text.replace(f"${{file:{path}}}", f"${{file:{folder}/secret-{at}}}")
@@ -114,6 +153,17 @@ class Page:
     def compare_text(self, block):
         assert self.printed is not None, f"{block.where}: no command before it"
         assert text_matches(block.text, self.printed), f"{block.where}: the page shows\n{block.text}\nthe command printed\n{self.printed}"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def example_value(name):
@@ -145,7 +195,14 @@ def play(page, block):
         if "file" in options:
             page.write(options["file"], block.text)
     elif language == "sh":
-        page.serve(block) if "serve" in options else page.run(block, ["bash", "-euo", "pipefail", "-c", page.localized(block.text)])
+        if "serve" in options:
+            page.serve(block)
+        elif "background" in options:
+            page.start_other(block)
+        elif "venv" in options:
+            page.link_environment(block)
+        else:
+            page.run(block, ["bash", "-euo", "pipefail", "-c", page.localized(block.text)])
     elif language == "python":
         compile(block.text, block.where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if "file" in options:
@@ -177,4 +234,4 @@ def test_blocks_run_as_shown(path, tmp_path):
         for block in blocks(path):
             play(page, block)
     finally:
-        page.stop()
+        page.end()
