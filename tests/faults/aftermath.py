@@ -1,6 +1,7 @@
 """What callers do after a fault, over HTTP: look up their answers, and repeat calls without one."""
 
 from callers import Caller, for_each
+from harness import poll, processes, reap
 
 # Tools that are not of effect `write`: an interrupted one may run again.
 REPEATABLE = ("peek", "look", "retried")
@@ -74,3 +75,14 @@ def check_retry(trial, caller, journal, call, died):
             trial.record_fault("unsettled", f"the service knew the end of this call, and lost it: {rows} {retry}")
     elif retry.status != 429:
         trial.record_fault("surprises", f"retried: {retry}")
+
+
+def check_no_process(trial):
+    """After all calls have ended, so has every process that they started."""
+    trial.require_zero("left_running")
+    try:
+        poll(lambda: not processes(trial.mark), 5, "no process of a tool")
+    except AssertionError:
+        left = processes(trial.mark)
+        trial.record_fault("left_running", f"{len(left)} processes of tools after all calls have ended")
+        reap(trial.mark)  # so that the next round counts its own

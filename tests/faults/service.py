@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from harness import Crib, children, clean_env, poll, processor_seconds
+from harness import Crib, clean_env, poll, processor_seconds
 
 
 class Service(Crib):
@@ -22,7 +22,7 @@ class Service(Crib):
         self.ready_after = 0.0
         # Not a line for every call: there are very many, and the ledger has them.
         env = {"TOOLCRIB_LOG": "info,toolcrib::call=error", **options.pop("env", {})}
-        super().__init__(folder, manifest, env=env, **options)
+        super().__init__(folder, manifest, env=env, program=self.binary, **options)
         self.starting = True
 
     def start(self, *more, seconds=None, within=None):
@@ -60,12 +60,6 @@ class Service(Crib):
     @property
     def stderr(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-    @property
-    def pid(self):
-        """The service's own process, also behind a command that runs it as a child."""
-        own = pathlib.Path(f"/proc/{self.process.pid}/exe")
-        return self.process.pid if own.resolve() == pathlib.Path(self.binary).resolve() else children(self.process.pid)[0]
 
     def ready(self):
         try:

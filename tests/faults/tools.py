@@ -8,11 +8,16 @@ ROOM = {"max": 64, "queue": 1000, "wait": "60s"}
 PLENTY = 10_000_000
 
 
-def writer(trial, name, seconds=0, **policy):
+def writer(trial, name, seconds=0, first="", **policy):
     """A program that appends `NAME KEY` to the effects file, before or after it takes its time."""
     nap = f"/bin/sleep {seconds}; " if seconds else ""
-    script = f'echo "{name} $1" >> {trial.effects}; {nap}echo "done $1"'
+    script = f'{first}echo "{name} $1" >> {trial.effects}; {nap}echo "done $1"'
     return _tool(command(["/bin/sh", "-c", script, trial.mark, "{{ key }}"]), **{"effect": "write", **policy})
+
+
+def parent(trial, name, seconds=0, **policy):
+    """A `writer` that leaves a process without a parent in another session. That one never ends by itself."""
+    return writer(trial, name, seconds, first='(setsid /usr/bin/tail -f /dev/null "$0" >/dev/null 2>&1 &); ', **policy)
 
 
 def poster(trial, upstream, name, seconds=0, **policy):

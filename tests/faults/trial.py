@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 
-from harness import reap, token
+from harness import at_level, reap, token
 from service import Service
 from upstream import Upstream
 
@@ -36,10 +36,13 @@ class Trial:
     """One run of one scenario. `figures` is what it prints; each `record_fault` makes it fail."""
 
     def __init__(self, name, options):
-        self.name, self.module = name, importlib.import_module(f"scenarios.{name}")
+        self.name = name
+        scenario, _, self.level = name.partition("@")
+        self.module = importlib.import_module(f"scenarios.{scenario}")
         self.binary, self.dynamic, self.old_binary = options.bin, options.dynamic_bin, options.old_bin
         self.seed, self.long, self.replicas = options.seed, options.long, options.replicas
-        self.rounds = options.rounds or self.module.ROUNDS[self.long]
+        usual = self.module.ROUNDS[self.long] if self.long or not self.level else self.module.ROUNDS_AT_LEVEL
+        self.rounds = options.rounds or usual
         # More rounds than the default may take proportionally longer.
         self.patience = int(self.module.PATIENCE[self.long] * max(1, self.rounds / self.module.ROUNDS[self.long]))
         self.figures = {"rounds": 0, "calls": 0, **{promise: 0 for promise in PROMISES}}
@@ -81,7 +84,17 @@ class Trial:
 
     def service(self, manifest, name="service", binary=None, **options):
         """A service that is ready."""
-        return self._service(manifest, name, binary, options).start()
+        service = self._service(manifest, name, binary, options).start()
+        if self.level:
+            self.check_level(service)
+        return service
+
+    def check_level(self, service):
+        """The scenario is played at the level that it names, or not at all."""
+        for tool in service.get("/tools").json["tools"]:
+            sandbox = service.get(f"/tools/{tool['name']}").json.get("sandbox")
+            if sandbox and sandbox["in_force"] != self.level:
+                raise Skip(f"this machine has the level {sandbox['in_force']}")
 
     def start_second(self, manifest, name, **options):
         """One more service on a ledger; None if it ends because the ledger is locked."""
@@ -95,6 +108,10 @@ class Trial:
             return None
 
     def _service(self, manifest, name, binary, options):
+        if self.level:
+            if os.geteuid() != 0:
+                raise Skip("a level of the sandbox is played as root only")
+            options.setdefault("within", at_level(self.level, self.folder / name))
         service = Service(binary or self.binary, self.folder / name, manifest, **options)
         self.services.append(service)
         return service

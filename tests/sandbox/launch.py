@@ -1,6 +1,6 @@
 """Starts a service at a level of the sandbox, as a user: launch.py LEVEL USER FOLDER PROGRAM ARGUMENT…
 
-In mounts of its own: FOLDER/hosts is /etc/hosts, FOLDER/run is /run. Below `namespaces` bubblewrap is hidden, and at `seccomp` the
+In mounts of its own: FOLDER/hosts is /etc/hosts, FOLDER/run is /run, where these exist. Below `namespaces` bubblewrap is hidden, and at `seccomp` the
 system calls of Landlock do not exist.
 """
 
@@ -35,8 +35,9 @@ def main():
     level, user, folder, *command = sys.argv[1:]
     must(libc.unshare(0x20000), "unshare")
     must(libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None), "private mounts")
-    bind(f"{folder}/hosts", "/etc/hosts")
-    bind(f"{folder}/run", "/run")
+    for name, target in {"hosts": "/etc/hosts", "run": "/run"}.items():
+        if os.path.exists(f"{folder}/{name}"):
+            bind(f"{folder}/{name}", target)
     if level != "namespaces" and os.path.exists("/usr/bin/bwrap"):
         bind("/dev/null", "/usr/bin/bwrap")
     if int(user):

@@ -9,17 +9,15 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-from harness import BIN, Crib, text_of, token
+from harness import BIN, LEVELS, Crib, at_level, text_of, token
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Not the interpreter of a virtual environment: below /root, another user could not start it.
 PYTHON = "/usr/bin/python3"
-LEVELS = ("namespaces", "landlock", "seccomp")
 USERS = {"root": 0, "nobody": 65534}
 SETTINGS = ("none", "service", "only", "limits", "hosts")
 KEY = "key-0123456789abcdef"
@@ -32,14 +30,6 @@ data = ctypes.create_string_buffer(b"personal", 4096)
 print(ctypes.addressof(data), flush=True)
 time.sleep(600)
 """
-
-
-class Sandboxed(Crib):
-    """A service that `launch.py` becomes."""
-
-    @property
-    def pid(self):
-        return self.process.pid
 
 
 class Witness:
@@ -165,8 +155,8 @@ class Place:
         path = self.folder / "toolcrib.yaml"
         path.write_text("")
         os.chown(path, self.number, self.number)
-        within = [sys.executable, str(HERE / "launch.py"), self.level, str(self.number), str(self.folder)]
-        self.crib = Sandboxed(self.folder, self.manifest(), ledger=self.folder / "data" / "ledger.db", within=within, program=self.program)
+        within = at_level(self.level, self.folder, self.number)
+        self.crib = Crib(self.folder, self.manifest(), ledger=self.folder / "data" / "ledger.db", within=within, program=self.program)
 
     def in_force(self, tool="only"):
         """The level that the service reports, and what it cannot enforce."""

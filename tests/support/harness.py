@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -154,6 +155,15 @@ def problem(reply, status=None, kind=None):
 
 # ---- the service -------------------------------------------------------------------------------------------------------
 
+LEVELS = ("namespaces", "landlock", "seccomp")  # of the sandbox, as docs/operate/sandbox.md explains them
+
+
+def at_level(level, folder, user=0):
+    """A command that becomes a service at this level of the sandbox. It needs root."""
+    return [sys.executable, str(REPO / "tests" / "sandbox" / "launch.py"), level, str(user), str(folder)]
+
+
+
 def clean_env(extra=None, home="/nonexistent"):
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"}
     env.update(extra or {})
@@ -174,7 +184,7 @@ class Crib:
 
     def __init__(self, folder, manifest=None, env=None, args=(), ledger=None, listen="127.0.0.1:0", within=(), program=BIN):
         self.folder, self.env, self.extra, self.program = pathlib.Path(folder), env, list(args), str(program)
-        self.within = list(within)  # a command that runs the service as its only child
+        self.within = list(within)  # a command that becomes the service, or runs it as its only child
         self.folder.mkdir(parents=True, exist_ok=True)
         self.args = ["serve", "--listen", listen]
         if manifest is not None:
@@ -234,8 +244,10 @@ class Crib:
 
     @property
     def pid(self):
-        """The service's process id, seen from here."""
-        return children(self.process.pid)[0] if self.within else self.process.pid
+        """The service's own process, also behind a command that runs it as a child."""
+        own = pathlib.Path(f"/proc/{self.process.pid}/exe")
+        is_child = self.within and own.resolve() != pathlib.Path(self.program).resolve()
+        return children(self.process.pid)[0] if is_child else self.process.pid
 
     def terminate(self):
         os.kill(self.pid, signal.SIGTERM)

@@ -2,6 +2,8 @@
 
     TOOLCRIB_BIN=/path/to/toolcrib python -m pytest tests/world          # takes the registries, and writes docs/reference/mcp-servers.md
     … -k "toolbox or time"                                               # some of them; the page stays
+    TOOLCRIB_WORLD="service none landlock seccomp" …                     # each of them in these sandboxes; landlock and seccomp are
+                                                                         # levels that are played, and need root
 
 The packages are kept below target/world. A server that the official client cannot start either is skipped,
 and said on the page.
@@ -17,7 +19,7 @@ import sys
 import pytest
 
 from environments import environment
-from harness import BIN, REPO, TARGET, poll
+from harness import BIN, LEVELS, REPO, TARGET, at_level, poll
 
 pytest_plugins = "service_fixtures"
 
@@ -25,6 +27,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 PLACE = TARGET / "world"
 PAGE = REPO / "docs" / "reference" / "mcp-servers.md"
 SERVERS = json.loads((HERE / "servers.json").read_text())
+# The default sandbox, no sandbox, or the default sandbox at a level below that of this machine.
+WAYS = os.environ.get("TOOLCRIB_WORLD", "service").split()
 ROWS = {}
 
 
@@ -90,35 +94,51 @@ def test_server_is_mounted_as_the_official_client_sees_it(start, sdk, caches, fo
     if seen is None:
         ROWS[name] = (package, "", "", "the official client cannot start it here")
         pytest.skip("the official client cannot start it here")
+    notes, call = [], ""
+    for way in WAYS:
+        differ, call = compare(start, server, seen, variables, folder, way)
+        notes = [f"the schemas of {differ} tools are read leniently"] if differ else []
+    ROWS[name] = (package, f"{len(served(server, seen))} of {len(seen['tools'])}", call, "; ".join(notes))
+
+
+def served(server, seen):
+    """The tools that Toolcrib serves."""
+    return {tool["name"]: tool for tool in seen["tools"] if not is_task_only(tool) and tool["name"] not in server.get("left_out", [])}
+
+
+def compare(start, server, seen, variables, folder, way):
+    """Mounts a server. Gives the number of tools with another schema, and what is said of its call."""
+    name = server["name"]
     # The packages are there now, and the service of a test has no settings of registries.
     entry = {"command": command_of(server), "environment": {**variables, "npm_config_offline": "true"}, "workdir": str(folder), "start_timeout": "5m", "timeout": "2m"}
-    crib = start({"mcp_servers": {name: entry}})
+    if way == "none":
+        entry["sandbox"] = "none"
+    crib = start({"mcp_servers": {name: entry}}, within=at_level(way, folder) if way in LEVELS else ())
 
     def state():
         return crib.get("/sources").json["sources"][0]
 
-    poll(lambda: state()["state"] in ("up", "failed"), 300, "it is listed")
-    assert state()["state"] == "up", (state(), crib.stderr[-2000:])
-    left_out = server.get("left_out", [])
-    expected = {tool["name"]: tool for tool in seen["tools"] if not is_task_only(tool) and tool["name"] not in left_out}
+    poll(lambda: state()["state"] in ("up", "failed"), 300, f"{way}: it is listed")
+    assert state()["state"] == "up", (way, state(), crib.stderr[-2000:])
+    if way in LEVELS:
+        assert state()["sandbox"]["in_force"] == way, state()
+    expected = served(server, seen)
     ours = {tool["name"].removeprefix(f"{name}_"): tool for tool in crib.get("/tools").json["tools"]}
-    assert set(ours) == set(expected), (set(ours) ^ set(expected), state()["warnings"])
+    assert set(ours) == set(expected), (way, set(ours) ^ set(expected), state()["warnings"])
     differ = []
     for own, tool in expected.items():
         schema = crib.get(f"/tools/{name}_{own}").json["input_schema"]
         if schema != {"type": "object", **tool["inputSchema"]}:
             differ.append(own)
-    notes = [f"the schemas of {len(differ)} tools are read leniently"] if differ else []
-    call = ""
-    if server.get("call"):
-        own, arguments = server["call"]
-        answer = crib.invoke(f"{name}_{own}", arguments, timeout="2m")
-        assert answer.status == 200, answer
-        assert answer.json["is_error"] == bool(seen["call"].get("isError")), (answer.json, seen["call"])
-        assert content_of(answer.json) == content_of(seen["call"]), (answer.json, seen["call"])
-        call = f"`{own}`: equal"
-    ROWS[name] = (package, f"{len(ours)} of {len(seen['tools'])}", call, "; ".join(notes))
-    assert not differ or state()["warnings"], f"schemas differ without a warning: {differ}"
+    assert not differ or state()["warnings"], f"{way}: schemas differ without a warning: {differ}"
+    if not server.get("call"):
+        return len(differ), ""
+    own, arguments = server["call"]
+    answer = crib.invoke(f"{name}_{own}", arguments, timeout="2m")
+    assert answer.status == 200, (way, answer)
+    assert answer.json["is_error"] == bool(seen["call"].get("isError")), (way, answer.json, seen["call"])
+    assert content_of(answer.json) == content_of(seen["call"]), (way, answer.json, seen["call"])
+    return len(differ), f"`{own}`: equal"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,28 +7,29 @@ import socket
 import struct
 import time
 
-from aftermath import check_row
+from aftermath import check_no_process, check_row
 from audit import check_invariants
 from burst import encode
 from callers import CLIENT_TIMEOUT, Call, Caller, CallerPool, for_each
-from harness import poll, processes
-from tools import PLENTY, poster, reader, writer
+from harness import poll
+from tools import PLENTY, parent, poster, reader, writer
 
-ROUNDS = (8, 420)
+ROUNDS, ROUNDS_AT_LEVEL = (8, 420), 2
 PATIENCE = (180, 3 * 3600)
 CALLERS, CALLS = 12, 20  # of a round
 LEAVING = 0.5
 MOMENTS = ["connect", "head", "body", "run", "answer"]
 # Time that a tool takes, so that a caller can disconnect while it runs.
 SECONDS = 0.06
-TOOLS = ["cancel", "finish", "post_cancel", "post_finish", "free"]
+TOOLS = ["cancel", "finish", "parent", "post_cancel", "post_finish", "free"]
 
 
 def run(trial):
-    trial.require_zero("altered", "unrecorded", "uncharged", "left_open", "left_running", "surprises")
+    trial.require_zero("altered", "unrecorded", "uncharged", "left_open", "surprises")
     upstream, limit = trial.upstream(), (PLENTY, "lifetime")
     service = trial.service({"tools": {
         "cancel": writer(trial, "cancel", SECONDS, on_disconnect="cancel", limit=limit),
+        "parent": parent(trial, "parent", SECONDS, on_disconnect="cancel", limit=limit),
         "finish": writer(trial, "finish", SECONDS, on_disconnect="finish", limit=limit),
         "post_cancel": poster(trial, upstream, "post_cancel", SECONDS, on_disconnect="cancel", limit=limit),
         "post_finish": poster(trial, upstream, "post_finish", SECONDS, on_disconnect="finish", limit=limit),
@@ -124,10 +125,7 @@ def check_idle(trial, service):
         poll(lambda: service.metric("toolcrib_open_calls") == 0, 30, "toolcrib_open_calls 0")
     except AssertionError as failure:
         trial.record_fault("left_open", f"{failure}")
-    try:
-        poll(lambda: not processes(trial.mark), 5, "no process of a tool")
-    except AssertionError:
-        trial.record_fault("left_running", f"{len(processes(trial.mark))} processes of tools after all calls have ended")
+    check_no_process(trial)
     for state in ("reserved", "running"):
         for row in service.get(f"/invocations?state={state}&limit=100").json["invocations"]:
             trial.record_fault("left_open", json.dumps(row))

@@ -3,13 +3,12 @@ no limit may allow more than its units (reliability: R-KILL)."""
 
 import time
 
-from aftermath import check_outcome
+from aftermath import check_no_process, check_outcome
 from audit import check_invariants, check_limited_reads, effects
 from callers import Caller, CallerPool, Journal
-from harness import poll, processes
 from tools import PLENTY, poster, reader, writer
 
-ROUNDS = (200, 1000)
+ROUNDS, ROUNDS_AT_LEVEL = (200, 1000), 10
 PATIENCE = (400, 3 * 3600)
 MOMENT = (0.5, 2.0)  # the kill comes after 50 ms and before this
 CALLERS = 12
@@ -50,9 +49,9 @@ def run(trial):
         drift = service.metric("toolcrib_quota_drift")
         if drift:
             trial.record_fault("drift", f"round {round_}: toolcrib_quota_drift says {drift}")
+        check_no_process(trial)
         trial.add("rounds")
         trial.add("calls", len(calls))
-    poll(lambda: not processes(trial.mark), 10, "tools of killed services end")
     service.stop()
     ran = [effect for effect in effects(trial.effects) if effect[0] != "tally"]
     limits = {"pay": (PLENTY, "day"), "few": (FEW, "lifetime"), "post": (PLENTY, "lifetime")}
