@@ -26,8 +26,9 @@ docs:
     cargo run --quiet -- openapi > openapi/openapi.json
     python3 tests/docs/manifest_reference.py target/debug/toolcrib
     python3 tests/docs/architecture_picture.py
+    python3 tests/docs/llms_txt.py
     command -v mdbook >/dev/null || cargo install --locked mdbook
-    mdbook build docs
+    python3 tests/docs/build_book.py
 
 # What CI runs.
 ci:

@@ -9,9 +9,11 @@ import subprocess
 import urllib.parse
 
 import pytest
+import yaml
 
 import architecture_picture
 import lint
+import llms_txt
 from manifest_reference import made_from
 from pages import BINARY, BOOK, REPO, anchors, blocks, blocks_removed, markdown_pages
 
@@ -48,8 +50,24 @@ def test_links_resolve(page):
 def test_contents_list_every_page():
     listed = re.findall(r"\]\(([^)]+\.md)\)", (BOOK / "SUMMARY.md").read_text(encoding="utf-8"))
     assert len(listed) == len(set(listed)), "a page is listed twice"
-    there = {str(page.relative_to(BOOK)) for page in BOOK.rglob("*.md")} - {"SUMMARY.md"}
+    there = {str(page.relative_to(BOOK)) for page in BOOK.rglob("*.md")} - {"SUMMARY.md", "skill/SKILL.md"}
     assert set(listed) == there
+
+
+def test_list_for_models_is_current():
+    assert llms_txt.main(["--check"]) == 0, "run python3 tests/docs/llms_txt.py"
+    # The form of llmstxt.org: a title, a quotation, then sections whose lists are links with notes.
+    title, _, quotation, *rest = llms_txt.made().splitlines()
+    assert title.startswith("# ") and quotation.startswith("> ")
+    lists = rest[rest.index("## Introduction"):]
+    assert all(not line or re.fullmatch(r"## \S.*|- \[[^\]]+\]\([^)]+\.md\): \S.*", line) for line in lists)
+
+
+def test_skill_has_the_form_of_agent_skills():
+    _, front, body = re.split(r"^---$", (BOOK / "skill" / "SKILL.md").read_text(encoding="utf-8"), maxsplit=2, flags=re.M)
+    keys = yaml.safe_load(front)
+    assert set(keys) == {"name", "description"} and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", keys["name"])
+    assert 1 <= len(keys["description"]) <= 1024 and len(body.splitlines()) <= 500
 
 
 def test_manifest_reference_matches_the_code():
