@@ -73,7 +73,10 @@ def database(tmp_path_factory):
     """database(name) makes an empty database, and gives its URL."""
     if programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    server = Postgres(tmp_path_factory.mktemp("postgres") / "server")
+    try:
+        server = Postgres(tmp_path_factory.mktemp("postgres") / "server")
+    except subprocess.CalledProcessError as error:
+        pytest.fail(f"{error}\n{error.stderr.decode()}")
 
     def make(name):
         server.run(f"create database {name}")
