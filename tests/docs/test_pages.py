@@ -8,12 +8,15 @@ import re
 import subprocess
 import urllib.parse
 
+import pyte
 import pytest
 import yaml
 
 import architecture_picture
+import first_minute
 import lint
 import llms_txt
+import overview_picture
 from manifest_reference import made_from
 from pages import BINARY, BOOK, REPO, anchors, blocks, blocks_removed, markdown_pages
 
@@ -61,6 +64,26 @@ def test_list_for_models_is_current():
     assert title.startswith("# ") and quotation.startswith("> ")
     lists = rest[rest.index("## Introduction"):]
     assert all(not line or re.fullmatch(r"## \S.*|- \[[^\]]+\]\([^)]+\.md\): \S.*", line) for line in lists)
+
+
+def test_pictures_are_current_and_small():
+    """The picture of the recording is the recording, and not edited."""
+    for picture, module in ((first_minute.PICTURE, first_minute), (overview_picture.PICTURE, overview_picture)):
+        drawn = picture.read_text(encoding="utf-8")
+        assert drawn == module.draw(), f"{name(picture)} is out of date: run {module.__name__}.py"
+        assert len(drawn.encode()) < 150_000 and "prefers-color-scheme:dark" in drawn
+
+
+def test_recording_has_the_commands_of_its_script():
+    head, *lines = map(json.loads, first_minute.CAST.read_text(encoding="utf-8").splitlines())
+    assert head["version"] == 2 and all(kind == "o" for _, kind, _ in lines)
+    screen = pyte.HistoryScreen(head["width"], head["height"], history=500, ratio=1)
+    pyte.Stream(screen).feed("".join(text for _, _, text in lines))
+    rows = [*screen.history.top, *(screen.buffer[row] for row in range(head["height"]))]
+    shown = "".join("".join(row[column].data for column in range(head["width"])) for row in rows).replace(" ", "")
+    for command in first_minute.COMMANDS:
+        assert all(part.replace(" ", "") in shown for part in command.split("\n")), command
+    assert "listeningonhttp://127.0.0.1:7411" in shown and '"total":37.5' in shown and "succeeded" in shown and "refused" in shown
 
 
 def test_skill_has_the_form_of_agent_skills():
