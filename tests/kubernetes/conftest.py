@@ -5,6 +5,7 @@ with a pod."""
 
 import base64
 import hashlib
+import itertools
 import shutil
 import subprocess
 import zipfile
@@ -70,7 +71,7 @@ def kustomize():
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory):
-    """database(name) makes an empty database, and gives its URL."""
+    """database() makes an empty database, and gives its URL."""
     if programs() is None:
         pytest.skip("PostgreSQL is not installed")
     try:
@@ -78,9 +79,12 @@ def database(tmp_path_factory):
     except subprocess.CalledProcessError as error:
         pytest.fail(f"{error}\n{error.stderr.decode()}")
 
-    def make(name):
+    def make():
+        name = f"pods_{next(numbers)}"
         server.run(f"create database {name}")
         return server.url(name)
+
+    numbers = itertools.count()
 
     yield make
     server.stop()

@@ -29,12 +29,14 @@ class Pod:
         self.container = rules.toolcrib(self.spec)
         files = sorted(rules.config_map(rendered)["data"].items())
         mounted = [source["secret"]["name"] for volume in self.spec["volumes"] for source in volume.get("projected", {}).get("sources", [])]
-        place = rules.write_manifest(folder, files, lambda key: next(secrets[name, key] for name in mounted if (name, key) in secrets))
+        self.place = rules.write_manifest(folder, files, lambda key: next(secrets[name, key] for name in mounted if (name, key) in secrets))
         self.env = clean_env({**{variable["name"]: self.value(variable) for variable in self.container["env"]}, **(env or {})}, folder)
+        data = folder / self.container["workingDir"].strip("/")
+        data.mkdir()
         self.log = open(folder / "log", "w+")
         self.ready = self.stopping = False
         # The image has this entry point.
-        self.process = subprocess.Popen([BIN, "serve"], cwd=place, env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([BIN, "serve"], cwd=data, env=self.env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.probing = threading.Thread(target=self.probe_on, daemon=True)
 
     def value(self, variable):
@@ -44,7 +46,7 @@ class Pod:
         if "fieldRef" in source:
             return {"status.podIP": self.ip, "metadata.namespace": "agents"}[source["fieldRef"]["fieldPath"]]
         # All addresses of the pod are this one.
-        return variable["value"].replace("0.0.0.0", self.ip)
+        return variable["value"].replace("0.0.0.0", self.ip).replace("/etc/toolcrib", str(self.place))
 
     @property
     def port(self):

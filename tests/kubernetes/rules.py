@@ -243,6 +243,15 @@ def write_manifest(folder, files, secret):
 
 # ---- probes ------------------------------------------------------------------------------------------------------------
 
+def can_write_in_its_working_folder(rendered):
+    """The service makes environments of Python modules there."""
+    for part, _, spec in pods(rendered):
+        if part["kind"] == "Deployment":
+            container = toolcrib(spec)
+            mount, = [mount for mount in container["volumeMounts"] if mount["mountPath"] == container["workingDir"]]
+            assert not mount.get("readOnly")
+
+
 def has_the_probes(rendered):
     for part, _, spec in pods(rendered):
         if part["kind"] != "Deployment":
@@ -270,6 +279,7 @@ def fulfils_all(rendered, outside=(), agent=0):
     refers_to_what_is_there(rendered, outside)
     keeps_secrets_out(rendered)
     has_the_probes(rendered)
+    can_write_in_its_working_folder(rendered)
     manifest_passes_check(rendered)
     if any(part["kind"] == "Deployment" for part in rendered):
         grace_covers_the_stop(rendered, agent)

@@ -3,7 +3,6 @@ a Service that learns late, and clients that call all the time."""
 
 import http.client
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -114,7 +113,7 @@ def values(linger):
 def test_rolling_update_loses_no_call(helm, database, tmp_path, linger):
     """`linger` is longer than the Service is late, so that no call is even refused. Without it, clients must try again."""
     rendered = helm.template(values(linger))
-    secrets = {**KEYS, ("toolcrib-database", "url"): database(f"rollout_{os.getpid()}_{linger}")}
+    secrets = {**KEYS, ("toolcrib-database", "url"): database()}
     base = 20 + 10 * linger
     pods = [kubelet.Pod(tmp_path / f"pod-{number}", rendered, kubelet.address(base + number), secrets) for number in range(3)]
     service, long_calls, results, threads = kubelet.Service(lag=1.5), [], {}, []
@@ -168,7 +167,7 @@ def test_proxy_of_the_fleet_hides_the_restart_of_each_replica(helm, database, tm
     """docker/fleet/haproxy.cfg in front of three replicas, which stop and start one after the other. The client tries nothing again."""
     haproxy = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin") or pytest.skip("haproxy is not installed")
     rendered = helm.template(values(3))
-    secrets = {**KEYS, ("toolcrib-database", "url"): database(f"fleet_{os.getpid()}")}
+    secrets = {**KEYS, ("toolcrib-database", "url"): database()}
     ips, folders = [kubelet.address(100 + number) for number in range(3)], iter(range(100))
     pods = [kubelet.Pod(tmp_path / f"pod-{next(folders)}", rendered, ip, secrets).start() for ip in ips]
     port, config = free_port(), tmp_path / "haproxy.cfg"

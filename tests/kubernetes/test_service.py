@@ -40,7 +40,7 @@ def rendered(helm):
 
 @pytest.fixture(scope="module")
 def pod(rendered, database, tmp_path_factory):
-    secrets = {**KEYS, ("toolcrib-database", "url"): database(f"service_{os.getpid()}")}
+    secrets = {**KEYS, ("toolcrib-database", "url"): database()}
     pod = kubelet.Pod(tmp_path_factory.mktemp("pod"), rendered, kubelet.address(1), secrets)
     yield pod.start()
     assert pod.stop()[0] == 0, pod.words()

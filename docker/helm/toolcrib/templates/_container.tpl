@@ -11,7 +11,10 @@ securityContext:
   capabilities: {drop: [ALL]}
   # Permits Landlock and seccomp, with which the service makes the sandbox of its programs.
   seccompProfile: {type: RuntimeDefault}
+# Environments of Python modules are made here, if the ledger is not a file.
+workingDir: /data
 env:
+  - {name: TOOLCRIB_MANIFEST, value: /etc/toolcrib/toolcrib.yaml}
   - {name: TOOLCRIB_LOG_FORMAT, value: json}
   {{- with .Values.logFilter }}
   - {name: TOOLCRIB_LOG, value: {{ . | quote }}}
