@@ -1,5 +1,6 @@
 # The image: one static binary and what it needs, nothing else. `docker build .`
 # With Python, for tools that are programs:                     `docker build --target python .`
+# With Node.js, for MCP servers from npm:                       `docker build --target node .`
 #
 # Docker with BuildKit builds it, podman and buildah too (with `--format docker`: an OCI image has no health check).
 
@@ -8,22 +9,19 @@
 # `docker buildx imagetools inspect NAME` shows: --build-arg RUST=docker.io/library/rust@sha256:…
 ARG RUST=docker.io/library/rust:1.95-slim-bookworm
 ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
+ARG NODE=docker.io/library/node:24-bookworm-slim
 
 # `--build-context build=FOLDER` puts a folder with an image/ that was made elsewhere in this stage's place.
 FROM ${RUST} AS build
 WORKDIR /build
-# Static, so that it runs without a system below it. An explicit target keeps the flag away from build scripts and macros.
-# Relocations are packed: a megabyte less to read at each start. That needs glibc 2.36 in the builder, or newer.
-ENV RUSTFLAGS="-Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs"
-# As in .cargo/config.toml.
-ENV LIBSQLITE3_FLAGS="-DHAVE_FDATASYNC=1"
 # The dependencies and all crates below crates/ are a layer of their own: compiled with an empty program, again only when one of them changes.
 # Without build.rs, which reads files of the program.
+COPY dist/binary dist/binary
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY benches/bare benches/bare
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' >src/main.rs \
-    && cargo build --profile dist --locked --target "$(rustc --print host-tuple)" --bin toolcrib
+    && dist/binary --locked
 COPY console/dist console/dist
 COPY migrations migrations
 COPY openapi openapi
@@ -31,9 +29,8 @@ COPY build.rs build.rs
 COPY src src
 # Cargo goes by file times, and these may be older than the empty program's.
 RUN touch src/lib.rs src/main.rs \
-    && cargo build --profile dist --locked --target "$(rustc --print host-tuple)" --bin toolcrib \
     && mkdir -p /image/data \
-    && cp "target/$(rustc --print host-tuple)/dist/toolcrib" /image/toolcrib \
+    && cp "$(dist/binary --locked)" /image/toolcrib \
     && cp -L /etc/ssl/certs/ca-certificates.crt /image/ca-certificates.crt
 
 # ---- with Python -------------------------------------------------------------------------------------------------------
@@ -53,6 +50,26 @@ ENTRYPOINT ["/toolcrib"]
 CMD ["serve"]
 LABEL org.opencontainers.image.title="Toolcrib with Python" \
       org.opencontainers.image.description="Executes an agent's tool calls, also as programs written in Python" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0"
+
+# ---- with Node.js ------------------------------------------------------------------------------------------------------
+FROM ${NODE} AS node
+RUN echo 'toolcrib:x:65532:' >>/etc/group \
+    && echo 'toolcrib:x:65532:65532:Toolcrib:/data:/usr/sbin/nologin' >>/etc/passwd
+COPY --from=build /image/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build --chown=65532:65532 /image/data /data
+COPY --from=build /image/toolcrib /toolcrib
+ENV TOOLCRIB_LEDGER=sqlite:///data/toolcrib.db SQLITE_TMPDIR=/data
+VOLUME /data
+WORKDIR /etc/toolcrib
+USER 65532:65532
+EXPOSE 7411
+HEALTHCHECK --interval=5s --timeout=6s --start-period=10s CMD ["/toolcrib", "healthcheck"]
+ENTRYPOINT ["/toolcrib"]
+CMD ["serve"]
+LABEL org.opencontainers.image.title="Toolcrib with Node.js" \
+      org.opencontainers.image.description="Executes an agent's tool calls, also with MCP servers from npm" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0"
 

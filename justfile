@@ -40,9 +40,10 @@ mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
     cargo mutants --workspace --output target {{ARGS}}
 
-# Writes a list of all packages in the program, target/toolcrib-sbom.json (CycloneDX), from the lock file. Builds nothing.
+# Everything that ships, for this platform, in target/dist-out. ARGS go to dist/build, such as `just dist --only deb`.
+dist *ARGS:
+    dist/build {{ARGS}}
+
+# Writes a list of all packages in the program, target/dist-out/toolcrib-sbom.json (CycloneDX), from the lock files. Builds nothing.
 sbom:
-    command -v cargo-cyclonedx >/dev/null || cargo install --locked cargo-cyclonedx
-    cargo cyclonedx --format json --override-filename toolcrib-sbom
-    rm crates/*/toolcrib-sbom.json benches/bare/toolcrib-sbom.json
-    mkdir -p target && mv toolcrib-sbom.json target/
+    dist/build --only sbom

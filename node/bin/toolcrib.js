@@ -17,8 +17,9 @@ function program() {
   }
 }
 
-const child = spawn(program(), process.argv.slice(2), { stdio: "inherit" });
-// The program decides how it ends. A terminal sends the signal to both processes.
+// In a group of its own. The Ctrl-C of a terminal would reach it twice otherwise, and a second one cancels the running calls.
+const child = spawn(program(), process.argv.slice(2), { stdio: "inherit", detached: true });
+// The program decides how it ends.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
 child.on("error", (error) => {
   console.error(`toolcrib: the program cannot be started: ${error.message}`);

@@ -8,11 +8,16 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 import harness
 from harness import REPO, TARGET, Crib, free_port, poll
+
+sys.path.insert(0, str(REPO / "dist"))
+
+from make import deploy, files  # noqa: E402
 
 pytest_plugins = "service_fixtures"
 
@@ -44,14 +49,12 @@ class Podman:
 
     def build(self, tag, binary, *options):
         """The repository's Dockerfile, with the `build` stage replaced by a folder that holds this binary."""
-        stage = self.folder / "build"
-        shutil.rmtree(stage, ignore_errors=True)
-        (stage / "image" / "data").mkdir(parents=True)
-        shutil.copy(binary, stage / "image" / "toolcrib")
-        (stage / "image" / "toolcrib").chmod(0o755)
-        shutil.copy(authorities(), stage / "image" / "ca-certificates.crt")
-        self("build", "--isolation=chroot", "--pull=never", "--format=docker", "--layers=false",
-             f"--build-context=build={stage}", "--tag", tag, *options, REPO, timeout=300)
+        files.set_time()
+        try:
+            stage = deploy.make_stage(binary, self.folder / "build")
+        except files.Unavailable as reason:
+            pytest.skip(str(reason))
+        self(*deploy.image_command(stage, tag, "--pull=never", *options), timeout=300)
         return tag
 
     def run(self, *args, check=True, timeout=60):
@@ -66,14 +69,6 @@ class Podman:
                 if done.returncode == 0:
                     return None
         return done.stderr.strip()[-300:]
-
-
-def authorities():
-    """This machine's CA certificates; the `build` stage takes its own."""
-    for place in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"):
-        if pathlib.Path(place).exists():
-            return place
-    pytest.skip("no file with CA certificates on this machine")
 
 
 class Container(Crib):
@@ -159,26 +154,35 @@ def small(podman):
 @pytest.fixture(scope="session")
 def with_python(podman, small):
     """The target `python`, on the base that the Dockerfile names, or on a Debian made here."""
-    return podman.build("localhost/toolcrib-test-python", harness.BIN, "--target=python",
-                        f"--build-arg=PYTHON={python_base(podman)}")
+    return podman.build("localhost/toolcrib-test-python", harness.BIN, "--target=python", f"--build-arg=PYTHON={base(podman, 'python')}")
 
 
-def python_base(podman):
-    made = "localhost/python-base"
+@pytest.fixture(scope="session")
+def with_node(podman, small):
+    """The target `node`, in the same way."""
+    return podman.build("localhost/toolcrib-test-node", harness.BIN, "--target=node", f"--build-arg=NODE={base(podman, 'node')}")
+
+
+# What a Debian needs in place of the bases that the Dockerfile names.
+PACKAGES = {"python": "ca-certificates,python3", "node": "ca-certificates,nodejs,npm"}
+
+
+def base(podman, language):
+    made = f"localhost/{language}-base"
     if podman("image", "exists", made, check=False).returncode == 0:
         return made
-    named = re.search(r"^ARG PYTHON=(\S+)$", (REPO / "Dockerfile").read_text(), re.M).group(1)
+    named = re.search(rf"^ARG {language.upper()}=(\S+)$", (REPO / "Dockerfile").read_text(), re.M).group(1)
     if podman("pull", "--quiet", named, check=False, timeout=300).returncode == 0:
         return named
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         pytest.skip(f"{named} cannot be pulled, and there is no debootstrap (or no root) to make a base")
-    root = podman.folder / "python"
+    root = podman.folder / language
     shutil.rmtree(root, ignore_errors=True)
-    done = subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates,python3", "bookworm", root],
+    done = subprocess.run(["debootstrap", "--variant=minbase", f"--include={PACKAGES[language]}", "bookworm", root],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600)
     if done.returncode:
         pytest.skip(f"{named} cannot be pulled, and debootstrap failed: {done.stdout[-300:]}")
-    archive = podman.folder / "python.tar"
+    archive = podman.folder / f"{language}.tar"
     subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
     podman("import", archive, made, timeout=300)
     shutil.rmtree(root)

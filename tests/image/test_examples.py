@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import HARDENED, python_base
+from conftest import HARDENED, base
 from harness import REPO
 
 DOCKER = REPO / "docker"
@@ -25,7 +25,7 @@ def test_compose_file_starts_and_its_agent_succeeds(podman, small, tmp_path):
     """The file is used unchanged, except for the images, which exist already, and for a network, which the sidecar does not need."""
     compose = tool("podman-compose")
     here = tmp_path / "here.yaml"
-    here.write_text(f"services:\n  toolcrib: {{image: {small}, network_mode: none}}\n  agent: {{image: {python_base(podman)}}}\n")
+    here.write_text(f"services:\n  toolcrib: {{image: {small}, network_mode: none}}\n  agent: {{image: {base(podman, 'python')}}}\n")
     wrapper = tmp_path / "podman"
     wrapper.write_text(f'#!/bin/sh\nexec {" ".join(podman.command)} "$@"\n')
     wrapper.chmod(0o755)

@@ -7,13 +7,14 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import tarfile
 import threading
 
 import pytest
 
 import harness
-from conftest import HARDENED, config
+from conftest import HARDENED, Podman, base, config
 from harness import children, is_zombie, ok, poll, problem, error_result, text_of
 
 
@@ -33,7 +34,7 @@ def test_image_holds_little_beside_the_binary(podman, small):
     assert config(podman, small)["Size"] < pathlib.Path(harness.BIN).stat().st_size + 1_000_000
 
 
-@pytest.mark.parametrize("image", ["small", "with_python"])
+@pytest.mark.parametrize("image", ["small", "with_python", "with_node"])
 def test_image_declares_how_it_is_run(podman, image, request):
     found = config(podman, request.getfixturevalue(image))
     settings = found["Config"]
@@ -222,3 +223,35 @@ def test_python_programs_run_and_leave_no_zombie(serve, with_python):
     service, = children(crib.pid)
     assert not is_zombie(service) and not any(is_zombie(pid) for pid in children(service))
     assert crib.stop() == 0
+
+
+def test_node_programs_run(serve, with_node):
+    crib = serve("""
+tools:
+  node:
+    kind: command
+    description: A program written in JavaScript.
+    parameters: {n: {type: integer, description: A number}}
+    command: [node, -e, "console.log(process.argv[1] * 2)", "{{ n }}"]
+    effect: read
+""", image=with_node)
+    assert text_of(ok(crib.invoke("node", {"n": 21}))).strip() == "42"
+    assert crib.exec("npx", "--version").returncode == 0
+    assert crib.stop() == 0
+
+
+def test_archives_can_be_loaded(podman, with_python, with_node, tmp_path):
+    """`dist/build --only images` with the bases of these tests, loaded where no image is."""
+    program = tmp_path / "podman"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(podman.command)} "$@"\n')
+    program.chmod(0o755)
+    bases = {f"TOOLCRIB_BASE_{language.upper()}": base(podman, language) for language in ("python", "node")}
+    subprocess.run([sys.executable, harness.REPO / "dist/build", "--strict", "--only", "images", "--binary", harness.BIN, "--out", tmp_path / "out"],
+                   env={**os.environ, **bases, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=True)
+    found = {path.name.partition("-0")[0]: path for path in (tmp_path / "out").glob("*.docker.tar")}
+    assert set(found) == {"toolcrib", "toolcrib-python", "toolcrib-node"}
+    empty = Podman(tmp_path / "empty")
+    empty("load", "--input", found["toolcrib"])
+    image = empty("images", "--format", "{{.Repository}}:{{.Tag}}")
+    assert empty.find_options(image) is None
+    assert empty.run("--rm", "--network=none", image, "--version").startswith("toolcrib ")

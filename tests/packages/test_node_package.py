@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import run
+from conftest import first_call, interrupt, only_the_ledger, run, without_program
 from harness import REPO
 
 PACKAGE = REPO / "node"
@@ -162,22 +162,12 @@ await toolcrib.invoke("calculator", {}, { runid: "r" });
 
 
 @pytest.fixture(scope="module")
-def project(binary, tmp_path_factory):
-    """A project with the packed client and, for a static binary, the platform package."""
+def project(artefacts, tmp_path_factory):
+    """A project with the client and the platform package."""
     folder = tmp_path_factory.mktemp("project")
-    packed = folder / "packed"
-    packed.mkdir()
-    if is_static(binary):
-        run("node", PACKAGE / "build.mjs", binary, packed)
-    else:
-        run("npm", "pack", "--pack-destination", packed, cwd=PACKAGE)
     (folder / "package.json").write_text('{"name": "project", "private": true, "type": "module"}')
-    run("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *packed.glob("*.tgz"), "typescript@5", "@types/node@22", cwd=folder)
+    run("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *artefacts.glob("*.tgz"), "typescript@5", "@types/node@22", cwd=folder)
     return folder
-
-
-def is_static(binary):
-    return b"/ld-linux" not in binary.read_bytes()
 
 
 def test_client_works_against_the_service(project, start):
@@ -200,27 +190,21 @@ def test_readme_of_the_package_is_valid(tmp_path):
 
 
 def test_package_starts_the_service(project, binary, tmp_path):
-    if not is_static(binary):
-        pytest.skip("the binary is linked dynamically, and a package needs a static one")
-    environment = {name: value for name, value in os.environ.items() if name != "TOOLCRIB_BIN"}
     # npm may print warnings about its own settings before.
-    assert run("npx", "toolcrib", "--version", cwd=project, env=environment).endswith(run(binary, "--version"))
-    service = subprocess.Popen(
-        ["npx", "toolcrib", "serve", "--listen", "127.0.0.1:0", "--ledger", f"sqlite://{tmp_path}/l.db"],
-        cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )
-    try:
-        url = next(match[1] for line in service.stdout if (match := re.search(r"listening on (\S+)", line)))
-        script = f"import {{Client}} from 'toolcrib'; console.log((await new Client('{url}').invoke('calculator', {{expression: '6*7'}})).content[0].text)"
-        assert run("node", "--input-type=module", "-e", script, cwd=project).strip() == "42"
-    finally:
-        os.killpg(service.pid, 15)
-        service.wait(30)
+    assert run("npx", "toolcrib", "--version", cwd=project, env=without_program()).endswith(run(binary, "--version"))
+    first_call([project / "node_modules/.bin/toolcrib"], cwd=tmp_path, env=without_program())
+    assert only_the_ledger(tmp_path)
+
+
+def test_npx_takes_the_package_of_the_platform_from_the_registry(npm_registry, binary, tmp_path):
+    assert run("npx", "--yes", "toolcrib", "--version", cwd=tmp_path, env=npm_registry).endswith(run(binary, "--version"))
+    # npx does not hand on a SIGTERM of its own.
+    first_call(["npx", "--yes", "toolcrib"], interrupt, cwd=tmp_path, env=npm_registry)
+    assert only_the_ledger(tmp_path)
 
 
 def test_package_without_the_program_says_so(project, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TOOLCRIB_BIN"}
     shutil.copytree(project / "node_modules/toolcrib", tmp_path / "toolcrib")
-    done = subprocess.run(["node", tmp_path / "toolcrib/bin/toolcrib.js", "--version"], env=environment, text=True, capture_output=True)
+    done = subprocess.run(["node", tmp_path / "toolcrib/bin/toolcrib.js", "--version"], env=without_program(), text=True, capture_output=True)
     assert done.returncode == 1
     assert "@toolcrib/linux-" in done.stderr and "is not installed" in done.stderr

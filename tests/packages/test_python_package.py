@@ -3,30 +3,33 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
-from conftest import Venv, run
+from conftest import Venv, file_server, first_call, only_the_ledger, run, without_program
 from harness import REPO
 
 PACKAGE = REPO / "python"
 
 
-def test_artefacts_hold_the_package_and_its_types(python_artefacts):
-    wheel = next(python_artefacts.glob("*-py3-none-any.whl"))
+def test_artefacts_hold_the_package_and_its_types(artefacts):
+    wheel = next(artefacts.glob("*-py3-none-any.whl"))
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"toolcrib/__init__.py", "toolcrib/py.typed", "toolcrib/_client.py"} <= names
     assert not any(name.startswith("toolcrib/_bin/") for name in names)
-    with tarfile.open(next(python_artefacts.glob("*.tar.gz"))) as source:
+    with tarfile.open(next(artefacts.glob("toolcrib-[0-9].[0-9].[0-9].tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    assert {"pyproject.toml", "build", "src/toolcrib/py.typed"} <= names
+    assert {"pyproject.toml", "src/toolcrib/py.typed"} <= names
 
 
-def test_source_distribution_can_be_installed(python_artefacts, tmp_path):
+def test_source_distribution_can_be_installed(artefacts, tmp_path):
     venv = Venv(tmp_path / "venv")
-    venv.install(next(python_artefacts.glob("*.tar.gz")))
+    venv.install(next(artefacts.glob("toolcrib-[0-9].[0-9].[0-9].tar.gz")))
     assert venv.run("-c", "import toolcrib; print(toolcrib.__version__)").strip() == "0.1.0"
 
 
@@ -38,7 +41,7 @@ def test_pure_package_reports_missing_program(installed):
 
 
 def test_source_passes_mypy_strict(installed):
-    installed.run("-m", "mypy", "--strict", "--cache-dir", os.devnull, PACKAGE / "src", PACKAGE / "build")
+    installed.run("-m", "mypy", "--strict", "--cache-dir", os.devnull, PACKAGE / "src")
 
 
 TYPED = """
@@ -333,21 +336,47 @@ def test_readme_of_the_package_is_valid(installed, binary, tmp_path):
     assert "2 passed" in output, output
 
 
-def test_platform_wheel_starts_the_service(binary, tmp_path, start):
-    if b"/ld-linux" in binary.read_bytes():
-        pytest.skip("the binary is linked dynamically, and a wheel needs a static one")
-    run("python3", PACKAGE / "build", binary, tmp_path / "dist")
-    wheel, = (tmp_path / "dist").glob("*.whl")
+def test_platform_wheel_starts_the_service(artefacts, binary, tmp_path, start):
     venv = Venv(tmp_path / "venv")
-    venv.install(wheel)
-    environment = {name: value for name, value in os.environ.items() if name not in ("TOOLCRIB_BIN", "PYTHONPATH")}
+    venv.install(next(artefacts.glob("*manylinux*.whl")))
+    environment = without_program()
     assert run(venv.folder / "bin" / "toolcrib", "--version", env=environment) == run(binary, "--version")
     crib = start(program=venv.folder / "bin" / "toolcrib")
     script = f"from toolcrib import Client; print(Client({crib.base!r}).invoke('calculator', {{'expression': '6*7'}})['content'])"
     assert "42" in venv.run("-c", script, env=environment)
 
 
-def test_build_refuses_non_static_program(tmp_path):
-    (tmp_path / "script").write_text("#!/bin/sh\n")
-    done = subprocess.run(["python3", PACKAGE / "build", tmp_path / "script", tmp_path], text=True, capture_output=True)
-    assert done.returncode == 1 and "not an ELF file" in done.stderr
+@pytest.fixture
+def index(artefacts, tmp_path):
+    """An index of packages with ours in it, in the form of PEP 503."""
+    folder = tmp_path / "index/toolcrib"
+    folder.mkdir(parents=True)
+    wheel = next(artefacts.glob("*manylinux*.whl"))
+    shutil.copy(wheel, folder)
+    (folder / "index.html").write_text(f'<!doctype html><a href="{wheel.name}">{wheel.name}</a>')
+    with file_server(tmp_path / "index") as url:
+        yield url
+
+
+def uv(tmp_path, index):
+    """The program uv with folders of its own, and the index before the usual one."""
+    return {**without_program(), "UV_INDEX": index, "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_TOOL_DIR": str(tmp_path / "tools"),
+            "UV_TOOL_BIN_DIR": str(tmp_path / "bin"), "UV_PYTHON": sys.executable, "UV_NO_CONFIG": "1"}
+
+
+def test_uv_installs_and_uninstalls_the_program(index, tmp_path):
+    environment, program = uv(tmp_path, index), Path(sys.executable).with_name("uv")
+    work = tmp_path / "work"
+    work.mkdir()
+    run(program, "tool", "install", "toolcrib", env=environment)
+    first_call([tmp_path / "bin/toolcrib"], env=environment, cwd=work)
+    run(program, "tool", "uninstall", "toolcrib", env=environment)
+    assert not (tmp_path / "bin/toolcrib").exists() and not (tmp_path / "tools/toolcrib").exists()
+    assert only_the_ledger(work)
+
+
+def test_uvx_starts_the_service(index, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    first_call([Path(sys.executable).with_name("uvx"), "toolcrib"], env=uv(tmp_path, index), cwd=work)
+    assert only_the_ledger(work)

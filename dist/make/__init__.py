@@ -1,0 +1,1 @@
+"""How each artefact is made. `dist/build` is the command line."""
