@@ -58,7 +58,7 @@ def fits_its_schema(text):
     """Most objects are the same in most renderings."""
     part = json.loads(text)
     if part["apiVersion"] == "monitoring.coreos.com/v1":
-        return  # see test_service_monitors_fit_the_operator: its models take seconds to load
+        return  # see test_monitors_and_rules_fit_the_operator: its models take seconds to load
     for version in VERSIONS:
         kubernetes_validate.validate(part, version, strict=True)
 
@@ -148,10 +148,15 @@ def refers_to_what_is_there(rendered, outside=()):
         if part["kind"] == "Service":
             ports = {port["name"] for container in containers(selected(rendered, spec["selector"])) for port in container.get("ports", [])}
             assert {port["targetPort"] for port in spec["ports"]} <= ports
+        elif part["kind"] == "Ingress":
+            backend = spec["rules"][0]["http"]["paths"][0]["backend"]["service"]
+            service, = [other for other in rendered if other["kind"] == "Service"]
+            assert backend == {"name": service["metadata"]["name"], "port": {"name": service["spec"]["ports"][0]["name"]}}
         elif part["kind"] == "PodDisruptionBudget":
             selected(rendered, spec["selector"]["matchLabels"])
         elif part["kind"] == "NetworkPolicy":
-            ports = {port["name"] for container in containers(selected(rendered, spec["podSelector"]["matchLabels"])) for port in container["ports"]}
+            ports = {port["name"] for container in containers(selected(rendered, spec["podSelector"]["matchLabels"]))
+                     for port in container.get("ports", [])}
             assert {port["port"] for rule in spec["ingress"] for port in rule["ports"]} <= ports
         elif part["kind"] == "HorizontalPodAutoscaler":
             target = spec["scaleTargetRef"]

@@ -9,12 +9,18 @@ import yaml
 
 import rules
 import values_reference
+from harness import REPO
 from rendering import AGENT, CHART, one
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 WEATHER = yaml.safe_load((AGENT / "values.yaml").read_text())["toolcrib"]["manifest"]
 DIGEST = "sha256:" + "0123456789abcdef" * 4
+RULES = REPO / "docker" / "prometheus" / "toolcrib.rules.yaml"
+BESIDE = {
+    "name": "beside", "image": "example.com/proxy:1",
+    "resources": {"requests": {"cpu": "1m"}, "limits": {"memory": "8Mi"}},
+    "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}, "runAsUser": 1000}}
 
 
 def option(values, look=None, outside=()):
@@ -124,7 +130,7 @@ SHARED = {
                                                  lambda r: one(r, "PodDisruptionBudget")["spec"]["maxUnavailable"] == "34%"),
     "networkPolicy.enabled": option({"networkPolicy": {"enabled": False}}, lambda r: "NetworkPolicy" not in kinds(r)),
     "networkPolicy.from": option({"networkPolicy": {"from": [{"podSelector": {"matchLabels": {"app": "agent"}}}]}},
-                                 lambda r: policy(r)["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"app": "agent"}}}]),
+                                 lambda r: policy(r)["ingress"][0]["from"][0] == {"podSelector": {"matchLabels": {"app": "agent"}}}),
     "networkPolicy.metricsFrom": option({"networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]}},
                                         lambda r: policy(r)["ingress"][0]["from"][1:] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]),
     "networkPolicy.egress.enabled": option({"networkPolicy": {"egress": {"enabled": False}}},
@@ -142,6 +148,15 @@ SHARED = {
                                            lambda r: one(r, "ServiceMonitor")["spec"]["endpoints"][0]["scrapeTimeout"] == "5s"),
     "serviceMonitor.keySecret": option(on("serviceMonitor", keySecret={"name": "", "key": "any"}),
                                        lambda r: "authorization" not in one(r, "ServiceMonitor")["spec"]["endpoints"][0]),
+    "prometheusRule.enabled": option(on("prometheusRule"), lambda r: one(r, "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text())),
+    "prometheusRule.labels": option(on("prometheusRule", labels={"release": "prometheus"}),
+                                    lambda r: one(r, "PrometheusRule")["metadata"]["labels"]["release"] == "prometheus"),
+    "ingress.enabled": option(on("ingress", host="tools.example.com"), lambda r: "tools.example.com" in manifest(r)["server"]["allowed_hosts"]),
+    "ingress.className": option(on("ingress", host="a.b", className="nginx"), lambda r: one(r, "Ingress")["spec"]["ingressClassName"] == "nginx"),
+    "ingress.annotations": option(on("ingress", host="a.b", annotations={"a": "b"}), lambda r: one(r, "Ingress")["metadata"]["annotations"] == {"a": "b"}),
+    "ingress.host": option(on("ingress", host="tools.example.com"), lambda r: one(r, "Ingress")["spec"]["rules"][0]["host"] == "tools.example.com"),
+    "ingress.tlsSecretName": option(on("ingress", host="a.b", tlsSecretName="tls"),
+                                    lambda r: one(r, "Ingress")["spec"]["tls"] == [{"hosts": ["a.b"], "secretName": "tls"}]),
     "service.port": option({"service": {"port": 80}}, lambda r: one(r, "Service")["spec"]["ports"][0]["port"] == 80),
     "service.annotations": option({"service": {"annotations": {"a": "b"}}}, lambda r: one(r, "Service")["metadata"]["annotations"] == {"a": "b"}),
     "service.sessionAffinity": option({"service": {"sessionAffinity": "ClientIP"}}, lambda r: one(r, "Service")["spec"]["sessionAffinity"] == "ClientIP"),
@@ -160,6 +175,9 @@ SHARED = {
     "topologySpread.enabled": option({"topologySpread": {"enabled": False}}, lambda r: "topologySpreadConstraints" not in pod(r)),
     "topologySpread.whenUnsatisfiable": option({"topologySpread": {"whenUnsatisfiable": "DoNotSchedule"}},
                                                lambda r: pod(r)["topologySpreadConstraints"][1]["whenUnsatisfiable"] == "DoNotSchedule"),
+    "dnsConfig": option({"dnsConfig": {"options": [{"name": "ndots", "value": "2"}]}}, lambda r: pod(r)["dnsConfig"]["options"][0]["name"] == "ndots"),
+    "extraInitContainers": option({"extraInitContainers": [{**BESIDE, "restartPolicy": "Always"}]}, lambda r: pod(r)["initContainers"][0]["name"] == "beside"),
+    "extraContainers": option({"extraContainers": [BESIDE]}, lambda r: pod(r)["containers"][1]["name"] == "beside"),
     "extraObjects": option(
         {"extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x", "namespace": "agents"}, "data": {"a": "b"}}]},
         lambda r: one(r, "ConfigMap", "toolcrib-x")),
@@ -228,9 +246,10 @@ def test_all_options_together(helm):
             merge(merged, values)
     merged["manifest"]["include"] = ["orders.yaml"]
     merged["files"]["orders.yaml"] = "tools:\n  current_time: {kind: native}\n"
+    merged["extraContainers"] = []
     merged["extraVolumes"] = merged["extraVolumeMounts"] = []
     rendered = rules.fulfils_all(helm.template(merged))
-    assert kinds(rendered) >= {"HorizontalPodAutoscaler", "ServiceMonitor", "PodDisruptionBudget", "NetworkPolicy"}
+    assert kinds(rendered) >= {"Ingress", "PrometheusRule", "HorizontalPodAutoscaler", "ServiceMonitor", "PodDisruptionBudget", "NetworkPolicy"}
 
 
 def merge(into, values):
@@ -279,6 +298,11 @@ def test_schema_describes_every_value_and_allows_no_other():
 def test_chart_passes_lint(helm):
     done = helm.run("lint", "--strict", CHART)
     assert done.returncode == 0, done.stdout
+
+
+def test_alerts_of_the_chart_are_those_of_the_project():
+    """Helm packs only files of the chart's folder."""
+    assert (CHART / "files" / RULES.name).read_text() == RULES.read_text()
 
 
 # ---- changes -----------------------------------------------------------------------------------------------------------
@@ -345,6 +369,7 @@ REFUSED = {
     "a password in the URL of the database": ({"database": {"url": "postgres://u:secret@db/x"}}, "database.url: it has a literal password"),
     "a password without its Secret": ({"database": {"url": "postgres://u:$(DB_PASSWORD)@db/x"}}, "database.passwordSecret.name"),
     "no database": ({"database": {"urlSecret": {"name": ""}}}, "database.urlSecret.name: name the Secret"),
+    "an Ingress without a host": ({"ingress": {"enabled": True}}, "ingress.host: name the host"),
     "more replicas at least than at most": ({"autoscaling": {"enabled": True, "minReplicas": 20}}, "autoscaling.minReplicas: 20 is greater"),
 }
 
@@ -378,7 +403,7 @@ def test_values_of_the_readme_are_accepted(helm):
     text = values_reference.README.read_text().partition("## Sidecar")[0]
     blocks = [yaml.safe_load(textwrap.dedent(block)) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     values = [block for block in blocks if "rules" not in block]
-    assert len(values) == 5 and len(blocks) == 6
+    assert len(values) == 6 and len(blocks) == 7
     for block in values:
         outside = [("ConfigMap", volume["configMap"]["name"]) for volume in block.get("extraVolumes", [])]
         rules.fulfils_all(helm.template(block), outside)

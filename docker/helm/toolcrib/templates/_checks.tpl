@@ -50,6 +50,9 @@ What a JSON Schema cannot say. Each message names the value to change.
 {{- if and (hasKey $manifest "callers") (not $manifest.callers) (not $server.allow_open) -}}
 {{- fail "manifest.callers: a shared service needs callers with keys; without them it does not start on an address beyond loopback" -}}
 {{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.host) -}}
+{{- fail "ingress.host: name the host, which the service must know, too" -}}
+{{- end -}}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail (printf "autoscaling.minReplicas: %d is greater than autoscaling.maxReplicas, %d" (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- end -}}

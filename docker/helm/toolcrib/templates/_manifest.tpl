@@ -4,7 +4,7 @@
 {{- $full := printf "%s.%s.svc" $name .Release.Namespace -}}
 {{/* Prometheus and probes address a pod by its IP. IPv6 has brackets in `Host`. */}}
 {{- concat (list $name (printf "%s.%s" $name .Release.Namespace) $full (printf "%s.%s" $full .Values.clusterDomain)
-           "${env:POD_IP}" "[${env:POD_IP}]") .Values.allowedHosts | uniq | toYaml }}
+           "${env:POD_IP}" "[${env:POD_IP}]") .Values.allowedHosts (ternary (list .Values.ingress.host) list .Values.ingress.enabled) | uniq | toYaml }}
 {{- end }}
 
 {{- define "toolcrib.manifest" -}}
