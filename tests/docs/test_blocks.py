@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import pytest
 import yaml
@@ -62,7 +63,7 @@ class Page:
 
     def run(self, block, command):
         done = subprocess.run(command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=120)
+                              timeout=240)
         expected = int(block.options.get("exit", 0))
         assert done.returncode == expected, f"{block.where}: exit {done.returncode}, expected {expected}\n{done.stdout}\n{done.stderr}"
         self.printed = done.stdout.replace(f":{self.port}", f":{PORT}")
@@ -76,8 +77,18 @@ class Page:
         for line in self.service.stdout:
             if found := re.search(r"listening on http://\S+:(\d+)", line):
                 self.port = found.group(1)
+                self.await_sources()
                 return
         pytest.fail(f"{block.where}: the service did not start\n{(self.scratch / 'service.log').read_text()}")
+
+    def await_sources(self):
+        """The service listens after five seconds at the latest, but a source may need longer on a busy machine."""
+        end = time.monotonic() + 90
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):  # also the 503 of a service that is not ready
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).close()
+                return
+            time.sleep(0.2)
 
     def start_other(self, block):
         """Another program, such as the one that a page compares. It runs until the page ends."""
@@ -103,11 +114,12 @@ class Page:
         """`.venv` with the packages that the block installs: an environment that is built once, from a file with every version."""
         if sys.version_info < (3, 11):
             pytest.skip("its packages need Python 3.11")
-        pins = HERE / f"{block.options['venv']}.txt"
+        name = f"{block.options['venv']}.txt"
+        pins = HERE / name if (HERE / name).exists() else next((REPO / "tests").glob(f"*/{name}"))
         named = re.findall(r"[\w.-]+==[\w.]+", block.text)
         missing = set(named) - set(re.findall(r"^[\w.-]+==[\w.]+", pins.read_text(), re.M))
         assert named and not missing, f"{block.where}: {pins.name} has other versions than {missing or 'the block'}"
-        (self.folder / ".venv").symlink_to(environment(pins, TARGET / "docs").parent.parent)
+        (self.folder / ".venv").symlink_to(environment(pins, TARGET / pins.parent.name).parent.parent)
 
     def stop(self):
         if self.service:
