@@ -27,6 +27,7 @@ docs:
     python3 tests/docs/manifest_reference.py target/debug/toolcrib
     python3 tests/docs/architecture_picture.py
     python3 tests/docs/llms_txt.py
+    python3 tests/docs/overview_picture.py
     command -v mdbook >/dev/null || cargo install --locked mdbook
     python3 tests/docs/build_book.py
 
