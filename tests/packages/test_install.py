@@ -1,5 +1,6 @@
 """The tarball and the Debian package, installed in a clean place, used by another user, and removed."""
 
+import json
 import os
 import re
 import shutil
@@ -80,12 +81,12 @@ def root(tmp_path_factory):
     """A Debian of its own. Made once, and copied for each run."""
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         pytest.skip("needs debootstrap and root")
-    kept = TARGET / "packages/debian"
+    kept = TARGET / "packages/debian-with-systemd"
     if not (kept / "etc/debian_version").exists():
         shutil.rmtree(kept, ignore_errors=True)
         begun = kept.with_name("debian-begun")
         shutil.rmtree(begun, ignore_errors=True)
-        done = subprocess.run(["debootstrap", "--variant=minbase", "--include=adduser,init-system-helpers", "bookworm", begun],
+        done = subprocess.run(["debootstrap", "--variant=minbase", "--include=adduser,init-system-helpers,systemd,systemd-sysv,bubblewrap", "bookworm", begun],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             pytest.skip(f"debootstrap cannot make a Debian here: {done.stdout[-300:]}")
@@ -140,14 +141,64 @@ def test_purge_without_a_ledger_leaves_no_user(artefacts, root):
     assert "toolcrib" not in (root / "etc/passwd").read_text()
 
 
+PROBED = {
+    "calculator": {"kind": "native"},
+    "plain": {"kind": "command", "description": "Tries what the unit and the sandbox forbid.", "parameters": {}, "effect": "read",
+              "command": ["sh", "-c", "ls /var/lib/toolcrib /home 2>&1; touch /usr/x 2>&1; true"]},
+    "boxed": {"kind": "command", "description": "Lists the root.", "parameters": {}, "effect": "read", "sandbox": True, "command": ["sh", "-c", "ls /"]},
+}
+PROBE = r"""#!/bin/bash
+# Runs beside the service, and ends the machine. One line of JSON for each answer.
+exec >/probe.out 2>&1
+ask() { exec 3<>/dev/tcp/127.0.0.1/7411; printf '%s %s HTTP/1.0\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 38\r\n\r\n%-38s' "$1" "$2" "$3" >&3; tail -n 1 <&3; echo; }
+for i in {1..200}; do (exec 3<>/dev/tcp/127.0.0.1/7411) 2>/dev/null && break; sleep 0.1; done
+ask POST /tools/calculator/invoke '{"arguments": {"expression": "6*7"}}'
+ask POST /tools/plain/invoke '{"arguments": {}}'
+ask POST /tools/boxed/invoke '{"arguments": {}}'
+ask GET /tools/boxed '{}'
+systemctl reload toolcrib; echo "reload $?"
+systemctl stop toolcrib; systemctl show toolcrib --property=ExecMainStatus,Result
+systemctl poweroff --force
+"""
+
+
+@pytest.mark.skipif(not shutil.which("systemd-nspawn"), reason="systemd-nspawn is not here (Debian: systemd-container)")
+def test_systemd_starts_the_unit_with_its_sandboxes(artefacts, root):
+    """The package in a machine of its own: the hardening of the unit leaves bubblewrap what it needs."""
+    shutil.copy(next(artefacts.glob("*.deb")), root / "toolcrib.deb")
+    run("chroot", root, "dpkg", "--install", "/toolcrib.deb")
+    (root / "etc/toolcrib/toolcrib.yaml").write_text(json.dumps({"tools": PROBED}))
+    (root / "probe").write_text(PROBE)
+    (root / "probe").chmod(0o755)
+    units = root / "etc/systemd/system"
+    (units / "probe.service").write_text("[Unit]\nAfter=toolcrib.service\n[Service]\nType=oneshot\nExecStart=/probe\n")
+    (units / "multi-user.target.wants/probe.service").symlink_to("../probe.service")
+    booted = subprocess.run(["systemd-nspawn", f"--directory={root}", "--register=no", "--keep-unit", "--private-network", "--boot"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    for name in ("probe.service", "multi-user.target.wants/probe.service"):
+        (units / name).unlink()
+    if not (root / "probe.out").exists():
+        pytest.skip(f"no system can be booted here: {booted.stdout.strip()[-200:]}")
+    said = (root / "probe.out").read_text()
+    run("chroot", root, "dpkg", "--purge", "toolcrib")
+    answers = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert len(answers) == 4, said
+    assert answers[0]["content"][0]["text"] == "42"
+    plain = answers[1]["content"][0]["text"]
+    assert "'/var/lib/toolcrib': Permission denied" in plain and "'/home': Permission denied" in plain and "Read-only file system" in plain
+    assert "var" not in answers[2]["content"][0]["text"].split()
+    assert answers[3]["sandbox"] == {"asked": True, "in_force": "namespaces", "not_enforced": []}
+    assert "reload 0" in said and "Result=success\nExecMainStatus=0" in said, said
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here (Debian: systemd)")
 def test_unit_is_valid_and_hardened(artefacts, tmp_path):
     run("dpkg-deb", "--extract", next(artefacts.glob("*.deb")), tmp_path)
     for name in ("sysinit.target", "basic.target", "network-online.target", "multi-user.target", "shutdown.target"):
         (tmp_path / f"usr/lib/systemd/system/{name}").write_text("[Unit]\n")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/kill").write_text("")
-    (tmp_path / "bin/kill").chmod(0o755)
+    (tmp_path / "bin/sh").write_text("")
+    (tmp_path / "bin/sh").chmod(0o755)
     done = subprocess.run(["systemd-analyze", "verify", f"--root={tmp_path}", "--man=no", "toolcrib.service"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0 and "toolcrib.service" not in done.stdout, done.stdout
     # 0 is the best. Namespaces and mounts for bubblewrap keep it from less.

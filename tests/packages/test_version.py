@@ -57,3 +57,10 @@ def test_file_with_another_version_is_named(copy):
     path.write_text(path.read_text().replace('"version": "', '"version": "9', 1))
     done = dist_version("check", root=copy)
     assert done.returncode == 1 and done.stdout.startswith("node/package.json: 9"), done.stdout
+
+
+def test_page_on_upgrades_names_the_newest_schemas():
+    """A row for each minor version: which ledgers it reads."""
+    minor = ".".join(dist_version().stdout.split(".")[:2])
+    newest = [max(int(path.name[:4]) for path in (REPO / f"migrations/{engine}").glob("*.sql")) for engine in ("sqlite", "postgres")]
+    assert f"| {minor} | schemas 1 to {newest[0]} | schemas 1 to {newest[1]} |" in (REPO / "docs/operate/upgrade.md").read_text()
