@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import shutil
 import subprocess
+import tempfile
 import zipfile
 
 import pytest
@@ -70,21 +71,18 @@ def kustomize():
 
 
 @pytest.fixture(scope="session")
-def database(tmp_path_factory):
+def database():
     """database() makes an empty database, and gives its URL."""
     if programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    try:
-        server = Postgres(tmp_path_factory.mktemp("postgres") / "server")
-    except subprocess.CalledProcessError as error:
-        pytest.fail(f"{error}\n{error.stderr.decode()}")
+    # Not below pytest's folder: another run of pytest closes that for PostgreSQL's user.
+    with tempfile.TemporaryDirectory(prefix="toolcrib-kubernetes-") as folder:
+        server, numbers = Postgres(f"{folder}/server"), itertools.count()
 
-    def make():
-        name = f"pods_{next(numbers)}"
-        server.run(f"create database {name}")
-        return server.url(name)
+        def make():
+            name = f"pods_{next(numbers)}"
+            server.run(f"create database {name}")
+            return server.url(name)
 
-    numbers = itertools.count()
-
-    yield make
-    server.stop()
+        yield make
+        server.stop()

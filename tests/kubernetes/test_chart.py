@@ -239,6 +239,15 @@ def test_sidecar_mode_alone_makes_only_what_the_pod_mounts(helm):
     assert kept == {"helm.sh/resource-policy": "keep"}, "limits are counted in the ledger"
 
 
+def test_file_of_tools_is_taken_as_it_is(helm, tmp_path):
+    """As the README shows it."""
+    file = tmp_path / "orders.yaml"
+    file.write_text("# By hand.\ntools:\n  calculator: {kind: native}\n")
+    rendered = helm.template({}, CHART, "toolcrib", "--set", "manifest.include={orders.yaml}", "--set-file", rf"files.orders\.yaml={file}")
+    rules.fulfils_all(rendered)
+    assert rules.config_map(rendered)["data"]["orders.yaml"] == file.read_text()
+
+
 def test_all_options_together(helm):
     merged = {}
     for name, (values, _, outside) in SHARED.items():

@@ -149,7 +149,7 @@ def test_rolling_update_loses_no_call(helm, database, tmp_path, linger):
         assert long_calls == [None] * 3, "a call that runs when its pod is stopped gets its answer"
         assert max(seconds for _, seconds in results.values()) > 5, "a stop waits for it"
         assert clients.lost == []
-        assert min(clients.answered.values()) > 10, clients.answered
+        assert min(clients.answered.values()) > 5, clients.answered
         clients.answered["slow"] += 3
         assert {tool: charged(pods[-1], tool) for tool in TOOLS} == clients.answered, "each call ran once"
         if linger:
@@ -189,7 +189,7 @@ def test_proxy_of_the_fleet_hides_the_restart_of_each_replica(helm, database, tm
                 pods[number] = kubelet.Pod(tmp_path / f"pod-{next(folders)}", rendered, ips[number], secrets).start()
                 time.sleep(0.5)
         assert clients.lost == []
-        assert min(clients.answered.values()) > 10, clients.answered
+        assert min(clients.answered.values()) > 5, clients.answered
         assert {tool: charged(pods[-1], tool) for tool in TOOLS} == clients.answered
     finally:
         proxy.terminate()
