@@ -30,6 +30,8 @@ from pages import BINARY, REPO, blocks, markdown_pages
 PAGES = [page for page in markdown_pages() if any(blocks(page))]
 HERE = pathlib.Path(__file__).resolve().parent
 PORT = "7411"
+# Whether pages install their packages as a reader does, and with the versions that are new today. By default these are pinned.
+INSTALL = os.environ.get("TOOLCRIB_INSTALL") == "1"
 # The ports of other programs that a page starts.
 OTHER_PORTS = ("8000", "9000")
 # For text only: error messages, diagrams, and files that other programs read.
@@ -212,7 +214,7 @@ def play(page, block):
         elif "background" in options:
             page.start_other(block)
         elif "venv" in options:
-            page.link_environment(block)
+            page.run(block, ["bash", "-euo", "pipefail", "-c", block.text]) if INSTALL else page.link_environment(block)
         else:
             page.run(block, ["bash", "-euo", "pipefail", "-c", page.localized(block.text)])
     elif language == "python":
