@@ -90,6 +90,7 @@ def pure_wheel(out):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "python"
         shutil.copytree(REPO / "python", copy, ignore=shutil.ignore_patterns("__pycache__", "dist"))
+        shutil.copy(REPO / "LICENSE", copy)
         build = [sys.executable, "-m", "build"]
         if run(sys.executable, "-c", "import importlib.util as u; print(all(map(u.find_spec, ('build', 'hatchling'))))").strip() == "True":
             run(*build, "--no-isolation", "--outdir", folder, copy)
@@ -155,10 +156,11 @@ def npm(program, out):
     with tempfile.TemporaryDirectory() as folder:
         main, platform = Path(folder) / "main", Path(folder) / "platform"
         # Other modes than 644 and 755, as a umask makes them, would be in the package.
-        write_tree(main, {path.relative_to(REPO / "node").as_posix(): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
-                          for path in sorted((REPO / "node").rglob("*")) if path.is_file() and "node_modules" not in path.parts})
-        write_tree(platform, {"package.json": json.dumps(manifest, indent=2) + "\n", "bin/toolcrib": (program.path.read_bytes(), 0o755),
-                              "LICENSE": (REPO / "LICENSE").read_text(), "THIRD-PARTY-LICENSES.txt": content.licenses()})
+        license_ = {"LICENSE": (REPO / "LICENSE").read_text()}
+        write_tree(main, license_ | {path.relative_to(REPO / "node").as_posix(): (path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
+                                     for path in sorted((REPO / "node").rglob("*")) if path.is_file() and "node_modules" not in path.parts})
+        write_tree(platform, license_ | {"package.json": json.dumps(manifest, indent=2) + "\n", "bin/toolcrib": (program.path.read_bytes(), 0o755),
+                                         "THIRD-PARTY-LICENSES.txt": content.licenses()})
         for source in (main, platform):
             shown = run("npm", "pack", "--json", "--pack-destination", out, cwd=source)
             # The name in the answer of some versions of npm still has the scope's characters.

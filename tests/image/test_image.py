@@ -243,7 +243,8 @@ tools:
 def test_archives_can_be_loaded(podman, with_python, with_node, tmp_path):
     """`dist/build --only images` with the bases of these tests, loaded where no image is."""
     program = tmp_path / "podman"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(podman.command)} "$@"\n')
+    command = [shutil.which("podman"), *podman.command[1:]]  # its full path: this file comes first on the PATH
+    program.write_text(f'#!/bin/sh\nexec {" ".join(command)} "$@"\n')
     program.chmod(0o755)
     bases = {f"TOOLCRIB_BASE_{language.upper()}": base(podman, language) for language in ("python", "node")}
     subprocess.run([sys.executable, harness.REPO / "dist/build", "--strict", "--only", "images", "--binary", harness.BIN, "--out", tmp_path / "out"],

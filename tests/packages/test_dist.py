@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 
 import pytest
 from conftest import build, is_static, run
@@ -57,6 +59,17 @@ def test_program_names_no_folder_of_this_machine(binary):
     content = binary.read_bytes()
     for folder in (str(REPO), os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")):
         assert folder.encode() + b"/" not in content, folder
+
+
+def test_every_package_has_its_license(artefacts):
+    for path in [*artefacts.glob("*.tgz"), *artefacts.glob("*.tar.gz")]:
+        with tarfile.open(path) as tar:
+            names = {name.partition("/")[2] for name in tar.getnames()}
+        assert "LICENSE" in names, path
+        assert ("THIRD-PARTY-LICENSES.txt" in names) == ("linux" in path.name), path
+    for path in artefacts.glob("*.whl"):
+        names = {name.partition("dist-info/licenses/")[2] for name in zipfile.ZipFile(path).namelist()}
+        assert "LICENSE" in names and ("THIRD-PARTY-LICENSES.txt" in names) == ("linux" in path.name), path
 
 
 def test_sums_are_those_of_the_files(artefacts):
