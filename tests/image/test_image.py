@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 
 import pytest
@@ -251,8 +252,12 @@ def test_archives_can_be_loaded(podman, with_python, with_node, tmp_path):
                    env={**os.environ, **bases, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=True)
     found = {path.name.partition("-0")[0]: path for path in (tmp_path / "out").glob("*.docker.tar")}
     assert set(found) == {"toolcrib", "toolcrib-python", "toolcrib-node"}
-    empty = Podman(tmp_path / "empty")
-    empty("load", "--input", found["toolcrib"])
-    image = empty("images", "--format", "{{.Repository}}:{{.Tag}}")
-    assert empty.find_options(image) is None
-    assert empty.run("--rm", "--network=none", image, "--version").startswith("toolcrib ")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # podman refuses long names
+        empty = Podman(pathlib.Path(folder))
+        for path in found.values():
+            empty("load", "--input", path, timeout=300)
+        images = empty("images", "--format", "{{.Repository}}:{{.Tag}}").split()
+        assert len(images) == 3
+        assert empty.find_options(images[0]) is None
+        for image in images:
+            assert empty.run("--rm", "--network=none", image, "--version").startswith("toolcrib ")
