@@ -97,7 +97,7 @@ def pure_wheel(out):
         else:
             tools = Path(folder) / "tools"
             run(sys.executable, "-m", "venv", tools)
-            run(tools / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "build", "hatchling")
+            run(tools / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", REPO / "dist/requirements.txt")
             run(tools / "bin/python", "-m", "build", "--no-isolation", "--outdir", folder, copy)
         return [Path(shutil.copy(path, out)) for path in sorted(Path(folder).glob("toolcrib-*"))]
 
