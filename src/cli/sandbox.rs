@@ -225,8 +225,9 @@ fn describe(sandbox: &Sandbox) -> Vec<(&'static str, Vec<String>)> {
             (hidden, kept)
         }
     };
+    let kept: Vec<PathBuf> = kept.iter().map(|kept| kept.path.clone()).collect();
     lines.push(("hidden", show(hidden)));
-    lines.push(("not hidden", show(kept)));
+    lines.push(("not hidden", show(&kept)));
     lines.push((
         "network",
         vec![match rules.network {

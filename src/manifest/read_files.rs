@@ -12,6 +12,7 @@ use crate::kinds::sandbox::ServiceFiles;
 pub(super) struct ReadFiles<'a> {
     input: &'a dyn ManifestInput,
     files: RefCell<Vec<PathBuf>>,
+    patterns: RefCell<Vec<String>>,
 }
 
 impl<'a> ReadFiles<'a> {
@@ -19,6 +20,7 @@ impl<'a> ReadFiles<'a> {
         Self {
             input,
             files: RefCell::default(),
+            patterns: RefCell::default(),
         }
     }
 
@@ -27,6 +29,8 @@ impl<'a> ReadFiles<'a> {
         let mut own = self.files.into_inner();
         own.push(pins_path(manifest));
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let included = self.patterns.into_inner();
+        let included: Vec<PathBuf> = included.iter().filter_map(|text| folder_of(text)).collect();
         let tools = content.tools.iter();
         let of_tools =
             tools.filter_map(|tool| Some(tool.runner.sandbox()?.own().workdir.as_path()));
@@ -35,6 +39,7 @@ impl<'a> ReadFiles<'a> {
         ServiceFiles {
             own: own.iter().map(absolute).collect(),
             workdirs: of_tools.chain(of_sources).map(PathBuf::from).collect(),
+            included: included.iter().map(absolute).collect(),
         }
     }
 }
@@ -58,6 +63,14 @@ impl ManifestInput for ReadFiles<'_> {
     }
 
     fn matching_files(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        self.patterns.borrow_mut().push(pattern.to_owned());
         self.input.matching_files(pattern)
     }
+}
+
+/// The folder in which a pattern looks for files; `None`: it names one file.
+fn folder_of(pattern: &str) -> Option<PathBuf> {
+    let wildcard = pattern.find(['*', '?', '['])?;
+    let folder = &pattern[..pattern[..wildcard].rfind('/').map_or(0, |end| end + 1)];
+    Some(PathBuf::from(if folder.is_empty() { "." } else { folder }))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 use toolcrib_process::sandbox::{
-    Files, Launch, Level, Limits, Network, NotEnforced, Rules, Sandbox,
+    Files, Grant, Launch, Level, Limits, Network, NotEnforced, Rules, Sandbox,
 };
 
 use super::config::{NetworkSetting, SandboxMap, SandboxSetting};
@@ -208,6 +208,7 @@ impl EntrySandbox {
         {
             return Some(sandbox.clone());
         }
+        self.shared.hold_journal();
         let sandbox = Arc::new(Sandbox::new(self.rules(), &self.shared.support()));
         *prepared = Some((generation, sandbox.clone()));
         Some(sandbox)
@@ -241,8 +242,14 @@ impl EntrySandbox {
         };
         own.extend(named);
         let hidden = self.shared.hidden_from(&own);
+        let watched = self.shared.watched();
         let is_below = |path: &PathBuf| hidden.iter().any(|hidden| path.starts_with(hidden));
-        let kept: Vec<PathBuf> = own.iter().filter(|path| is_below(path)).cloned().collect();
+        let kept = own.iter().filter(|path| is_below(path)).map(|path| Grant {
+            path: path.clone(),
+            // Entries share a virtual environment, so none may change what the other runs.
+            is_writable: !needed.contains(path),
+        });
+        let kept: Vec<Grant> = kept.collect();
         match &self.setting {
             SandboxSetting::Only(map) => {
                 let mut read = needed.clone();
@@ -258,6 +265,7 @@ impl EntrySandbox {
                     },
                     network: self.network(&map.network),
                     limits: limits(map),
+                    watched,
                 }
             }
             SandboxSetting::Service | SandboxSetting::None => Rules {
@@ -268,6 +276,7 @@ impl EntrySandbox {
                 },
                 network: Network::All,
                 limits: Limits::default(),
+                watched,
             },
         }
     }

@@ -35,6 +35,8 @@ pub struct ServiceFiles {
     pub own: Vec<PathBuf>,
     /// The working folders of all entries.
     pub workdirs: Vec<PathBuf>,
+    /// The folders that patterns below `include` name.
+    pub included: Vec<PathBuf>,
 }
 
 /// The suffixes of files that SQLite makes beside a ledger (`sqlite.org/tempfiles.html`). They may not be
@@ -77,6 +79,26 @@ impl Sandboxes {
     /// Grows when the files change.
     pub(super) fn generation(&self) -> u64 {
         self.0.state.read().generation
+    }
+
+    /// Makes the journal of the ledger, if programs see its folder. SQLite would roll the ledger back by a journal
+    /// that a program has put there. An empty one means nothing, and can be hidden.
+    pub(super) fn hold_journal(&self) {
+        let state = self.0.state.read();
+        let Some(ledger) = state.ledger.as_ref().filter(|ledger| ledger.is_file()) else {
+            return;
+        };
+        let paths = ledger_paths(ledger, state.venvs.as_deref());
+        let is_journal = |path: &&PathBuf| path.to_string_lossy().ends_with("-journal");
+        if let Some(journal) = paths.iter().find(is_journal) {
+            // It is there already, or the folder cannot be written: then programs cannot write it, either.
+            let _ = std::fs::File::create_new(journal);
+        }
+    }
+
+    /// Folders in which a new file becomes a part of the manifest.
+    pub(super) fn watched(&self) -> Vec<PathBuf> {
+        self.0.state.read().files.included.clone()
     }
 
     /// What a program does not see that needs these paths: files of the service, and folders that only
@@ -139,6 +161,7 @@ mod tests {
         shared.set_files(ServiceFiles {
             own: paths(&["/etc/crib/toolcrib.yaml", "/run/key"]),
             workdirs: paths(&["/srv/a", "/srv/b", "/srv/a/deep", "/srv"]),
+            included: Vec::new(),
         });
         let own = ["/etc/crib/toolcrib.yaml", "/run/key"];
         assert_eq!(

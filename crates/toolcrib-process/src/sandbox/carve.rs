@@ -5,14 +5,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-/// A file or folder, with all that is below it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) path: PathBuf,
-    pub(super) is_writable: bool,
-}
+use super::rules::Grant;
 
 /// What is granted.
 #[derive(Debug, Default)]
@@ -36,7 +31,7 @@ impl Carved {
     pub(super) fn new(
         roots: &[Grant],
         hidden: &[PathBuf],
-        kept: &[PathBuf],
+        kept: &[Grant],
         must_stay_open: &dyn Fn(&Path, &Grant) -> bool,
     ) -> Self {
         let mut carved = Self::default();
@@ -53,7 +48,7 @@ impl Carved {
                     .filter(|&one| one != path && path.starts_with(one));
                 above.any(|above| {
                     let mut kept = kept.iter();
-                    !kept.any(|kept| kept.starts_with(above) && path.starts_with(kept))
+                    !kept.any(|kept| kept.path.starts_with(above) && path.starts_with(&kept.path))
                 })
             };
             let below = hidden
@@ -63,10 +58,7 @@ impl Carved {
             carved.exposed.extend(exposed.into_iter().cloned());
             carved.add(root.clone(), &held);
         }
-        carved.grants.extend(kept.iter().map(|path| Grant {
-            path: path.clone(),
-            is_writable: true,
-        }));
+        carved.grants.extend(kept.iter().cloned());
         carved
     }
 
@@ -113,14 +105,52 @@ pub(super) fn is_writable(folder: &Path) -> bool {
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
+/// A path without links, and the links on the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) real: PathBuf,
+    pub(super) links: Vec<Link>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Link {
+    /// Its path has no other link in it.
+    pub(super) path: PathBuf,
+    pub(super) target: PathBuf,
+}
+
+/// Follows the links of an absolute path, as the kernel does (`path_resolution(7)`).
+pub(super) fn locate(path: &Path) -> Location {
+    const MAX_LINKS: usize = 40;
+    let (mut real, mut links) = (PathBuf::new(), Vec::new());
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        let mut parts = path.components();
+        let Some(part) = parts.next() else { continue };
+        let rest = parts.as_path().to_owned();
+        left.push(rest);
+        match part {
+            Component::Normal(name) => {
+                let next = real.join(name);
+                match fs::read_link(&next) {
+                    Ok(target) if links.len() < MAX_LINKS => {
+                        left.push(target.clone());
+                        links.push(Link { path: next, target });
+                    }
+                    _ => real = next,
+                }
+            }
+            Component::ParentDir => _ = real.pop(),
+            Component::RootDir => real = "/".into(),
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    Location { real, links }
+}
+
 /// The real path of a file, even if it does not exist yet.
 pub(super) fn real_path(path: &Path) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| match (path.parent(), path.file_name()) {
-        (Some(folder), Some(name)) if !folder.as_os_str().is_empty() => {
-            real_path(folder).join(name)
-        }
-        _ => path.to_owned(),
-    })
+    locate(path).real
 }
 
 #[cfg(test)]
@@ -150,7 +180,12 @@ mod tests {
         };
         let must_stay_open =
             |folder: &Path, _: &Grant| open.as_ref().is_some_and(|open| folder.starts_with(open));
-        Carved::new(&[root], &below(hidden), &below(kept), &must_stay_open)
+        let kept = below(kept).into_iter().map(|path| Grant {
+            path,
+            is_writable: true,
+        });
+        let kept: Vec<Grant> = kept.collect();
+        Carved::new(&[root], &below(hidden), &kept, &must_stay_open)
     }
 
     #[test]
@@ -177,6 +212,26 @@ mod tests {
         assert!(carved.is_current() && carved.exposed.is_empty());
         fs::write(base.join("data/new"), "x").unwrap();
         assert!(!carved.is_current(), "a new file has no grant yet");
+    }
+
+    #[test]
+    fn links_on_the_way_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(base.join("run/app")).unwrap();
+        fs::create_dir(base.join("var")).unwrap();
+        let link = |path: &str, target: &str| {
+            let path = base.join(path);
+            std::os::unix::fs::symlink(target, &path).unwrap();
+            path
+        };
+        let (var, current) = (link("var/run", "../run"), link("run/current", "app"));
+        let found = locate(&base.join("var/run/./current/../current/new"));
+        assert_eq!(found.real, base.join("run/app/new"));
+        let paths: Vec<PathBuf> = found.links.into_iter().map(|link| link.path).collect();
+        assert_eq!(paths, [var, current.clone(), current]);
+        link("run/loop", "loop");
+        assert!(locate(&base.join("run/loop")).links.len() == 40);
     }
 
     #[test]

@@ -23,5 +23,5 @@ mod support;
 
 pub(crate) use self::child::ChildSettings;
 pub use self::prepared::{Launch, Sandbox};
-pub use self::rules::{Files, Level, Limits, Network, NotEnforced, Rules};
+pub use self::rules::{Files, Grant, Level, Limits, Network, NotEnforced, Rules};
 pub use self::support::Support;

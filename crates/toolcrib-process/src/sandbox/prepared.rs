@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::bubblewrap;
-use super::carve::{Carved, Grant, is_writable, real_path};
+use super::carve::{Carved, Link, Location, is_writable, locate, real_path};
 use super::child::ChildSettings;
 use super::landlock::{self, FileRules, HOLDS_SIGNALS, HOLDS_TCP, MOVES_FILES, Restrictions};
 use super::limits;
 use super::rules::{
-    DEVICES, Files, KEPT_CAPABILITIES, KERNEL_PATHS, Level, Network, NotEnforced, Rules,
+    DEVICES, Files, Grant, KEPT_CAPABILITIES, KERNEL_PATHS, Level, Network, NotEnforced, Rules,
     SYSTEM_PATHS,
 };
 use super::seccomp::{self, Needs};
@@ -31,6 +31,8 @@ pub struct Sandbox {
     level: Level,
     not_enforced: Vec<NotEnforced>,
     filters: Arc<[BpfProgram]>,
+    /// The named paths, each with where it led when the rules were made.
+    named: Vec<(PathBuf, Location)>,
     /// The grants of the last launch, with their ruleset.
     held: Mutex<Option<Held>>,
 }
@@ -54,6 +56,11 @@ impl Sandbox {
         let mut sandbox = Self {
             filters: support.filters(needs).into(),
             level: support.level(),
+            named: rules
+                .files
+                .named()
+                .map(|path| (path.clone(), locate(path)))
+                .collect(),
             support: support.clone(),
             rules,
             not_enforced: Vec::new(),
@@ -80,6 +87,7 @@ impl Sandbox {
 
     fn find_not_enforced(&self) -> Vec<NotEnforced> {
         let (namespaces, landlock) = (self.support.bubblewrap.is_ok(), self.support.landlock);
+        let is_only_named = self.rules.files.is_only_named();
         let mut missing = Vec::new();
         let mut add = |part, reason: String| missing.push(NotEnforced { part, reason });
         if !namespaces {
@@ -110,6 +118,17 @@ impl Sandbox {
                 );
             }
         }
+        if (namespaces || (is_only_named && landlock >= MOVES_FILES))
+            && let Some(path) = self.replaceable()
+        {
+            let path = path.display();
+            add(
+                "files",
+                format!(
+                    "the program may write the folder of {path}, where the service reads new files"
+                ),
+            );
+        }
         let has_filter = self.support.seccomp;
         let is_network_held = match self.rules.network {
             Network::All => true,
@@ -129,6 +148,54 @@ impl Sandbox {
         missing
     }
 
+    /// A link to a hidden file, or a folder with files of the service to come, that the program may replace or
+    /// fill. No mount can cover either.
+    fn replaceable(&self) -> Option<PathBuf> {
+        let files = &self.rules.files;
+        let hidden: Vec<Location> = files.hidden().iter().map(|path| locate(path)).collect();
+        let is_hidden = |path: &Path| hidden.iter().any(|one| path.starts_with(&one.real));
+        let may_write = |folder: &Path| {
+            let is_granted = match files {
+                Files::AllExcept { .. } => true,
+                Files::Only { write, .. } => {
+                    write.iter().any(|path| folder.starts_with(real_path(path)))
+                }
+            };
+            is_granted && !is_hidden(folder) && is_writable(folder)
+        };
+        let links = hidden.iter().flat_map(|one| &one.links);
+        let links = links.map(|link| &link.path);
+        let is_loose = |link: &&PathBuf| link.parent().is_some_and(may_write);
+        let to_come = self
+            .rules
+            .watched
+            .iter()
+            .map(|folder| real_path(folder).join("*"));
+        links
+            .filter(is_loose)
+            .cloned()
+            .chain(to_come.filter(|path| is_loose(&path)))
+            .next()
+    }
+
+    /// Refuses a named path that leads elsewhere now, by a link that a program may have made.
+    fn check_links(&self) -> io::Result<()> {
+        for (path, before) in &self.named {
+            let now = locate(path);
+            let is_new = |link: &Link| {
+                let folder = link.path.parent();
+                !before.links.contains(link) && folder.is_some_and(is_writable)
+            };
+            if now.real != before.real && now.links.iter().any(is_new) {
+                let (path, real) = (path.display(), now.real.display());
+                return Err(io::Error::other(format!(
+                    "{path} leads to {real} now; restart the service if that is right"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// What Landlock grants.
     fn carve(&self) -> Carved {
         let grant = |is_writable: bool| {
@@ -140,10 +207,12 @@ impl Sandbox {
         let real = |paths: &[PathBuf]| -> Vec<PathBuf> {
             paths.iter().map(|path| real_path(path)).collect()
         };
-        let (hidden, kept) = (
-            real(self.rules.files.hidden()),
-            real(self.rules.files.kept()),
-        );
+        let hidden = real(self.rules.files.hidden());
+        let kept = self.rules.files.kept().iter().map(|kept| Grant {
+            path: real_path(&kept.path),
+            ..*kept
+        });
+        let kept: Vec<Grant> = kept.collect();
         match &self.rules.files {
             Files::AllExcept { workplaces, .. } if !hidden.is_empty() => {
                 let workplaces = real(workplaces);
@@ -177,6 +246,7 @@ impl Sandbox {
     /// # Errors
     /// Errors of the system.
     pub fn launch(&self) -> io::Result<Launch> {
+        self.check_links()?;
         match &self.support.bubblewrap {
             Ok(namespaces) => self.launch_in_namespaces(*namespaces),
             Err(_) => self.launch_here(),
@@ -186,13 +256,13 @@ impl Sandbox {
     fn launch_in_namespaces(&self, namespaces: Namespaces) -> io::Result<Launch> {
         let is_only_named = self.rules.files.is_only_named();
         let filters: io::Result<Vec<OwnedFd>> = self.filters.iter().map(open_filter).collect();
-        let filters = filters?;
+        let (wrapper, inherited) = bubblewrap::arguments(&self.rules, namespaces, filters?);
         let ruleset = match is_only_named {
             true => self.ruleset(None)?,
             false => None,
         };
         Ok(Launch {
-            wrapper: bubblewrap::arguments(&self.rules, namespaces, &filters),
+            wrapper,
             is_wrapped: true,
             program: PathBuf::new(),
             temporary: None,
@@ -201,7 +271,7 @@ impl Sandbox {
             child: ChildSettings {
                 ruleset,
                 limits: limits::resource_limits(self.rules.limits),
-                inherited: filters,
+                inherited,
                 ..ChildSettings::default()
             },
         })

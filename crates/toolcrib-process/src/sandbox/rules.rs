@@ -13,6 +13,18 @@ pub struct Rules {
     pub network: Network,
     /// Bounds of its resources.
     pub limits: Limits,
+    /// Folders from which the service reads files that may not be there yet, such as those that an `include`
+    /// pattern names.
+    pub watched: Vec<PathBuf>,
+}
+
+/// A file or folder, with all that is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The path.
+    pub path: PathBuf,
+    /// Whether the program may change it.
+    pub is_writable: bool,
 }
 
 /// The files that a program may use.
@@ -24,7 +36,7 @@ pub enum Files {
         /// Files and folders that it does not see.
         hidden: Vec<PathBuf>,
         /// What it sees below hidden folders.
-        kept: Vec<PathBuf>,
+        kept: Vec<Grant>,
         /// Folders in which it must be able to make files. A hidden path in one of them can only be
         /// hidden by a namespace.
         workplaces: Vec<PathBuf>,
@@ -38,7 +50,7 @@ pub enum Files {
         /// What it does not see below them.
         hidden: Vec<PathBuf>,
         /// What it sees below hidden folders.
-        kept: Vec<PathBuf>,
+        kept: Vec<Grant>,
     },
 }
 
@@ -48,13 +60,22 @@ impl Files {
         matches!(self, Self::Only { .. })
     }
 
+    /// The paths that are named, if only these may be used.
+    pub(super) fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        let (read, write): (&[PathBuf], &[PathBuf]) = match self {
+            Self::Only { read, write, .. } => (read, write),
+            Self::AllExcept { .. } => (&[], &[]),
+        };
+        read.iter().chain(write)
+    }
+
     pub(super) fn hidden(&self) -> &[PathBuf] {
         match self {
             Self::AllExcept { hidden, .. } | Self::Only { hidden, .. } => hidden,
         }
     }
 
-    pub(super) fn kept(&self) -> &[PathBuf] {
+    pub(super) fn kept(&self) -> &[Grant] {
         match self {
             Self::AllExcept { kept, .. } | Self::Only { kept, .. } => kept,
         }
