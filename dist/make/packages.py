@@ -51,10 +51,10 @@ def deb(program, out):
     installed["usr/lib/systemd/system/toolcrib.service"] = (source / "toolcrib.service").read_text()
     installed["etc/toolcrib/toolcrib.yaml"] = (source / "toolcrib.yaml").read_text()
     installed["usr/share/man/man1/toolcrib.1.gz"] = gzip.compress(content.manual_page(program.path).encode(), 9, mtime=0)
-    installed["usr/share/doc/toolcrib/changelog.gz"] = gzip.compress((REPO / "CHANGELOG.md").read_bytes(), 9, mtime=0)
+    installed["usr/share/doc/toolcrib/CHANGELOG.md.gz"] = gzip.compress((REPO / "CHANGELOG.md").read_bytes(), 9, mtime=0)
     installed["usr/share/doc/toolcrib/copyright"] = (
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nSource: https://github.com/toolcrib/toolcrib\n\n"
-        "Files: *\nCopyright: the authors of Toolcrib\nLicense: Apache-2.0\n On Debian systems, the text is /usr/share/common-licenses/Apache-2.0.\n"
+        "Files: *\nCopyright: 2026 the authors of Toolcrib\nLicense: Apache-2.0\n On Debian systems, the text is /usr/share/common-licenses/Apache-2.0.\n"
         "Comment: THIRD-PARTY-LICENSES.txt has the licenses of what the program contains.\n")
     size = sum(len(entry[0] if isinstance(entry, tuple) else entry) for entry in installed.values()) // 1024
     control = {"control": f"""Package: toolcrib
@@ -62,7 +62,7 @@ Version: {VERSION}
 Architecture: {program.debian_machine}
 Maintainer: The Toolcrib authors <https://github.com/toolcrib/toolcrib>
 Installed-Size: {size}
-Depends: adduser, init-system-helpers
+Depends: adduser
 Recommends: bubblewrap, ca-certificates
 Suggests: python3, nodejs
 Section: net
@@ -78,8 +78,8 @@ Description: executes the tool calls of software agents
     with tempfile.TemporaryDirectory() as folder:
         files = {f"DEBIAN/{name}": entry for name, entry in control.items()} | installed
         write_tree(Path(folder), files)
-        # One thread: more make other blocks. Debian 12 and Ubuntu 22.04 read zstd.
-        run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z12", "--build", folder, path, env={**os.environ, "DPKG_DEB_THREADS_MAX": "1"})
+        # Every dpkg reads xz. One thread: more make other blocks. A higher level takes much longer for a few percent.
+        run("dpkg-deb", "--root-owner-group", "-Zxz", "-z2", "--build", folder, path, env={**os.environ, "DPKG_DEB_THREADS_MAX": "1"})
     return [path]
 
 
