@@ -416,3 +416,13 @@ def test_values_of_the_readme_are_accepted(helm):
     for block in values:
         outside = [("ConfigMap", volume["configMap"]["name"]) for volume in block.get("extraVolumes", [])]
         rules.fulfils_all(helm.template(block), outside)
+
+
+def test_versions_are_those_of_the_program():
+    version = re.search(r'^version = "(.+)"', (REPO / "Cargo.toml").read_text(), re.M)[1]
+    chart, agent = (yaml.safe_load((folder / "Chart.yaml").read_text()) for folder in (CHART, AGENT))
+    assert chart["appVersion"] == version and agent["dependencies"][0]["version"] == chart["version"]
+    for file in (REPO / "docker").rglob("*.yaml"):
+        for name, tag in re.findall(r"image: \"?(\S*toolcrib):([^\s\"{]+)", file.read_text()):
+            assert tag == version, (file, name)
+        assert set(re.findall(r"newTag: (\S+)", file.read_text())) <= {version}, file
