@@ -141,6 +141,13 @@ def compare(start, server, seen, variables, folder, way):
     return len(differ), f"`{own}`: equal"
 
 
+def tried_in():
+    """The sandboxes, for the page."""
+    names = {"service": "the default `service`", "none": "`none`"}
+    told = [names.get(way, f"`service` at level `{way}`") for way in WAYS]
+    return ["Each server was compared in these [sandboxes](../operate/sandbox.md), with the same result:", ", ".join(told) + "."]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def page():
     """Writes the page if every server was tried."""
@@ -155,4 +162,5 @@ def page():
             "A tool that runs only as a task, or that sends its user to a URL, is left out. Most calls need an",
             "account or the network, so not every server has a call here. The content of a call is equal also where",
             "the server answers that it has no account, no file or no database.", "",
+            *tried_in(), "",
             "| package | tools served | call | note |", "| --- | --- | --- | --- |", *lines, ""]))
