@@ -56,9 +56,9 @@ fn read_block(fields: &mut JsonObject, found: &mut FoundCalls) -> bool {
         }
         // A call of a managed agent. Its event has the result in another form.
         "agent.custom_tool_use" => {
-            let id = fields.get("id").cloned();
-            let reply = json!({"type": "user.custom_tool_result", "custom_tool_use_id": id, "tool_use_id": null});
             found.take_call_with_id(fields, &["id"], "name", "input");
+            let id = found.last_id();
+            let reply = json!({"type": "user.custom_tool_result", "custom_tool_use_id": id, "tool_use_id": null});
             found.set_reply_fields(reply.as_object().cloned().unwrap_or_default());
             return true;
         }

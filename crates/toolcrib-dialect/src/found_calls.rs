@@ -107,6 +107,11 @@ impl FoundCalls {
         }
     }
 
+    /// The id of the last call, which may have been made here.
+    pub(super) fn last_id(&self) -> Option<&Value> {
+        self.calls.last().and_then(call_id)
+    }
+
     /// The last call, if it can be read.
     pub(super) fn last_call(&mut self) -> Option<&mut ToolCall> {
         self.calls.last_mut()?.as_mut().ok()

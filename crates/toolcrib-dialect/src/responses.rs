@@ -132,6 +132,7 @@ fn add_foreign_item(call: &mut JsonObject, found: &mut FoundCalls) {
     let id = take_field(call, &["call_id", "id"]);
     let fault = format!("this service has no tool for a `{kind}`");
     let text = format!("This was not run: {fault}. Call one of your functions instead.");
+    found.add_foreign_call(id, fault);
     let failed = match &*kind {
         "tool_search_call" => {
             json!({"execution": "client", "status": "completed", "tools": [], "output": null})
@@ -140,7 +141,7 @@ fn add_foreign_item(call: &mut JsonObject, found: &mut FoundCalls) {
             let outcome = json!({"type": "exit", "exit_code": 1});
             json!({"output": [{"stdout": "", "stderr": text, "outcome": outcome}]})
         }
-        "local_shell_call" => json!({"id": id, "call_id": null}),
+        "local_shell_call" => json!({"id": found.last_id(), "call_id": null}),
         _ => json!({"status": "failed"}),
     };
     let mut fields = output_fields(&kind.replace("_call", "_call_output"), call);
@@ -150,7 +151,6 @@ fn add_foreign_item(call: &mut JsonObject, found: &mut FoundCalls) {
     if let Value::Object(failed) = failed {
         fields.extend(failed);
     }
-    found.add_foreign_call(id, fault);
     found.set_reply_fields(fields);
 }
 

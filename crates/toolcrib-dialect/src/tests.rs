@@ -645,6 +645,13 @@ fn reply_repeats_what_the_provider_compares() {
         output,
         json!([{"type": "user.custom_tool_result", "custom_tool_use_id": "sevt_1", "content": content}])
     );
+    for id in [json!(null), json!("")] {
+        let (output, _) =
+            replied(json!({"type": "agent.custom_tool_use", "id": id, "name": "f", "input": {}}));
+        assert_eq!(output[0]["custom_tool_use_id"], "call_1", "{id}");
+    }
+    let (output, _) = replied(json!([{"type": "local_shell_call", "action": {}}]));
+    assert_eq!(output[0]["id"], "call_1");
 }
 
 #[test]
