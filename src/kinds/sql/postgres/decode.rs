@@ -43,7 +43,7 @@ impl Shape {
     }
 
     /// The shape of a built-in type. These have the same numbers in every database (pg_type.dat).
-    fn for_number(number: u32) -> Option<Self> {
+    pub(super) fn for_number(number: u32) -> Option<Self> {
         Some(match number {
             // bool
             16 => Self::Short(|reader| Ok((reader.read_array::<1>()? != [0]).into())),
@@ -194,21 +194,28 @@ fn decode_address(reader: &mut Reader<'_>) -> Result<String, InvalidBytes> {
     })
 }
 
+/// The most dimensions of an array (MAXDIM in PostgreSQL).
+const MAX_DIMENSIONS: i32 = 6;
+
 /// An array: its dimensions, then all elements in order. The first index of each dimension is
-/// dropped, because JSON cannot express it.
+/// dropped, because JSON cannot express it. A wrong server could ask for any depth, and for any
+/// number of arrays without elements.
 fn decode_array(
     reader: &mut Reader<'_>,
     element: &Shape,
     inexact: &mut dyn FnMut(),
 ) -> Result<Value, InvalidBytes> {
     let dimensions = reader.read_i32()?;
+    if dimensions > MAX_DIMENSIONS {
+        return Err(InvalidBytes);
+    }
     let (_has_nulls, _type) = (reader.read_i32()?, reader.read_i32()?);
     let mut lengths = Vec::new();
     for _ in 0..dimensions {
         lengths.push(usize::try_from(reader.read_i32()?).map_err(|_| InvalidBytes)?);
         let _first_index = reader.read_i32()?;
     }
-    if lengths.is_empty() {
+    if lengths.is_empty() || lengths.contains(&0) {
         Ok(Value::Array(Vec::new()))
     } else {
         decode_dimension(reader, &lengths, element, inexact)
@@ -409,6 +416,19 @@ mod tests {
             decode_value(&endless, &Shape::Array(Box::new(shape(16))), &mut || ()),
             Err(InvalidBytes)
         );
+    }
+
+    #[test]
+    fn arrays_of_a_wrong_server_take_no_memory() {
+        let array = |lengths: &[i32]| {
+            let dimensions = i32::try_from(lengths.len()).unwrap();
+            let head = [dimensions, 0, 16].map(i32::to_be_bytes).concat();
+            let lengths = lengths.iter().flat_map(|length| [*length, 1]);
+            let bytes = [head, lengths.flat_map(i32::to_be_bytes).collect()].concat();
+            decode_value(&bytes, &Shape::Array(Box::new(shape(16))), &mut || ())
+        };
+        assert_eq!(array(&[1; 1_000_000]), Err(InvalidBytes), "depth");
+        assert_eq!(array(&[i32::MAX, 0]), Ok(Value::Array(vec![])), "number");
     }
 
     proptest::proptest! {
