@@ -41,6 +41,10 @@ mutants *ARGS:
     command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
     cargo mutants --workspace --output target {{ARGS}}
 
+# Runs the fuzz targets, such as `just fuzz`, `just fuzz manifest 1200` or `just fuzz 10`. The default is all of them, 60 seconds each.
+fuzz *ARGS:
+    fuzz/run {{ARGS}}
+
 # Everything that ships, for this platform, in target/dist-out. ARGS go to dist/build, such as `just dist --only deb`.
 dist *ARGS:
     dist/build {{ARGS}}

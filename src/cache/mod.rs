@@ -17,6 +17,9 @@ mod tool_cache;
 pub use layer::Cached;
 pub use pages::PageCache;
 pub use redis::RedisAddress;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use redis::fuzzing;
 pub use shared_results::Purge;
 pub use store::ResultCache;
 pub use tool_cache::ToolCache;

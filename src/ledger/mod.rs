@@ -63,6 +63,9 @@ pub use open::{
     open_temporary, open_with_observer,
 };
 pub use operation::HeldUntilCommit;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use postgres::fuzzing;
 pub(crate) use postgres::split_hosts;
 #[cfg(test)]
 pub(crate) use postgres::test_server;

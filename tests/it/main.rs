@@ -26,6 +26,7 @@ mod credentials; // credentials of callers, in nested calls and shared results
 mod details; // why a call failed, in lists of calls
 mod events; // GET /events
 mod examples; // every example manifest loads, and is called
+mod fuzz_corpora; // the committed inputs of the fuzz targets
 mod grants; // allow and deny lists
 mod idempotency; // a repeated request does not run twice
 mod import_circles; // imports between files

@@ -11,6 +11,9 @@
 mod address;
 mod client;
 mod entry;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod purges;
 
 pub use address::RedisAddress;

@@ -11,6 +11,9 @@
 
 mod argv;
 mod config;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod item_text;
 mod output;
 mod output_file;

@@ -21,6 +21,9 @@ pub(crate) mod client;
 mod clients;
 mod config;
 mod fault_collector;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod header_value;
 mod json_template;
 mod own_ports;

@@ -24,6 +24,9 @@ mod statement;
 pub use self::config::{Config, build};
 pub use self::database::Databases;
 use self::faults::Finding;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use self::postgres::fuzzing;
 
 #[cfg(test)]
 mod tests;

@@ -181,7 +181,7 @@ pub(super) async fn tell_answered(pool: &PgPool, own: Uuid, calls: &[AnsweredCal
         .map(drop)
 }
 
-fn format_text(own: Uuid, calls: &[AnsweredCall]) -> String {
+pub(super) fn format_text(own: Uuid, calls: &[AnsweredCall]) -> String {
     let mut bytes = Vec::with_capacity(calls.len() * CALL_BYTES);
     for call in calls {
         let age = u32::try_from(call.age.as_millis()).unwrap_or(u32::MAX);

@@ -28,6 +28,9 @@ mod engine;
 mod exclusive;
 mod fault;
 mod fetch;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hours;
 mod lease;
 mod list;

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use hyper::body::Bytes;
 use rmcp::model::{
     CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
 };
@@ -63,16 +64,25 @@ impl EventSize {
 /// The events of a response. For the SDK, an event that is too long becomes an error response that
 /// says so.
 pub(super) fn read_events(response: Response, request: SentRequest) -> EventStream {
+    events_of(response.into_chunks(), request)
+}
+
+/// The events in the chunks of a response.
+pub(super) fn events_of(
+    chunks: impl Stream<Item = Result<Bytes, hyper::Error>> + Send + 'static,
+    request: SentRequest,
+) -> EventStream {
     let chunks = stream::try_unfold(
-        (response, EventSize::default()),
-        |(mut response, mut size)| async move {
-            let Some(chunk) = response.chunk().await.map_err(StreamError::Interrupted)? else {
+        (chunks.boxed(), EventSize::default()),
+        |(mut chunks, mut size)| async move {
+            let next = chunks.try_next().await;
+            let Some(chunk) = next.map_err(StreamError::Interrupted)? else {
                 return Ok(None);
             };
             if size.grows_beyond(MAX_MESSAGE_BYTES, &chunk) {
                 return Err(StreamError::TooLong);
             }
-            Ok(Some((chunk, (response, size))))
+            Ok(Some((chunk, (chunks, size))))
         },
     );
     let events = SseStream::from_bytes_stream(chunks.into_stream()).map_ok(|mut event| {

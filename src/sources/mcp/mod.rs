@@ -23,6 +23,9 @@ mod direct;
 mod early_initialize;
 mod events;
 mod fault;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub(crate) mod json_rpc;
 mod listing;
 mod message;

@@ -15,6 +15,9 @@ mod address;
 mod arguments;
 mod decode;
 mod faults;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod parameter_types;
 mod plan;
 mod prepared;
