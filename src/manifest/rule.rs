@@ -65,6 +65,7 @@ rules! {
     ShortSecret "short-secret" "hint: a secret that is too short to be removed from results",
     ShortKey "short-key" "a caller's key that could be guessed: short, a placeholder, one character repeated",
     NoSandbox "no-sandbox" "a program that runs without a sandbox",
+    ExposedFile "exposed-file" "hint, with --live: a file of the service that this machine cannot hide from a program",
     // Callers, addresses, files.
     UnknownCoworker "unknown-coworker" "a coworker that is not an agent, or has no parameter task (error: not a tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",

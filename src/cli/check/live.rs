@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
+use toolcrib_process::sandbox::Level;
+
 use super::super::Failure;
 use super::super::failure::unless_stopped;
 use super::super::tools::log_progress;
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
-use crate::manifest::Finding;
+use crate::kinds::Tool;
+use crate::kinds::sandbox::EntrySandbox;
+use crate::manifest::{Finding, Location, Rule, Severity};
 
 /// What `check` asks of the listed tools.
 impl DeclaredTools {
@@ -45,4 +49,38 @@ pub(super) async fn list_sources(
 ) -> Result<DeclaredTools, Failure> {
     let listed = app::load_declared(path, environment, log_progress);
     Ok(unless_stopped(listed, "toolcrib: stopped").await??)
+}
+
+/// Files of the service that this machine cannot hide from programs. One finding for each reason, since tools
+/// share it.
+pub(super) fn find_exposed(tools: &[Tool], manifest: &Path) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for tool in tools {
+        let prepared = tool.runner.sandbox().and_then(EntrySandbox::prepare);
+        let Some(prepared) = prepared.filter(|sandbox| sandbox.level() == Level::Landlock) else {
+            continue;
+        };
+        let missing = prepared.not_enforced().iter();
+        let reasons = missing.filter(|missing| missing.part == "files");
+        found.extend(reasons.map(|missing| Finding {
+            severity: Severity::Hint,
+            ..Finding::warning(
+                Location::start_of(manifest),
+                "",
+                format!(
+                    "the sandbox of `{}` has the level landlock, which cannot hide all files of the service: {}",
+                    tool.name(),
+                    missing.reason
+                ),
+            )
+            .with_rule(Rule::ExposedFile)
+        }));
+    }
+    found.dedup_by_key(|finding| {
+        finding
+            .message
+            .split_once(": ")
+            .map(|(_, reason)| reason.to_owned())
+    });
+    found
 }

@@ -24,7 +24,7 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
         true => input.without_secrets(),
         false => input,
     };
-    let checked = match &path {
+    let mut checked = match &path {
         Some(path) => manifest::check(path, &input, &HashMap::new()),
         None => missing_manifest(),
     };
@@ -42,6 +42,8 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
     } else {
         DeclaredTools::default()
     };
+    let exposed = live::find_exposed(&live.tools, path);
+    checked.findings.extend(exposed);
     let has_findings = checked
         .findings
         .iter()
