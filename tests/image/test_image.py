@@ -209,6 +209,18 @@ tools:
 """
 
 
+def test_programs_are_sandboxed_as_the_book_says(serve, with_python):
+    """The page on the sandbox promises `landlock` for containers, with a ledger that is hidden, also with a read-only root."""
+    script = 'cat /data/toolcrib.db || cat /etc/toolcrib/toolcrib.yaml || echo hidden'
+    tool = f"{{kind: command, description: Looks for files., effect: read, parameters: {{}}, command: [sh, -c, '{script}']"
+    manifest = f"tools:\n  usual: {tool}}}\n  strict: {tool}, sandbox: true}}\n"
+    container = serve(manifest, image=with_python)
+    for name in ("usual", "strict"):
+        sandbox = container.get(f"/tools/{name}").json["sandbox"]
+        assert (sandbox["in_force"], sandbox["not_enforced"]) == ("landlock", []), sandbox
+        assert text_of(ok(container.invoke(name))).strip() == "hidden"
+
+
 def test_python_programs_run_and_leave_no_zombie(serve, with_python):
     crib = serve(PROGRAMS, image=with_python)
     assert text_of(ok(crib.invoke("python", {"n": 21}))) == "42"

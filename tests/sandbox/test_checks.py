@@ -1,12 +1,16 @@
 """Every check at every setting, level and user."""
 
+import json
+import subprocess
+
 import pytest
 
 import checks
 import expected
 import place
 import table
-from harness import text_of
+from harness import LEVELS, at_level, clean_env, ok, text_of
+from recipes import command
 
 # The processes of a user count together, so the tests of a user run one after the other.
 ALL = [pytest.param((level, user), id=f"{level}-{user}", marks=pytest.mark.xdist_group(user)) for user in place.USERS for level in place.LEVELS]
@@ -52,11 +56,40 @@ def test_what_is_not_enforced_is_said(there):
     assert set(there.in_force("limits")[1]) == missing | ({"processes"} if there.user == "root" else set())
 
 
+def test_check_names_a_file_that_the_level_cannot_hide(there):
+    within = at_level(there.level, there.folder, there.number)
+    done = subprocess.run([*within, there.program, "check", "--live", "--format", "json", there.folder / "toolcrib.yaml"],
+                          cwd=there.folder / "data", env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    findings = json.loads(done.stdout or done.stderr)["findings"]
+    exposed = [finding["message"] for finding in findings if finding["rule"] == "exposed-file"]
+    assert bool(exposed) == ((there.level, there.user) == ("landlock", "nobody")), findings
+    assert all("give it a folder of its own" in message for message in exposed), exposed
+
+
 def test_a_link_as_result_leads_nowhere(there):
     """A program leaves a link to the ledger where the service reads its result."""
     reply = there.crib.invoke("leave", {"plan": ""}, key=place.KEY)
     assert b"SQLite format" not in reply.body, reply
     assert reply.status != 200 or reply.json["is_error"], text_of(reply)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_a_program_has_a_temporary_folder_where_tmp_cannot_be_written(start, tmp_path, level):
+    """As in a container with a read-only root."""
+    tool = command(["/bin/sh", "-c", 'echo > "$TMPDIR/file" && echo "$TMPDIR"'], sandbox=True)
+    crib = start({"tools": {"write": tool}}, env={"TMPDIR": "/proc"}, within=at_level(level, tmp_path))
+    assert text_of(ok(crib.invoke("write"))).startswith("/dev/shm/toolcrib-")
+
+
+@pytest.mark.parametrize("level", LEVELS[:1])
+@pytest.mark.parametrize("setting", ["service", True])
+def test_a_program_in_the_folder_of_the_ledger_cannot_read_it(start, tmp_path, level, setting):
+    """The folder holds nothing else, so the service would hide all of it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    tool = command(["/bin/sh", "-c", "cat toolcrib.db || echo denied"], workdir=str(data), sandbox=setting)
+    crib = start({"tools": {"read": tool}}, ledger=data / "toolcrib.db", within=at_level(level, tmp_path))
+    assert text_of(ok(crib.invoke("read"))).strip().endswith("denied")
 
 
 def test_expectations_name_checks():

@@ -107,7 +107,14 @@ impl Sandboxes {
         let state = self.0.state.read();
         let mut hidden: Vec<PathBuf> = state.files.own.clone();
         if let Some(ledger) = &state.ledger {
-            hidden.extend(ledger_paths(ledger, state.venvs.as_deref()));
+            let venvs = state.venvs.as_deref();
+            let paths = ledger_paths(ledger, venvs);
+            // The working folder of an entry may be the folder of the ledger.
+            let is_needed = paths.iter().any(|path| needed.contains(path));
+            hidden.extend(match is_needed {
+                true => ledger_files(ledger, venvs).0,
+                false => paths,
+            });
         }
         hidden.extend(state.venvs.clone());
         // A folder that holds something of this entry, or is a part of its folder, is not only another's.
@@ -126,6 +133,16 @@ impl Sandboxes {
 
 /// The folder of the ledger if it holds nothing else, otherwise the ledger's files.
 fn ledger_paths(ledger: &Path, venvs: Option<&Path>) -> Vec<PathBuf> {
+    let (files, is_alone) = ledger_files(ledger, venvs);
+    let folder = ledger.parent().filter(|folder| folder.parent().is_some());
+    match folder.filter(|_| is_alone) {
+        Some(folder) => vec![folder.to_owned()],
+        None => files,
+    }
+}
+
+/// The ledger's files, and whether their folder holds nothing else.
+fn ledger_files(ledger: &Path, venvs: Option<&Path>) -> (Vec<PathBuf>, bool) {
     let file_name = ledger.file_name().unwrap_or_default().to_string_lossy();
     let is_of_ledger = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -136,15 +153,13 @@ fn ledger_paths(ledger: &Path, venvs: Option<&Path>) -> Vec<PathBuf> {
     let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = entries
         .map(|entry| entry.path())
         .partition(|path| is_of_ledger(path));
-    if others.is_empty() && !own.is_empty() && folder.parent().is_some() {
-        return vec![folder.to_owned()];
-    }
     let beside = |suffix: &&str| {
         let mut path = ledger.as_os_str().to_owned();
         path.push(suffix);
         PathBuf::from(path)
     };
-    LEDGER_SUFFIXES.iter().map(beside).chain(own).collect()
+    let files = LEDGER_SUFFIXES.iter().map(beside).chain(own).collect();
+    (files, others.is_empty())
 }
 
 #[cfg(test)]
@@ -187,5 +202,16 @@ mod tests {
         std::fs::write(folder.path().join("script.py"), "x").unwrap();
         let beside = ledger_paths(&ledger, None);
         assert!(beside.contains(&ledger) && !beside.contains(&folder.path().to_owned()));
+    }
+
+    #[test]
+    fn a_program_in_the_folder_of_the_ledger_does_not_see_the_ledger() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = folder.path().join("ledger.db");
+        std::fs::write(&ledger, "x").unwrap();
+        let shared = Sandboxes::default();
+        shared.set_ledger(ledger.clone(), &folder.path().join("venvs"));
+        let hidden = shared.hidden_from(&[folder.path().to_owned()]);
+        assert!(hidden.contains(&ledger), "{hidden:?}");
     }
 }

@@ -218,8 +218,9 @@ impl Sandbox {
                 let workplaces = real(workplaces);
                 let is_root = geteuid().is_root();
                 let must_stay_open = |folder: &Path, _: &Grant| {
-                    let is_workplace = workplaces.iter().any(|place| folder.starts_with(place));
-                    is_workplace || (!is_root && is_writable(folder))
+                    // Root may write nearly everywhere, so only where programs are meant to make files.
+                    let is_meant = || workplaces.iter().any(|place| folder.starts_with(place));
+                    is_writable(folder) && (!is_root || is_meant())
                 };
                 let everything = Grant {
                     path: "/".into(),
@@ -279,9 +280,7 @@ impl Sandbox {
 
     fn launch_here(&self) -> io::Result<Launch> {
         let is_only_named = self.rules.files.is_only_named();
-        let temporary = is_only_named
-            .then(|| tempfile::Builder::new().prefix("toolcrib-").tempdir())
-            .transpose()?;
+        let temporary = is_only_named.then(make_temporary).transpose()?;
         Ok(Launch {
             wrapper: Vec::new(),
             is_wrapped: false,
@@ -336,6 +335,14 @@ impl Sandbox {
         });
         Ok(ruleset)
     }
+}
+
+/// A temporary folder. A container with a read-only root may have no `/tmp` to write in.
+fn make_temporary() -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("toolcrib-");
+    let made = builder.tempdir();
+    made.or_else(|error| builder.tempdir_in("/dev/shm").map_err(|_| error))
 }
 
 /// A pipe that holds a filter.
