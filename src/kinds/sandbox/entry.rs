@@ -208,7 +208,7 @@ impl EntrySandbox {
         {
             return Some(sandbox.clone());
         }
-        self.shared.hold_journal();
+        self.shared.hold_journal(&self.own.workdir);
         let sandbox = Arc::new(Sandbox::new(self.rules(), &self.shared.support()));
         *prepared = Some((generation, sandbox.clone()));
         Some(sandbox)

@@ -81,16 +81,17 @@ impl Sandboxes {
         self.0.state.read().generation
     }
 
-    /// Makes the journal of the ledger, if programs see its folder. SQLite would roll the ledger back by a journal
+    /// Makes the journal of the ledger, if programs in this working folder see it. SQLite would roll the ledger back by a journal
     /// that a program has put there. An empty one means nothing, and can be hidden.
-    pub(super) fn hold_journal(&self) {
+    pub(super) fn hold_journal(&self, workdir: &Path) {
         let state = self.0.state.read();
         let Some(ledger) = state.ledger.as_ref().filter(|ledger| ledger.is_file()) else {
             return;
         };
-        let paths = ledger_paths(ledger, state.venvs.as_deref());
+        let (files, is_alone) = ledger_files(ledger, state.venvs.as_deref());
         let is_journal = |path: &&PathBuf| path.to_string_lossy().ends_with("-journal");
-        if let Some(journal) = paths.iter().find(is_journal) {
+        let is_seen = !is_alone || ledger.parent() == Some(workdir);
+        if let Some(journal) = files.iter().find(is_journal).filter(|_| is_seen) {
             // It is there already, or the folder cannot be written: then programs cannot write it, either.
             let _ = std::fs::File::create_new(journal);
         }
