@@ -620,7 +620,7 @@ def pivot_root():
     """A root of its own, and the old one taken away layer by layer."""
     in_user_namespace()
     folder = own("pivot")
-    os.mkdir(folder)
+    os.makedirs(folder, exist_ok=True)
     mount("none", "/", None, 0x44000)
     mount("/", folder, None, 0x5000)
     system("pivot_root", folder.encode(), f"{folder}/tmp".encode())
@@ -630,6 +630,49 @@ def pivot_root():
         except OSError:
             continue
     return holds("/tmp" + PLAN["secret"], PLAN["secret_mark"])
+
+
+@check
+def leave_mounts():
+    """Leaves all mounts, and renames a hidden file through a folder that is still open."""
+    folder, name = os.path.split(PLAN["secret"])
+    opened, temporary = os.open(folder, os.O_RDONLY), own("empty")
+    in_user_namespace()
+    os.makedirs(temporary, exist_ok=True)
+    mount("none", "/", None, 0x44000)
+    mount("tmpfs", temporary, "tmpfs")
+    os.mkdir(f"{temporary}/old")
+    system("pivot_root", temporary.encode(), f"{temporary}/old".encode())
+    os.chdir("/")
+    system("umount2", b"/old", 2)
+    os.rename(name, f"{name}.moved", src_dir_fd=opened, dst_dir_fd=opened)
+    try:
+        with open(os.open(f"{name}.moved", os.O_RDONLY, dir_fd=opened)) as file:
+            if PLAN["secret_mark"] not in file.read():
+                raise Denied("it is another file")
+    finally:
+        os.rename(f"{name}.moved", name, src_dir_fd=opened, dst_dir_fd=opened)
+    return "read under another name"
+
+
+@check
+def detach_root():
+    """Detaches the root with all mounts."""
+    in_user_namespace()
+    mount("none", "/", None, 0x44000)
+    system("umount2", b"/", 2)
+    return "detached"
+
+
+@check
+def mount_beneath():
+    """Mounts something beneath the root, and takes the root away."""
+    in_user_namespace()
+    mount("none", "/", None, 0x44000)
+    context = system("fsopen", b"tmpfs", 0)
+    system(431, context, 6, None, None, 0)
+    system("move_mount", system(432, context, 0, 0), b"", -100, b"/", 0x204)
+    return "mounted"
 
 
 @check
@@ -1093,6 +1136,21 @@ def unix_datagram():
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.sendto(f"{PLAN['token']} unix_datagram".encode(), "\0" + PLAN["abstract"] + "-datagrams")
     return "sent"
+
+
+@check
+def unix_datagram_pair():
+    """A pair of sockets that sends to a socket in a folder."""
+    left, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    left.sendto(f"{PLAN['token']} unix_datagram_pair".encode(), PLAN["unix"] + ".datagrams")
+    return "sent"
+
+
+@check
+def control_packet_pair():
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    left.send(b"x")
+    return f"received {right.recv(1)}"
 
 
 @check

@@ -52,8 +52,8 @@ MAY = {
     "preload_use": OPEN_FILES,
     "raw_disk": ROOT_ONLY, "replace_launcher": ROOT_ONLY, "vsock_device": ROOT_ONLY, "self_exe": {"service/root": ROOT}, "launcher_exe": {"service/root": ROOT},
     # namespaces
-    "unshare_user": OPEN, "clone_user": OPEN, "clone3_user": OPEN, "mount_in_userns": OPEN,
-    "umount_hidden": MOUNTS, "bind_parent": MOUNTS, "open_tree_parent": MOUNTS, "overlay_parent": MOUNTS, "pivot_root": MOUNTS,
+    "unshare_user": OPEN, "clone_user": OPEN, "mount_in_userns": OPEN,
+    "umount_hidden": MOUNTS, "bind_parent": MOUNTS, "open_tree_parent": MOUNTS, "overlay_parent": MOUNTS,
     "chroot_escape": MOUNTS, "proc_in_userns": {"service@seccomp": NO_SIGNALS}, "chroot": {"service/root": ROOT},
     # processes
     "list_processes": {"*@landlock": NAMES, "*@seccomp": NAMES}, "proc_fd": {"*@landlock/root": NAMES, "*@seccomp/root": NAMES},
@@ -65,7 +65,7 @@ MAY = {
     # network
     "connect_service": PORTS, "connect_tcp": PORTS, "connect_tcp6": PORTS, "listen_tcp": PORTS, "tcp_disconnect": PORTS,
     "connect_mptcp": OPEN, "tcp_fastopen": OPEN, "udp": OPEN, "udplite": OPEN, "dns": OPEN, "ping": OPEN, "unix_file": OPEN,
-    "docker_socket": OPEN, "resolved_socket": OPEN, "unix_abstract": OPEN, "unix_datagram": OPEN, "netlink": OPEN,
+    "docker_socket": OPEN, "resolved_socket": OPEN, "unix_abstract": OPEN, "unix_datagram": OPEN, "unix_datagram_pair": OPEN, "netlink": OPEN,
     "raw_socket": {"service/root": FREE}, "packet_socket": {"service/root": FREE}, "vsock": OPEN, "kernel_crypto": OPEN, "tipc": OPEN,
     "listen_unbound": {"service": FREE, "hosts": "Landlock holds bind, not listen"},
     "tcp_same_port": {"hosts": OWN_NETWORK},

@@ -47,6 +47,8 @@ class Witness:
         self.unix, self.abstract = str(folder / "open" / "victim.sock"), f"toolcrib-{token()}"
         self.listen(socket.AF_UNIX, "\0" + self.abstract)
         self.listen(socket.AF_UNIX, "\0" + self.abstract + "-datagrams", socket.SOCK_DGRAM)
+        self.listen(socket.AF_UNIX, self.unix + ".datagrams", socket.SOCK_DGRAM)
+        os.chmod(self.unix + ".datagrams", 0o666)
         for path in (self.unix, folder / "run" / "docker.sock", folder / "run" / "systemd" / "resolve" / "io.systemd.Resolve"):
             self.listen(socket.AF_UNIX, str(path))
             os.chmod(path, 0o666)

@@ -78,8 +78,20 @@ const NAMESPACES: &[i64] = &[
     libc::SYS_setdomainname,
 ];
 
+/// What makes a namespace without the mounts of this one: the flag of a call, and which argument has it. A mount
+/// hides a file only while it is in the namespace of whoever renames the file.
+const WITHOUT_MOUNTS: [(i64, u8, u64); 4] = [
+    (libc::SYS_move_mount, 4, 0x200),  // MOVE_MOUNT_BENEATH
+    (libc::SYS_open_tree, 2, 0x2),     // OPEN_TREE_NAMESPACE
+    (libc::SYS_fsmount, 1, 0x2),       // FSMOUNT_NAMESPACE
+    (libc::SYS_unshare, 0, 0x10_0000), // UNSHARE_EMPTY_MNTNS
+];
+
 /// Requests of ioctl that write into the input of a terminal (`tty_ioctl(4)`).
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
+
+/// The kinds of pairs that stay connected: `SOCK_STREAM` and `SOCK_SEQPACKET`.
+const PAIRS: [u64; 2] = [1, 5];
 
 /// The filters for these needs. The first one comes first.
 ///
@@ -114,10 +126,10 @@ pub(super) fn filters(needs: Needs) -> Result<Vec<BpfProgram>, Error> {
             refused.insert(call, vec![Rule::new(vec![has_flag])?]);
         }
     }
+    // Its flags are in memory, where a filter cannot see them. Without it, the C library uses clone.
+    unknown.insert(libc::SYS_clone3, vec![]);
     if needs.is_only_named {
         refused.extend(NAMESPACES.iter().map(|call| (*call, vec![])));
-        // Its flags are in memory, where a filter cannot see them. Without it, the C library uses clone.
-        unknown.insert(libc::SYS_clone3, vec![]);
         let new_user = libc::CLONE_NEWUSER.cast_unsigned().into();
         for call in [libc::SYS_clone, libc::SYS_unshare] {
             let has_flag = Condition::new(0, Len::Dword, Is::MaskedEq(new_user), new_user)?;
@@ -129,6 +141,12 @@ pub(super) fn filters(needs: Needs) -> Result<Vec<BpfProgram>, Error> {
             .into_iter()
             .collect::<Result<Conditions, _>>()?;
         refused.insert(libc::SYS_personality, vec![Rule::new(changes)?]);
+    } else {
+        refused.insert(libc::SYS_pivot_root, vec![]);
+        for (call, argument, flag) in WITHOUT_MOUNTS {
+            let has_flag = Condition::new(argument, Len::Dword, Is::MaskedEq(flag), flag)?;
+            refused.insert(call, vec![Rule::new(vec![has_flag])?]);
+        }
     }
     let mut filters = vec![
         without_x32(compile(unknown, libc::ENOSYS)?),
@@ -136,20 +154,31 @@ pub(super) fn filters(needs: Needs) -> Result<Vec<BpfProgram>, Error> {
     ];
     let sockets = refused_sockets(needs)?;
     if let Some(rules) = sockets {
-        let calls = BTreeMap::from([(libc::SYS_socket, rules)]);
+        let mut calls = BTreeMap::from([(libc::SYS_socket, rules)]);
+        if needs.is_only_named && !needs.has_namespaces {
+            // A pair of datagrams can send to any Unix socket.
+            let mut pairs = vec![none_of(0, &[libc::AF_UNIX])?];
+            for kind in (0..16).filter(|kind| !PAIRS.contains(kind)) {
+                let is_kind = Condition::new(1, Len::Dword, Is::MaskedEq(0xf), kind)?;
+                pairs.push(Rule::new(vec![is_kind])?);
+            }
+            calls.insert(libc::SYS_socketpair, pairs);
+        }
         filters.push(compile(calls, libc::ENETUNREACH)?);
     }
     Ok(filters)
 }
 
+/// The argument of a call has none of these values.
+fn none_of(argument: u8, allowed: &[i32]) -> Result<Rule, Error> {
+    let conditions = allowed
+        .iter()
+        .map(|value| Condition::new(argument, Len::Dword, Is::Ne, value.cast_unsigned().into()));
+    Ok(Rule::new(conditions.collect::<Result<Conditions, _>>()?)?)
+}
+
 /// The sockets that the network rules refuse. No rules in the list: every socket.
 fn refused_sockets(needs: Needs) -> Result<Option<Vec<Rule>>, Error> {
-    let none_of = |argument: u8, allowed: &[i32]| {
-        let conditions = allowed.iter().map(|value| {
-            Condition::new(argument, Len::Dword, Is::Ne, value.cast_unsigned().into())
-        });
-        Ok::<_, Error>(Rule::new(conditions.collect::<Result<Conditions, _>>()?)?)
-    };
     let (is_open, has_namespaces) = (!needs.is_only_named, needs.has_namespaces);
     Ok(match needs.network {
         Network::All if is_open => None,
