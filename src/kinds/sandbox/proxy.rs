@@ -10,14 +10,21 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
-use url::Url;
+use url::{Position, Url};
 
 use crate::kinds::http::address_policy::AddressPolicy;
+use crate::runtime::file_handles::current_limit;
 
 /// The longest head of a request.
 const MAX_HEAD: usize = 16 << 10;
+/// The most fields of a request.
+const MAX_FIELDS: usize = 100;
+/// The most connections of one entry at once. Further ones wait. Each takes two file handles, so an entry has a
+/// thirty-second of the handles at most.
+const MAX_CONNECTIONS: usize = 128;
 /// Time for the head of a request, and for the connection to the host.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The ports of a host that is named without one.
@@ -99,14 +106,20 @@ impl Proxy {
         let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
         let (entry, rules): (Arc<str>, Arc<[HostRule]>) = (entry.into(), rules.into());
+        let handles = current_limit().unwrap_or(usize::MAX);
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS.min(handles / 64)));
         let serve = async move {
-            loop {
+            while let Ok(own) = connections.clone().acquire_owned().await {
                 let Ok((client, _)) = listener.accept().await else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
                 let (entry, rules) = (entry.clone(), rules.clone());
-                tokio::spawn(async move { serve_client(client, &entry, &rules).await }.boxed());
+                let work = async move {
+                    serve_client(client, &entry, &rules).await;
+                    drop(own);
+                };
+                tokio::spawn(work.boxed());
             }
         };
         Ok(Self {
@@ -232,6 +245,15 @@ impl Form {
     }
 }
 
+/// The fields of a request that the proxy writes itself, or that are for the proxy.
+const OWN_FIELDS: [&str; 5] = [
+    "host",
+    "connection",
+    "proxy-connection",
+    "proxy-authorization",
+    "keep-alive",
+];
+
 /// Reads the head of an HTTP request (RFC 9110, section 9.3.6; RFC 9112, section 3.2.2).
 async fn read_http(client: &mut TcpStream) -> io::Result<Option<Request>> {
     let mut read = Vec::new();
@@ -243,9 +265,13 @@ async fn read_http(client: &mut TcpStream) -> io::Result<Option<Request>> {
             return Ok(None);
         }
     };
-    let head = String::from_utf8_lossy(&read[..end]).into_owned();
-    let mut line = head.lines().next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target)) = (line.next(), line.next()) else {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut head = httparse::Request::new(&mut fields);
+    // Lines may also end without CR, and then the head is shorter.
+    let Ok(httparse::Status::Complete(end)) = head.parse(&read[..end + 4]) else {
+        return Ok(None);
+    };
+    let (Some(method), Some(target)) = (head.method, head.path) else {
         return Ok(None);
     };
     if method == "CONNECT" {
@@ -257,32 +283,25 @@ async fn read_http(client: &mut TcpStream) -> io::Result<Option<Request>> {
             host: plain_name(host),
             port,
             form: Form::Connect,
-            forwarded: read[end + 4..].to_vec(),
+            forwarded: read[end..].to_vec(),
         }));
     }
     let Some(url) = Url::parse(target).ok().filter(|url| url.scheme() == "http") else {
         return Ok(None);
     };
-    let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    // One request for each connection, so that each is judged.
-    let fields = head.lines().skip(1).filter(|line| {
-        let name = line
-            .split(':')
-            .next()
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        ![
-            "connection",
-            "proxy-connection",
-            "proxy-authorization",
-            "keep-alive",
-        ]
-        .contains(&name.as_str())
-    });
-    let fields: String = fields.map(|line| format!("{line}\r\n")).collect();
-    let mut forwarded =
-        format!("{method} {path} HTTP/1.1\r\n{fields}connection: close\r\n\r\n").into_bytes();
-    forwarded.extend_from_slice(&read[end + 4..]);
+    let path = &url[Position::BeforePath..Position::AfterQuery];
+    // The host was judged by the URL, so the field `host` is that of the URL (RFC 9112, section 3.2.2). One
+    // request for each connection, so that each is judged.
+    let host = &url[Position::BeforeHost..Position::AfterPort];
+    let mut forwarded = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n").into_bytes();
+    for field in head.headers.iter() {
+        if !OWN_FIELDS.contains(&&*field.name.to_ascii_lowercase()) {
+            let parts = [field.name.as_bytes(), b": ", field.value, b"\r\n"];
+            forwarded.extend(parts.concat());
+        }
+    }
+    forwarded.extend_from_slice(b"connection: close\r\n\r\n");
+    forwarded.extend_from_slice(&read[end..]);
     Ok(Some(Request {
         host: plain_name(url.host_str().unwrap_or_default()),
         port: url.port_or_known_default().unwrap_or(80),
@@ -331,6 +350,9 @@ async fn read_socks(client: &mut TcpStream) -> io::Result<Option<Request>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -355,6 +377,87 @@ mod tests {
         ] {
             assert!(HostRule::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// A proxy for a server on loopback.
+    fn proxy_for(server: &TcpListener) -> (Proxy, u16) {
+        let port = server.local_addr().unwrap().port();
+        let rules = vec![HostRule::parse(&format!("127.0.0.1:{port}")).unwrap()];
+        (Proxy::start("tools.t", rules).unwrap(), port)
+    }
+
+    async fn send(proxy: &Proxy, request: &str) -> TcpStream {
+        let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        client
+    }
+
+    #[tokio::test]
+    async fn the_host_field_is_that_of_the_url() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (proxy, port) = proxy_for(&server);
+        for fields in [
+            "host: evil.example\r\n",
+            "Host: 127.0.0.1\r\nHOST: evil.example\r\n",
+            "",
+        ] {
+            let request =
+                format!("GET http://127.0.0.1:{port}/a?b HTTP/1.1\r\n{fields}x: y\r\n\r\nbody");
+            let _client = send(&proxy, &request).await;
+            let (mut seen, mut bytes) = (server.accept().await.unwrap().0, vec![0; 1024]);
+            let mut text = String::new();
+            while !text.ends_with("body") {
+                let length = seen.read(&mut bytes).await.unwrap();
+                text += std::str::from_utf8(&bytes[..length]).unwrap();
+            }
+            let expected = format!(
+                "GET /a?b HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nx: y\r\nconnection: close\r\n\r\nbody"
+            );
+            assert_eq!(text, expected);
+        }
+        for fields in ["host : evil.example\r\n", "x: y\r\n host: evil.example\r\n"] {
+            let request = format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\n{fields}\r\n");
+            let mut answer = String::new();
+            let mut client = send(&proxy, &request).await;
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer, "", "{fields}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_are_bounded() {
+        const MORE: usize = 8;
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (proxy, port) = proxy_for(&server);
+        let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counted = (open.clone(), most.clone());
+        tokio::spawn(async move {
+            loop {
+                let (mut one, _) = server.accept().await.unwrap();
+                let (open, most) = counted.clone();
+                most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let _ = one.read(&mut [0; 8]).await;
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");
+        let limit = MAX_CONNECTIONS.min(current_limit().unwrap_or(usize::MAX) / 64);
+        let mut clients = VecDeque::new();
+        for _ in 0..limit + MORE {
+            clients.push_back(send(&proxy, &request).await);
+        }
+        let mut answer = [0; 16];
+        for client in clients.iter_mut().take(limit) {
+            assert!(client.read(&mut answer).await.unwrap() > 0);
+        }
+        for _ in 0..MORE {
+            drop(clients.pop_front());
+            let waiting = &mut clients[limit - 1];
+            assert!(waiting.read(&mut answer).await.unwrap() > 0);
+        }
+        assert_eq!(most.load(Ordering::SeqCst), limit);
     }
 
     #[tokio::test]
