@@ -17,10 +17,11 @@ use super::Failure;
 use super::failure::{describe_io_error, unless_stopped};
 use super::manifest_file::ManifestArg;
 use super::output::print_line;
-use crate::app::Error;
+use crate::app::{Error, venv_folder};
 use crate::call::units::Count;
 use crate::environment::Environment;
 use crate::kinds::ProcessEnv;
+use crate::ledger::ledger_file;
 use crate::manifest::definition_change::DefinitionParts;
 use crate::manifest::pins::{self, Pins, ServerPins, ToolPin};
 use crate::manifest::{self, DeclaredSource, ProcessInput};
@@ -48,11 +49,19 @@ pub(super) struct PinArgs {
 /// before.
 pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.manifest.required_path("")?;
-    let manifest = manifest::load(&path, &ProcessInput::new(environment), &HashMap::new())
+    let natives = HashMap::new();
+    let host = manifest::Host {
+        natives: Some(&natives),
+        ..manifest::Host::default()
+    };
+    let manifest = manifest::load_for_host(&path, &ProcessInput::new(environment), &host)
         .map_err(Error::Manifest)?;
-    let servers: Vec<DeclaredSource> = manifest
-        .sources
-        .into_iter()
+    let venvs = venv_folder(&manifest.ledger);
+    if let Some(file) = ledger_file(&manifest.ledger) {
+        host.sandboxes.set_ledger(file, &venvs);
+    }
+    let sources = manifest.sources.into_iter();
+    let servers: Vec<DeclaredSource> = sources
         .filter(|source| source.settings.can_be_pinned())
         .collect();
     check_server_names(&args.server, &servers)?;
@@ -64,7 +73,8 @@ pub(super) async fn run(args: PinArgs, environment: &Environment) -> Result<(), 
         .collect();
 
     let redactor = Arc::new(Redactor::new(manifest.secrets.iter().map(String::as_str)));
-    let process_env = ProcessEnv::new(redactor.clone(), environment);
+    let mut process_env = ProcessEnv::new(redactor.clone(), environment);
+    process_env.sandboxes = host.sandboxes;
     let listed = join_all(
         chosen
             .iter()
