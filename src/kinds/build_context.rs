@@ -20,6 +20,8 @@ pub type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFau
 
 /// What a kind needs to build a runner from its manifest keys.
 pub struct BuildContext<'a> {
+    /// The name of the tool, for the log.
+    pub name: &'a str,
     /// The folder of the manifest. Relative paths start here.
     pub base_dir: &'a Path,
     /// The tool's input schema. Placeholders are checked against it.

@@ -5,13 +5,15 @@
 //! files are opened. Opening never blocks, so a FIFO or a device cannot stall a call.
 
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytesize::ByteSize;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use rustix::fs::OFlags;
+use cap_std::fs::{Dir, File, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use url::Url;
 
 use crate::call::{ToolContext, ToolError};
@@ -46,8 +48,22 @@ impl Folder {
         })
     }
 
+    /// Opens the folder at this path, if no part of the path is a link.
+    pub(super) fn open_without_links(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let opened = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve) {
+            // Some containers do not have the call.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty())
+            }
+            opened => opened,
+        };
+        Ok(Self(Arc::new(Dir::from_std_file(opened?.into()))))
+    }
+
     /// Opens the folder at this path.
-    pub(super) fn open_path(path: &Path) -> io::Result<Self> {
+    fn open_path(path: &Path) -> io::Result<Self> {
         Dir::open_ambient_dir(path, ambient_authority()).map(|dir| Self(Arc::new(dir)))
     }
 
@@ -132,6 +148,14 @@ impl Folder {
 }
 
 impl OpenedFile<'_> {
+    /// Whether it is the file at this path, by any name.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let (own, other) = (self.file.metadata(), std::fs::metadata(path));
+        own.ok()
+            .zip(other.ok())
+            .is_some_and(|(own, other)| (own.dev(), own.ino()) == (other.dev(), other.ino()))
+    }
+
     /// The remaining bytes of the file, after `head`. More than `max_bytes` bytes in total are an
     /// error, because a part would be useless. The error names `key`, the setting of the bound.
     pub(super) fn read_all(

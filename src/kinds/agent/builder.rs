@@ -197,6 +197,7 @@ impl Tool<Agent> {
     pub(crate) fn build_with(self, clients: &HttpClients) -> Result<Tool, BuildError> {
         let (mut tool, agent) = self.replace_runner(());
         let context = BuildContext {
+            name: tool.definition.name.as_str(),
             base_dir: Path::new(""),
             input_schema: &tool.definition.input_schema,
             context_fields: tool.definition.context.as_deref().unwrap_or_default(),

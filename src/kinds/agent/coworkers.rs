@@ -360,6 +360,7 @@ mod tests {
             .collect();
         let schema = json!({"properties": properties});
         let context = BuildContext {
+            name: "t",
             base_dir: Path::new(""),
             input_schema: &schema,
             context_fields: &["tenant".to_owned()],

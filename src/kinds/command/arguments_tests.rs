@@ -214,6 +214,7 @@ fn context_variable_names_must_be_unique() {
     let build = |fields: &[&str], environment: Value| {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         let context = BuildContext {
+            name: "t",
             base_dir: Path::new("/tmp"),
             input_schema: &json!({}),
             context_fields: &fields,

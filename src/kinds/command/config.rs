@@ -106,7 +106,7 @@ pub fn build(
     if let Some(template) = &stdin {
         faults.extend(context.unknown_placeholders(template, &["stdin"]));
     }
-    let file = match &config.output {
+    let mut file = match &config.output {
         Output::File(path) => OutputFile::parse(path, context)
             .map_err(|found| faults.extend(found))
             .ok(),
@@ -132,6 +132,9 @@ pub fn build(
         context.base_dir,
         config.workdir.as_deref().unwrap_or(Path::new("")),
     );
+    if let Some(file) = &mut file {
+        file.remember_folder(&workdir);
+    }
     if !workdir.is_dir() {
         let message = format!("there is no folder {}: calls will fail", workdir.display());
         faults.push(ConfigFault::warning(&["workdir"], message));
@@ -154,7 +157,7 @@ pub fn build(
         config.sandbox,
         context.base_dir,
         OwnPaths {
-            entry: format!("command {program}"),
+            entry: format!("tools.{}", context.name),
             workdir: workdir.clone(),
             needed: program_path
                 .iter()

@@ -3,8 +3,10 @@
 //! The path may come from the program's output, and so from a model. So cap-std resolves it inside
 //! the folder, and files that usually hold secrets are not read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use toolcrib_process::sandbox::{Files, Sandbox};
 
 use super::run::StreamCapture;
 use crate::call::json::plain_text;
@@ -25,6 +27,19 @@ const KEY: [&str; 2] = ["output", "file"];
 pub(super) struct OutputFile {
     path: Template,
     denied: Arc<DeniedFiles>,
+    /// The working folder with all links resolved, if it was there when the tool was built. A program may put a
+    /// link in its place.
+    folder: Option<PathBuf>,
+}
+
+/// The folder of a call's file, opened before the program starts.
+pub(super) struct ResultFolder {
+    folder: Folder,
+    path: PathBuf,
+    /// What the program does not see, and so must not get from the service.
+    hidden: Vec<PathBuf>,
+    /// What it sees below hidden folders.
+    kept: Vec<PathBuf>,
 }
 
 impl OutputFile {
@@ -61,6 +76,7 @@ impl OutputFile {
             Ok(Self {
                 path: template,
                 denied: Arc::new(denied),
+                folder: None,
             })
         } else {
             Err(faults)
@@ -90,25 +106,62 @@ impl OutputFile {
             .collect()
     }
 
+    /// Resolves the working folder, if it exists already.
+    pub(super) fn remember_folder(&mut self, workdir: &Path) {
+        self.folder = std::fs::canonicalize(workdir).ok();
+    }
+
+    /// Opens the working folder. Call it before the program starts.
+    ///
+    /// # Errors
+    /// A sentence: why there is no such folder.
+    pub(super) fn open_folder(
+        &self,
+        workdir: &Path,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<ResultFolder, String> {
+        let resolved = || std::fs::canonicalize(workdir).ok();
+        let Some(path) = self.folder.clone().or_else(resolved) else {
+            return Err("its working folder does not exist".into());
+        };
+        let files = sandbox.map(|sandbox| match &sandbox.rules().files {
+            Files::AllExcept { hidden, kept, .. } | Files::Only { hidden, kept, .. } => {
+                let kept = kept.iter().map(|kept| kept.path.clone());
+                (hidden.clone(), kept.collect())
+            }
+        });
+        let (hidden, kept) = files.unwrap_or_default();
+        let folder = Folder::open_without_links(&path)
+            .map_err(|error| format!("its working folder cannot be opened: {error}"))?;
+        Ok(ResultFolder {
+            folder,
+            path,
+            hidden,
+            kept,
+        })
+    }
+
     /// The file as a result. A path without a readable file is an error result.
     pub(super) async fn read_result(
         &self,
         stdout: &StreamCapture,
         values: Values<'_>,
-        workdir: &Path,
+        (workdir, folder): (&Path, ResultFolder),
         max_bytes: usize,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolError> {
         let path = self.find_path(stdout, values, workdir)?;
-        let (workdir, denied, context) = (workdir.to_owned(), self.denied.clone(), context.clone());
+        let (denied, context) = (self.denied.clone(), context.clone());
         run_on_blocking_thread(move || {
-            let folder = Folder::open_path(&workdir).map_err(|error| {
-                ToolError::ErrorResult(format!(
-                    "cannot open the folder of the output file: {error}"
-                ))
-            })?;
-            let is_denied = |path: &str| denied.is_denied(path) || is_file_of_the_service(path);
-            let file = folder.open_unless_denied(&path, is_denied, &context)?;
+            let is_denied = |path: &str| {
+                denied.is_denied(path) || is_file_of_the_service(path) || folder.hides(path)
+            };
+            let file = folder
+                .folder
+                .open_unless_denied(&path, is_denied, &context)?;
+            if folder.hidden.iter().any(|hidden| file.is_at(hidden)) {
+                return Err(folder::file_error(&path, "is not read: it is hidden"));
+            }
             let bytes = file.read_all(Vec::new(), max_bytes, "max_output")?;
             Ok(file_result(&path, bytes))
         })
@@ -140,6 +193,24 @@ impl OutputFile {
             .ok()
             .and_then(Path::to_str);
         Ok(below.map(str::to_owned).unwrap_or(path))
+    }
+}
+
+impl ResultFolder {
+    /// Whether the path below the folder leads into something that the program does not see.
+    fn hides(&self, path: &str) -> bool {
+        let path = self.path.join(path);
+        // The innermost of them decides.
+        let depth = |listed: &[PathBuf]| {
+            let real =
+                |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            let above = listed
+                .iter()
+                .map(real)
+                .filter(|real| path.starts_with(real));
+            above.map(|real| real.components().count()).max()
+        };
+        depth(&self.hidden) > depth(&self.kept)
     }
 }
 

@@ -138,6 +138,57 @@ async fn output_file_stays_in_the_folder() {
 }
 
 #[tokio::test]
+async fn output_file_is_not_read_through_a_replaced_folder() {
+    let above = tempfile::tempdir().unwrap();
+    let path = |name: &str| above.path().join(name);
+    for (folder, text) in [("out", "own"), ("private", "secret")] {
+        std::fs::create_dir(path(folder)).unwrap();
+        std::fs::write(path(folder).join("data"), text).unwrap();
+    }
+    let script = "cd ..; [ -L out ] || { mv out old; ln -s private out; }; echo data";
+    let config = json!({"command": ["/bin/sh", "-c", script], "workdir": path("out"), "output": {"file": "{{ stdout }}"}});
+    let tool = runner(config, Effect::Read);
+    let arguments = json!({"a": "", "b": ""});
+    assert_eq!(text(call(&tool, arguments.clone()).await), "own");
+    let error = call(&tool, arguments).await.0.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("its working folder cannot be opened"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn output_file_is_no_hidden_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["keys", "other/data"] {
+        std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        std::fs::write(path(name), "secret").unwrap();
+    }
+    std::fs::hard_link(path("keys"), path("link")).unwrap();
+    let shared = Sandboxes::default();
+    shared.set_files(ServiceFiles {
+        own: vec![path("keys"), path("other")],
+        ..ServiceFiles::default()
+    });
+    let schema = json!({"properties": {"a": {}}, "required": ["a"]});
+    for name in ["keys", "link", "other/data"] {
+        let config = json!({"command": ["/bin/echo", "{{ a }}"], "workdir": folder.path(), "output": {"file": "{{ stdout }}"}});
+        let defaults = SandboxDefaults {
+            setting: SandboxSetting::Service,
+            shared: shared.clone(),
+        };
+        let tool = build_in(config, &schema, Effect::Read, &defaults)
+            .unwrap()
+            .0;
+        let error = call(&tool, json!({"a": name})).await.0.unwrap_err();
+        assert!(error.to_string().contains("is not read"), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn invalid_json_error_has_position() {
     let (result, _) = run_shell("printf '{\"a\":\\n [1,'", json!({"output": "json"})).await;
     let Err(ToolError::BadOutput(message)) = result else {

@@ -118,10 +118,17 @@ impl Runner for CommandRunner {
             (ATTEMPT_VARIABLE, context.attempt.to_string()),
         ]);
         let values = Values::for_call(&arguments, &context);
-        let mut launch = self.sandbox.launch().map_err(|reason| {
+        let not_started = |reason: String| {
             let message = format!("cannot start {}: {reason}", self.program);
             ToolError::upstream_permanent(message).not_delivered()
-        })?;
+        };
+        let mut launch = self.sandbox.launch().map_err(not_started)?;
+        let open_folder = |file: &OutputFile| {
+            let sandbox = self.sandbox.prepare();
+            file.open_folder(&self.workdir, sandbox.as_deref())
+        };
+        let folder = self.file.as_ref().map(open_folder).transpose();
+        let folder = folder.map_err(not_started)?;
         let tree = ProcessTree::spawn(
             &mut self.build_command(&mut launch, path, values),
             marker,
@@ -137,10 +144,10 @@ impl Runner for CommandRunner {
             return Ok(result);
         }
         let limits = &self.limits;
-        match &self.file {
-            Some(file) => {
-                let max_bytes = limits.max_output;
-                file.read_result(&run.stdout, values, &self.workdir, max_bytes, &context)
+        match self.file.as_ref().zip(folder) {
+            Some((file, folder)) => {
+                let (folder, max_bytes) = ((&*self.workdir, folder), limits.max_output);
+                file.read_result(&run.stdout, values, folder, max_bytes, &context)
                     .await
             }
             None => output::build_result(&run, &self.output, limits, &context),
@@ -275,6 +282,7 @@ mod tests {
     fn faults(max_bytes: usize, arguments: &Value, context: &Value) -> Vec<ValueFault> {
         let schema = json!({"properties": {"a": {}, "b": {}}, "required": ["a", "b"]});
         let build = BuildContext {
+            name: "t",
             base_dir: std::path::Path::new("."),
             input_schema: &schema,
             context_fields: &["tenant".to_owned()],

@@ -1,7 +1,7 @@
 //! Tests with real programs and real processes. No test sleeps for a fixed time: each polls until
 //! its condition is true.
 
-use crate::kinds::sandbox::{SandboxDefaults, SandboxSetting};
+use crate::kinds::sandbox::{SandboxDefaults, SandboxSetting, Sandboxes, ServiceFiles};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,20 +39,31 @@ fn context(invocation: &Invocation) -> ToolContext {
 type BuildResult = Result<(Arc<dyn Runner>, Vec<ConfigFault>), Vec<ConfigFault>>;
 
 fn build_with(config: Value, schema: &Value, effect: Effect) -> BuildResult {
+    let defaults = SandboxDefaults {
+        setting: SandboxSetting::None,
+        ..SandboxDefaults::default()
+    };
+    build_in(config, schema, effect, &defaults)
+}
+
+fn build_in(
+    config: Value,
+    schema: &Value,
+    effect: Effect,
+    sandboxes: &SandboxDefaults,
+) -> BuildResult {
     let config = serde_json::from_value(config).unwrap();
     build(
         config,
         &BuildContext {
+            name: "t",
             base_dir: Path::new("/tmp"),
             input_schema: schema,
             context_fields: &["tenant".to_owned(), "user-id".to_owned()],
             effect,
             trusted: true,
         },
-        &SandboxDefaults {
-            setting: SandboxSetting::None,
-            ..SandboxDefaults::default()
-        },
+        sandboxes,
     )
 }
 

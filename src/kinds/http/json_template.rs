@@ -170,6 +170,7 @@ mod tests {
         let input_schema = json!({"properties": {"a": {}, "b": {}, "gone": {}}});
         let base = std::path::Path::new(".");
         let context = BuildContext {
+            name: "t",
             base_dir: base,
             input_schema: &input_schema,
             context_fields: &["tenant".to_owned()],

@@ -157,6 +157,7 @@ fn try_build(config: Value, effect: Effect) -> (Option<Arc<dyn Runner>>, Vec<Con
     });
     let base = std::path::Path::new(".");
     let context = BuildContext {
+        name: "t",
         base_dir: base,
         input_schema: &input_schema,
         context_fields: &["tenant".to_owned()],

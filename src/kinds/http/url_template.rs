@@ -444,6 +444,7 @@ mod tests {
         let input_schema = json!({"properties": {"x": {}, "y": {}, "z": {}, "host": {}}, "required": ["x", "y", "host"]});
         let base = std::path::Path::new(".");
         let context = BuildContext {
+            name: "t",
             base_dir: base,
             input_schema: &input_schema,
             context_fields: &["tenant".to_owned(), "region".to_owned()],

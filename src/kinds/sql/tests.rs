@@ -67,6 +67,7 @@ pub(super) fn build_runner(
     let schema = schema(config["statement"].as_str().unwrap());
     let fields = ["tenant".to_owned(), "user-id".to_owned()];
     let context = BuildContext {
+        name: "t",
         base_dir: base,
         input_schema: &schema,
         context_fields: &fields,
@@ -440,6 +441,7 @@ async fn statement_faults_are_reported_at_start() {
     let config = json!({"database": "sqlite://shop.db", "statement": "select 1 as x"});
     let schema = json!({"properties": {"year": {}}});
     let context = BuildContext {
+        name: "t",
         base_dir: shop.folder.path(),
         input_schema: &schema,
         context_fields: &[],

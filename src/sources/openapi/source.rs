@@ -371,6 +371,7 @@ fn build_tool(
     config.max_output = settings.max_output;
     config.auth.clone_from(&settings.auth);
     let context = BuildContext {
+        name: &operation.name,
         base_dir: Path::new(""),
         input_schema: &input_schema,
         context_fields: &[],
