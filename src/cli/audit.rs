@@ -43,7 +43,8 @@ enum AuditCommand {
     /// Recompute all hashes, and name the first entry that was edited, deleted or reordered. Exit 1 if there
     /// is one.
     Verify {
-        /// A hash that `verify` printed before. If no entry has it, the newest entries were cut off.
+        /// A hash that `verify` printed before. If no entry has it, the newest entries were cut off. The hash of
+        /// an empty chain, 64 zeros, fits every chain.
         #[arg(long, value_name = "HASH", value_parser = parse_hash)]
         expect: Option<String>,
     },

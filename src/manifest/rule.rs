@@ -67,6 +67,7 @@ rules! {
     NoSandbox "no-sandbox" "a program that runs without a sandbox",
     ExposedFile "exposed-file" "hint, with --live: a file of the service that this machine cannot hide from a program",
     // Callers, addresses, files.
+    NoCallers "no-callers" "hint: required sandboxes, and no callers: programs with network may use the HTTP API",
     UnknownCoworker "unknown-coworker" "a coworker that is not an agent, or has no parameter task (error: not a tool)",
     UnusedCaller "unused-caller" "a caller that may use no tool",
     IdlePattern "idle-pattern" "a list entry that matches no tool (error: a name, if all tools are known; hint: a pattern in deny)",

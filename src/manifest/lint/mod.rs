@@ -87,6 +87,7 @@ pub(super) fn run_lints(
         if let Some(defaults) = root.get("defaults") {
             sandbox::check_sandbox(&defaults, &mut lints);
         }
+        sandbox::check_api(root, &mut lints);
         addresses::check_addresses(root, &base, input, &mut lints);
         // The tools of a source are unknown before it is listed.
         let all_known = parsed.sources.is_empty();
