@@ -210,7 +210,7 @@ impl AppBuilder {
             program_sources: self.sources,
             own_ports: own_ports.clone(),
             token_sources: TokenSources::default(),
-            sandboxes: Sandboxes::default(),
+            sandboxes: Sandboxes::new(own_ports.clone()),
             environment: self.environment.unwrap_or_else(Environment::from_process),
             venv_folder: PathBuf::new(),
             program_tools: tools,

@@ -153,7 +153,7 @@ impl AddressPolicy {
 
     /// The same policy, but it refuses the addresses of this machine. For requests to ports at
     /// which this service listens.
-    pub(super) fn denying_this_machine(self) -> Self {
+    pub(crate) fn denying_this_machine(self) -> Self {
         Self {
             deny_this_machine: true,
             ..self

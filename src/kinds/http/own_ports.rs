@@ -27,7 +27,7 @@ impl OwnPorts {
     }
 
     /// Whether the service listens at this port.
-    pub(super) fn contains(&self, port: u16) -> bool {
+    pub(crate) fn contains(&self, port: u16) -> bool {
         self.0.load().contains(&port)
     }
 }

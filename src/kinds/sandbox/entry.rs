@@ -120,7 +120,11 @@ impl EntrySandbox {
         let mut proxy = self.proxy.lock();
         if proxy.is_none() {
             let rules = hosts.iter().filter_map(|host| HostRule::parse(host).ok());
-            *proxy = Some(Proxy::start(&self.own.entry, rules.collect())?);
+            *proxy = Some(Proxy::start(
+                &self.own.entry,
+                rules.collect(),
+                self.shared.own_ports(),
+            )?);
             // The rules depend on the port.
             *self.prepared.lock() = None;
         }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use toolcrib_process::sandbox::Support;
 
+use crate::kinds::http::OwnPorts;
+
 /// What the sandboxes of one service share. Clones share the same state.
 #[derive(Clone, Default)]
 pub struct Sandboxes(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    own_ports: OwnPorts,
     /// `None`: not tried yet.
     support: Mutex<Option<Support>>,
     state: RwLock<State>,
@@ -44,6 +47,19 @@ pub struct ServiceFiles {
 const LEDGER_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 impl Sandboxes {
+    /// Sandboxes of a service that listens at these ports.
+    pub fn new(own_ports: OwnPorts) -> Self {
+        Self(Arc::new(Shared {
+            own_ports,
+            ..Shared::default()
+        }))
+    }
+
+    /// The ports at which this service listens.
+    pub(super) fn own_ports(&self) -> OwnPorts {
+        self.0.own_ports.clone()
+    }
+
     /// What this machine can do. The first call tries it, which takes some milliseconds.
     pub fn support(&self) -> Support {
         let mut support = self.0.support.lock();

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use url::{Position, Url};
 
+use crate::kinds::http::OwnPorts;
 use crate::kinds::http::address_policy::AddressPolicy;
 use crate::runtime::file_handles::current_limit;
 
@@ -100,7 +101,7 @@ impl Proxy {
     ///
     /// # Errors
     /// Errors of the system.
-    pub(super) fn start(entry: &str, rules: Vec<HostRule>) -> io::Result<Self> {
+    pub(super) fn start(entry: &str, rules: Vec<HostRule>, own: OwnPorts) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
@@ -109,15 +110,15 @@ impl Proxy {
         let handles = current_limit().unwrap_or(usize::MAX);
         let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS.min(handles / 64)));
         let serve = async move {
-            while let Ok(own) = connections.clone().acquire_owned().await {
+            while let Ok(permit) = connections.clone().acquire_owned().await {
                 let Ok((client, _)) = listener.accept().await else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                let (entry, rules) = (entry.clone(), rules.clone());
+                let (entry, rules, ports) = (entry.clone(), rules.clone(), own.clone());
                 let work = async move {
-                    serve_client(client, &entry, &rules).await;
-                    drop(own);
+                    serve_client(client, &entry, &rules, &ports).await;
+                    drop(permit);
                 };
                 tokio::spawn(work.boxed());
             }
@@ -129,7 +130,7 @@ impl Proxy {
     }
 }
 
-async fn serve_client(mut client: TcpStream, entry: &str, rules: &[HostRule]) {
+async fn serve_client(mut client: TcpStream, entry: &str, rules: &[HostRule], own: &OwnPorts) {
     let mut first = [0];
     let work = async {
         client.peek(&mut first).await?;
@@ -147,7 +148,7 @@ async fn serve_client(mut client: TcpStream, entry: &str, rules: &[HostRule]) {
         form,
         forwarded,
     } = request;
-    let outcome = timeout(TIMEOUT, connect(&host, port, rules)).await;
+    let outcome = timeout(TIMEOUT, connect(&host, port, rules, own)).await;
     let outcome = outcome.unwrap_or_else(|_| Err(Refusal::Unreachable("no answer".into())));
     match outcome {
         Ok(mut server) => {
@@ -180,12 +181,21 @@ enum Refusal {
     Unreachable(String),
 }
 
-async fn connect(host: &str, port: u16, rules: &[HostRule]) -> Result<TcpStream, Refusal> {
+async fn connect(
+    host: &str,
+    port: u16,
+    rules: &[HostRule],
+    own: &OwnPorts,
+) -> Result<TcpStream, Refusal> {
     let rule = rules.iter().find(|rule| rule.permits(host, port));
     let rule = rule.ok_or(Refusal::NotNamed)?;
     let policy = match rule.is_address() {
         true => AddressPolicy::allow_private(),
         false => AddressPolicy::deny_private(),
+    };
+    let policy = match own.contains(port) {
+        true => policy.denying_this_machine(),
+        false => policy,
     };
     let found = tokio::net::lookup_host((host, port)).await;
     let found: Vec<SocketAddr> = found
@@ -383,7 +393,10 @@ mod tests {
     fn proxy_for(server: &TcpListener) -> (Proxy, u16) {
         let port = server.local_addr().unwrap().port();
         let rules = vec![HostRule::parse(&format!("127.0.0.1:{port}")).unwrap()];
-        (Proxy::start("tools.t", rules).unwrap(), port)
+        (
+            Proxy::start("tools.t", rules, OwnPorts::default()).unwrap(),
+            port,
+        )
     }
 
     async fn send(proxy: &Proxy, request: &str) -> TcpStream {
@@ -470,8 +483,11 @@ mod tests {
                 let _ = one.write_all(b"hello").await;
             }
         });
-        let rules = vec![HostRule::parse(&format!("127.0.0.1:{port}")).unwrap()];
-        let proxy = Proxy::start("tools.t", rules).unwrap();
+        let (rules, own) = (
+            HostRule::parse(&format!("127.0.0.1:{port}")).unwrap(),
+            OwnPorts::default(),
+        );
+        let proxy = Proxy::start("tools.t", vec![rules], own.clone()).unwrap();
         let ask = async |request: &[u8]| {
             let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
             client.write_all(request).await.unwrap();
@@ -488,5 +504,8 @@ mod tests {
         );
         let url = ask(b"GET http://other.example/ HTTP/1.1\r\nhost: other.example\r\n\r\n").await;
         assert!(url.starts_with("HTTP/1.1 403"), "{url}");
+        own.add(port);
+        let service = ask(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n").as_bytes()).await;
+        assert!(service.starts_with("HTTP/1.1 403"), "{service}");
     }
 }
