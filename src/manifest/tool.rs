@@ -265,7 +265,7 @@ fn build_by_kind(
         .effect
         .filter(|_| own_effect == Effect::default());
     let context = BuildContext {
-        name: name,
+        name,
         base_dir: inputs.base,
         input_schema: input_schema.unwrap_or(&tool.definition.input_schema),
         context_fields: fields,

@@ -128,7 +128,7 @@ fn count_states(hir: &Hir) -> u64 {
         HirKind::Class(Class::Bytes(_)) => 1,
         HirKind::Class(Class::Unicode(class)) if class.is_ascii() => 1,
         HirKind::Class(Class::Unicode(class)) => 8 + class.ranges().len() as u64,
-        HirKind::Capture(capture) => 2 + count_states(&capture.sub),
+        HirKind::Capture(capture) => count_states(&capture.sub).saturating_add(2),
         HirKind::Concat(parts) | HirKind::Alternation(parts) => parts
             .iter()
             .map(count_states)
@@ -138,7 +138,9 @@ fn count_states(hir: &Hir) -> u64 {
                 .max
                 .unwrap_or(repetition.min.saturating_add(1))
                 .max(1);
-            (count_states(&repetition.sub) + 1).saturating_mul(times.into())
+            count_states(&repetition.sub)
+                .saturating_add(1)
+                .saturating_mul(times.into())
         }
     }
 }
@@ -161,11 +163,11 @@ impl WidthSearch {
             HirKind::Empty | HirKind::Look(_) => self,
             HirKind::Literal(literal) => Self {
                 has_many_starts: many,
-                width: width + if many { literal.0.len() as u64 } else { 1 },
+                width: width.saturating_add(if many { literal.0.len() as u64 } else { 1 }),
             },
             HirKind::Class(_) => Self {
                 has_many_starts: many,
-                width: width + 1,
+                width: width.saturating_add(1),
             },
             HirKind::Capture(capture) => self.visit(&capture.sub, is_last),
             HirKind::Concat(parts) => {
@@ -202,7 +204,8 @@ impl WidthSearch {
                     width: 0,
                 }
                 .visit(&repetition.sub, false);
-                let width = width.saturating_add((inner.width + 1).saturating_mul(times.into()));
+                let width = width
+                    .saturating_add(inner.width.saturating_add(1).saturating_mul(times.into()));
                 Self {
                     has_many_starts: many || !fixed || Some(min) != max,
                     width,
@@ -221,7 +224,9 @@ fn fixed_length(hir: &Hir) -> Option<u64> {
         }
         HirKind::Class(_) => Some(1),
         HirKind::Capture(capture) => fixed_length(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().map(fixed_length).sum(),
+        HirKind::Concat(parts) => parts
+            .iter()
+            .try_fold(0u64, |sum, part| sum.checked_add(fixed_length(part)?)),
         HirKind::Alternation(parts) => {
             let mut lengths = parts.iter().map(fixed_length);
             let first = lengths.next()??;
@@ -342,6 +347,8 @@ mod tests {
     fn states_multiply_where_repetitions_nest() {
         assert!(estimate_cost("(a{1,100}){1,100}").unwrap().states >= 10_000);
         assert!(estimate_cost("(a{1000}){1000}{1000}").unwrap().states >= 1_000_000_000);
+        let nested = format!("^(a{}b|c)+$", "+".repeat(80));
+        assert!(width(&nested) > 1 << 60, "no overflow");
         assert!(
             estimate_cost("^[\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]{0,256}$")
                 .unwrap()
