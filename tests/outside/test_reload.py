@@ -77,7 +77,7 @@ def test_bad_manifest_keeps_the_old_tools(start):
     assert reloads(crib) == {"taken": 0, "refused": 1}, "a bad file is read once, not every second"
     write(crib, {"tools": {"mended": {"kind": "native", "use": "calculator"}}})
     wait_for_tools(crib, ["mended"])
-    assert crib.get("/readyz").json["manifest"] == "current"
+    poll(lambda: crib.get("/readyz").json["manifest"] == "current", 8, "the mended manifest is in use")
     crib.manifest.unlink()
     poll(lambda: reloads(crib)["refused"] == 2, 8, "a manifest that is gone is refused")
     assert names(crib) == ["mended"]
