@@ -187,6 +187,6 @@ def sbom():
         "components": components,
         "dependencies": dependencies(),
     }
-    # One list has one number, whoever makes it.
+    # The same list has the same number on each machine.
     document["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(document))}"
     return json.dumps(document, indent=1) + "\n"

@@ -31,8 +31,8 @@ def run(*command, **options):
 def set_time():
     """The time of all artefacts, for the programs that are started, too: that of the commit, unless SOURCE_DATE_EPOCH is set."""
     if not os.environ.get("SOURCE_DATE_EPOCH"):
-        asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        os.environ["SOURCE_DATE_EPOCH"] = asked.stdout.strip() or "0"
+        committed = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        os.environ["SOURCE_DATE_EPOCH"] = committed.stdout.strip() or "0"
 
 
 def time_of_build():

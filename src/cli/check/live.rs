@@ -1,5 +1,6 @@
 //! `check --live`: starts the sources as `toolcrib tools` does, and reports those that fail.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use toolcrib_process::sandbox::Level;
@@ -54,14 +55,15 @@ pub(super) async fn list_sources(
 /// Files of the service that this machine cannot hide from programs. One finding for each reason, since tools
 /// share it.
 pub(super) fn find_exposed(tools: &[Tool], manifest: &Path) -> Vec<Finding> {
-    let mut found: Vec<Finding> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for tool in tools {
         let prepared = tool.runner.sandbox().and_then(EntrySandbox::prepare);
         let Some(prepared) = prepared.filter(|sandbox| sandbox.level() == Level::Landlock) else {
             continue;
         };
         let missing = prepared.not_enforced().iter();
-        let reasons = missing.filter(|missing| missing.part == "files");
+        let reasons = missing
+            .filter(|missing| missing.part == "files" && seen.insert(missing.reason.clone()));
         found.extend(reasons.map(|missing| Finding {
             severity: Severity::Hint,
             ..Finding::warning(
@@ -76,11 +78,5 @@ pub(super) fn find_exposed(tools: &[Tool], manifest: &Path) -> Vec<Finding> {
             .with_rule(Rule::ExposedFile)
         }));
     }
-    found.dedup_by_key(|finding| {
-        finding
-            .message
-            .split_once(": ")
-            .map(|(_, reason)| reason.to_owned())
-    });
     found
 }

@@ -230,6 +230,15 @@ impl EntrySandbox {
         }
     }
 
+    /// Whether a setting names the path for writing.
+    fn may_write(&self, path: &PathBuf) -> bool {
+        let named = match &self.setting {
+            SandboxSetting::Only(map) => map.write.contains(path),
+            SandboxSetting::Service | SandboxSetting::None => false,
+        };
+        named || self.own.written.contains(path)
+    }
+
     fn rules(&self) -> Rules {
         let OwnPaths {
             entry: _,
@@ -251,7 +260,7 @@ impl EntrySandbox {
         let kept = own.iter().filter(|path| is_below(path)).map(|path| Grant {
             path: path.clone(),
             // Entries share a virtual environment, so none may change what the other runs.
-            is_writable: !needed.contains(path),
+            is_writable: !needed.contains(path) || self.may_write(path),
         });
         let kept: Vec<Grant> = kept.collect();
         match &self.setting {

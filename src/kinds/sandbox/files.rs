@@ -97,8 +97,8 @@ impl Sandboxes {
         self.0.state.read().generation
     }
 
-    /// Makes the journal of the ledger, if programs in this working folder see it. SQLite would roll the ledger back by a journal
-    /// that a program has put there. An empty one means nothing, and can be hidden.
+    /// Makes the journal of the ledger, if programs in this working folder see it. SQLite would roll the ledger
+    /// back by a journal that a program has put there. SQLite ignores an empty one, and a sandbox can hide it.
     pub(super) fn hold_journal(&self, workdir: &Path) {
         let state = self.0.state.read();
         let Some(ledger) = state.ledger.as_ref().filter(|ledger| ledger.is_file()) else {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::carve::{Link, is_writable, locate, real_path};
+use super::carve::{Link, Location, is_writable, real_grants, real_path};
 use super::rules::{Files, Grant, KEPT_CAPABILITIES, Network, Rules, SYSTEM_PATHS};
 use super::support::Namespaces;
 
@@ -17,10 +17,11 @@ const KERNEL_SETTINGS: [&str; 4] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/i
 /// System files that may change in place while a program runs, such as in a container whose network changes.
 const CHANGING: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 
-/// Arguments before the program's own, and the files that bubblewrap reads. `filters` are pipes that hold the
-/// filters for system calls.
+/// Arguments before the program's own, and the files that bubblewrap reads. `named` are the locations of
+/// [`Files::named`], `filters` are pipes that hold the filters for system calls.
 pub(super) fn arguments(
     rules: &Rules,
+    named: &[Location],
     namespaces: Namespaces,
     filters: Vec<OwnedFd>,
 ) -> (Vec<OsString>, Vec<OwnedFd>) {
@@ -41,7 +42,7 @@ pub(super) fn arguments(
             all.bind("--dev-bind", Path::new("/"));
             all.add("--proc", "/proc");
         }
-        Files::Only { read, write, .. } => {
+        Files::Only { read, .. } => {
             for flag in ["--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"] {
                 all.flag(flag);
             }
@@ -67,13 +68,13 @@ pub(super) fn arguments(
             let is_there = |path: &Path| system.iter().any(|folder| path.starts_with(folder));
             // A mount shows hidden files if it stands at a path with a link, since they are hidden at
             // their real path.
-            let located = rules.files.named().map(|path| locate(path));
-            let links: BTreeSet<Link> = located.flat_map(|found| found.links).collect();
+            let links: BTreeSet<&Link> = named.iter().flat_map(|found| &found.links).collect();
             for link in links.iter().filter(|link| !is_there(&link.path)) {
                 all.link(&link.target, &link.path);
             }
-            let real_paths = |paths: &[PathBuf]| -> BTreeSet<PathBuf> {
-                paths.iter().map(|path| real_path(path)).collect()
+            let (read, write) = named.split_at(read.len());
+            let real_paths = |found: &[Location]| -> BTreeSet<PathBuf> {
+                found.iter().map(|found| found.real.clone()).collect()
             };
             for path in real_paths(read).iter().filter(|path| !is_there(path)) {
                 all.bind("--ro-bind-try", path);
@@ -86,7 +87,7 @@ pub(super) fn arguments(
     if rules.network == Network::None {
         all.flag("--unshare-net");
     }
-    all.hide(&rules.files);
+    all.hide(&rules.files, named);
     if is_only_named {
         // It is in memory, and no limit bounds it.
         all.add("--remount-ro", "/");
@@ -147,19 +148,15 @@ impl Arguments {
     }
 
     /// Mounts something over each hidden path that cannot be opened, or is empty.
-    fn hide(&mut self, files: &Files) {
-        let kept = files.kept().iter().map(|kept| Grant {
-            path: real_path(&kept.path),
-            ..*kept
-        });
-        let kept: Vec<Grant> = kept.collect();
+    fn hide(&mut self, files: &Files, named: &[Location]) {
+        let kept = real_grants(files.kept());
         // A mount over a path that the program does not see would only show its name.
         let seen: Vec<PathBuf> = match files {
             Files::AllExcept { .. } => vec!["/".into()],
-            Files::Only { read, write, .. } => {
-                let system = SYSTEM_PATHS.iter().map(Path::new);
-                let named = read.iter().chain(write).map(PathBuf::as_path);
-                system.chain(named).map(real_path).collect()
+            Files::Only { .. } => {
+                let system = SYSTEM_PATHS.iter().map(|path| real_path(Path::new(path)));
+                let named = named.iter().map(|found| found.real.clone());
+                system.chain(named).collect()
             }
         };
         let is_seen = |path: &PathBuf| seen.iter().any(|seen| path.starts_with(seen));

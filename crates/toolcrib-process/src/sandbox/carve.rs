@@ -153,6 +153,15 @@ pub(super) fn real_path(path: &Path) -> PathBuf {
     locate(path).real
 }
 
+/// The grants at their real paths.
+pub(super) fn real_grants(grants: &[Grant]) -> Vec<Grant> {
+    let real = grants.iter().map(|grant| Grant {
+        path: real_path(&grant.path),
+        ..*grant
+    });
+    real.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::bubblewrap;
-use super::carve::{Carved, Link, Location, is_writable, locate, real_path};
+use super::carve::{Carved, Link, Location, is_writable, locate, real_grants, real_path};
 use super::child::ChildSettings;
 use super::landlock::{self, FileRules, HOLDS_SIGNALS, HOLDS_TCP, MOVES_FILES, Restrictions};
 use super::limits;
@@ -124,9 +124,7 @@ impl Sandbox {
             let path = path.display();
             add(
                 "files",
-                format!(
-                    "the program may write the folder of {path}, where the service reads new files"
-                ),
+                format!("the program can put another file at {path}, which the service reads"),
             );
         }
         let has_filter = self.support.seccomp;
@@ -164,22 +162,17 @@ impl Sandbox {
             is_granted && !is_hidden(folder) && is_writable(folder)
         };
         let links = hidden.iter().flat_map(|one| &one.links);
-        let links = links.map(|link| &link.path);
-        let is_loose = |link: &&PathBuf| link.parent().is_some_and(may_write);
-        let to_come = self
-            .rules
-            .watched
-            .iter()
-            .map(|folder| real_path(folder).join("*"));
-        links
-            .filter(is_loose)
-            .cloned()
-            .chain(to_come.filter(|path| is_loose(&path)))
-            .next()
+        let links = links.map(|link| link.path.clone());
+        let watched = self.rules.watched.iter();
+        let to_come = watched.map(|folder| real_path(folder).join("*"));
+        let mut names = links.chain(to_come);
+        names.find(|name| name.parent().is_some_and(may_write))
     }
 
-    /// Refuses a named path that leads elsewhere now, by a link that a program may have made.
-    fn check_links(&self) -> io::Result<()> {
+    /// Where the named paths lead. Refuses one that leads elsewhere than before, by a link that a program may have
+    /// made.
+    fn locate_named(&self) -> io::Result<Vec<Location>> {
+        let mut located = Vec::new();
         for (path, before) in &self.named {
             let now = locate(path);
             let is_new = |link: &Link| {
@@ -192,8 +185,9 @@ impl Sandbox {
                     "{path} leads to {real} now; restart the service if that is right"
                 )));
             }
+            located.push(now);
         }
-        Ok(())
+        Ok(located)
     }
 
     /// What Landlock grants.
@@ -208,11 +202,7 @@ impl Sandbox {
             paths.iter().map(|path| real_path(path)).collect()
         };
         let hidden = real(self.rules.files.hidden());
-        let kept = self.rules.files.kept().iter().map(|kept| Grant {
-            path: real_path(&kept.path),
-            ..*kept
-        });
-        let kept: Vec<Grant> = kept.collect();
+        let kept = real_grants(self.rules.files.kept());
         match &self.rules.files {
             Files::AllExcept { workplaces, .. } if !hidden.is_empty() => {
                 let workplaces = real(workplaces);
@@ -247,17 +237,21 @@ impl Sandbox {
     /// # Errors
     /// Errors of the system.
     pub fn launch(&self) -> io::Result<Launch> {
-        self.check_links()?;
+        let named = self.locate_named()?;
         match &self.support.bubblewrap {
-            Ok(namespaces) => self.launch_in_namespaces(*namespaces),
+            Ok(namespaces) => self.launch_in_namespaces(*namespaces, &named),
             Err(_) => self.launch_here(),
         }
     }
 
-    fn launch_in_namespaces(&self, namespaces: Namespaces) -> io::Result<Launch> {
+    fn launch_in_namespaces(
+        &self,
+        namespaces: Namespaces,
+        named: &[Location],
+    ) -> io::Result<Launch> {
         let is_only_named = self.rules.files.is_only_named();
         let filters: io::Result<Vec<OwnedFd>> = self.filters.iter().map(open_filter).collect();
-        let (wrapper, inherited) = bubblewrap::arguments(&self.rules, namespaces, filters?);
+        let (wrapper, inherited) = bubblewrap::arguments(&self.rules, named, namespaces, filters?);
         let ruleset = match is_only_named {
             true => self.ruleset(None)?,
             false => None,

@@ -78,8 +78,8 @@ const NAMESPACES: &[i64] = &[
     libc::SYS_setdomainname,
 ];
 
-/// What makes a namespace without the mounts of this one: the flag of a call, and which argument has it. A mount
-/// hides a file only while it is in the namespace of whoever renames the file.
+/// The flags that make a namespace without the mounts of this one: the call, the number of the argument, and the
+/// flag. A mount hides a file only from processes in namespaces that have the mount.
 const WITHOUT_MOUNTS: [(i64, u8, u64); 4] = [
     (libc::SYS_move_mount, 4, 0x200),  // MOVE_MOUNT_BENEATH
     (libc::SYS_open_tree, 2, 0x2),     // OPEN_TREE_NAMESPACE
