@@ -159,6 +159,32 @@ async fn approved_call_that_cannot_be_reserved_starts_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn approved_call_runs_while_the_circuit_is_open() {
+    let (registry, script, ran) = scripted_registry(|mut tool| {
+        tool.policy.approval = Some(always());
+        tool.effect(Effect::Write)
+    });
+    script.lock().extend((0..5).map(|_| backend_down()));
+    let mut waiting = Vec::new();
+    for _ in 0..6 {
+        waiting.push(call(&registry, "t", None).await.unwrap().invocation);
+    }
+    let approved = async |id| {
+        let decided = registry.decide_and_run(id, approve()).await;
+        decided.unwrap().unwrap()
+    };
+    for id in &waiting[..5] {
+        assert!(approved(*id).await.is_err());
+    }
+    assert_eq!(breaker(&registry), ("open", 5));
+    assert!(!approved(waiting[5]).await.unwrap().waiting);
+    assert_eq!(
+        (ran.load(Ordering::SeqCst), breaker(&registry)),
+        (6, ("open", 5))
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn request_that_waits_hears_that_its_approved_call_starts_later() {
     let (registry, ledger, runs) = paying();
     let waiting = tokio::spawn({

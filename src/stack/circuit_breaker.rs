@@ -315,7 +315,11 @@ impl CircuitBreaker {
 impl Interceptor for CircuitBreaker {
     async fn call<S: Inner>(self: Arc<Self>, mut inner: S, invocation: Box<Invocation>) -> Outcome {
         let started = invocation.timing.started;
-        let probe = self.breaker.admit().map_err(circuit_open_error)?;
+        let probe = match self.breaker.admit() {
+            // A refusal would use up the decision of a person. One call more does no harm.
+            Err(_) if invocation.is_approved() => None,
+            admitted => admitted.map_err(circuit_open_error)?,
+        };
         let is_operator_deadline = self
             .deadline
             .is_some_and(|deadline| invocation.timing.deadline == Some(started + deadline));
