@@ -78,4 +78,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]).resolve() if sys.argv[1:] else REPO / "target" / "book"))
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve() if sys.argv[1:] else (REPO / "target" / "book").resolve()))
