@@ -246,7 +246,8 @@ def test_client_that_stops_reading_is_disconnected(tmp_path):
 @pytest.mark.parametrize("calls, seconds, pause", [(1, "1", 0), (60, "0.01", 0.5)])
 def test_client_that_has_left_is_no_warning(tmp_path, calls, seconds, pause):
     """Nobody reads the answers of the last calls. Some are written before the input ends."""
-    (tmp_path / "toolcrib.yaml").write_text(to_yaml(TOOLS))
+    nap = {**TOOLS["tools"]["nap"], "concurrency": {"max": 4, "queue": calls, "wait": "60s"}}  # on a busy machine none may be refused
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"server": {"drain": "60s"}, "tools": {"nap": nap}}))
     read, write = os.pipe()
     call = {"name": "nap", "arguments": {"seconds": seconds}, "_meta": META}
     lines = [json.dumps({"jsonrpc": "2.0", "id": at, "method": "tools/call", "params": call}) + "\n" for at in range(calls)]
