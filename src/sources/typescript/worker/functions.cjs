@@ -1,0 +1,165 @@
+// Plain functions and methods as tools.
+"use strict";
+const path = require("node:path");
+const fs = require("node:fs");
+const { describe, closed, findFunction } = require("./typetext.cjs");
+const { InvalidArguments, makeTool } = require("./tools.cjs");
+const { bytesOf } = require("./results.cjs");
+const { pointerTo, bigIntegers } = require("./json.cjs");
+
+const WITH_CONVERSION = /"\$js":"/;
+
+/** The names of a function's parameters, or of those of a class's constructor, from its source. */
+function parameterNames(make) {
+  const text = Function.prototype.toString.call(make);
+  if (!/^class\b/.test(text)) return findFunction(text)?.list.map(({ name }) => name) ?? [];
+  const found = findFunction(text, "constructor"), base = Object.getPrototypeOf(make);
+  return found ? found.list.map(({ name }) => name) : typeof base === "function" && base !== Function.prototype ? parameterNames(base) : [];
+}
+
+/** [{key, tool} or {key, reason}] of functions: their types come from the compiler of the project, else from their text. */
+async function functionTools(functions, { file, source, files, project, object }) {
+  if (!functions.length) return [];
+  const keys = functions.map(({ key }) => key);
+  const typed = await typesOf({ file, source, keys, object, typescript: findCompiler(project) });
+  const texts = [source ?? readText(file), ...[...files].filter((other) => other !== file).map(readText)];
+  return functions.map(({ key, value, name }) => {
+    const found = typed?.[key] ?? describeFromText(texts, key, value);
+    try {
+      return { key, tool: functionTool(name, value, found) };
+    } catch (error) {
+      return { key, reason: error.message };
+    }
+  });
+}
+
+function describeFromText(texts, key, value) {
+  for (const text of texts) {
+    const found = describe(text, key === "default" ? value.name || "default" : key);
+    if (found) return found;
+  }
+  return describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
+}
+
+const readText = (file) => {
+  try {
+    return fs.readFileSync(file, "utf8");
+  } catch {
+    return "";
+  }
+};
+
+/** The path of `typescript` in the project, if its version has the compiler API. */
+function findCompiler(project) {
+  try {
+    const file = project.require.resolve("typescript");
+    const { version } = project.require("typescript/package.json");
+    return Number.parseInt(version) < 7 ? file : undefined;
+  } catch {}
+}
+
+/** {key: description} by the compiler, on a thread: its memory is free again after that. */
+function typesOf(request) {
+  if (!request.typescript || process.versions.bun || process.versions.deno) return undefined;
+  const { Worker } = require("node:worker_threads");
+  const program = `const { parentPort, workerData: { files, request } } = require("node:worker_threads");
+    const loaded = {};
+    const load = (name) => name in files ? (loaded[name] ??= (() => { const module = { exports: {} }; new Function("require", "module", "exports", files[name])(load, module, module.exports); return module.exports; })()) : require(name);
+    parentPort.postMessage(JSON.stringify(load("./types.cjs").describeAll(request)));`;
+  return new Promise((resolve) => {
+    const thread = new Worker(program, { eval: true, workerData: { files, request }, execArgv: [], stdout: false });
+    thread.once("message", (text) => {
+      resolve(JSON.parse(text));
+      thread.terminate();
+    });
+    thread.once("error", (error) => {
+      process.stderr.write(`the compiler cannot read the types of ${request.file}, so they are read from its text: ${error.message}\n`);
+      resolve(undefined);
+    });
+  });
+}
+
+/** The tool of a function. */
+function functionTool(name, run, { description, parameters, output, line, file }) {
+  const visible = parameters.filter(({ role }) => !role), takesContext = parameters.some(({ role }) => role === "context");
+  const functionParameter = visible.find(({ schema }) => schema.$js === "function");
+  if (functionParameter && functionParameter.required) throw new Error(`its parameter ${functionParameter.name} is a function, and a model cannot write one`);
+  // A single object is the object of the arguments. Otherwise each parameter is one argument.
+  const first = parameters[0], isObject = visible.length <= 1 && first && !first.role && (first.schema.properties !== undefined || /^[{]/.test(first.name) || (first.schema.type === "object" && !first.schema.$js));
+  const usesSecond = isObject && run.length > 1 && parameters.length === 1;
+  const inputSchema = isObject ? { type: "object", properties: {}, ...first.schema } : closed(
+    Object.fromEntries(visible.filter((parameter) => parameter !== functionParameter).map((parameter) => [parameter.name, parameter.isRest ? { ...parameter.schema, type: "array" } : parameter.schema])),
+    visible.filter(({ required, isRest, schema }) => required && !isRest && schema.$js !== "function").map((parameter) => parameter.name));
+  const definitions = Object.assign({}, ...visible.map(({ definitions: own }) => own));
+  if (Object.keys(definitions).length) inputSchema.$defs = definitions;
+  const text = JSON.stringify(inputSchema), convert = WITH_CONVERSION.test(text), hidden = { context: (call) => call.context, signal: (call) => call.signal, progress: (call) => call.context.progress };
+  function start(given, call) {
+    const big = bigIntegers(given).length > 0;
+    if (convert || big) {
+      const violations = [];
+      given = toValue(given, inputSchema, "", violations, inputSchema.$defs);
+      for (const pointer of big && !violations.length ? bigIntegers(given).filter((at) => !isBigAt(inputSchema, at)) : []) violations.push({ pointer, message: "is beyond the integers that a number of JavaScript holds exactly (2^53 - 1): use bigint as its type, or a text" });
+      if (violations.length) throw new InvalidArguments(violations);
+    }
+    if (isObject && parameters.length === 1) return run(given, call.context);
+    return run(...parameters.flatMap((parameter) => (parameter.role ? [hidden[parameter.role](call)] : isObject ? [given] : parameter.isRest ? given[parameter.name] ?? [] : [given[parameter.name]])));
+  }
+  return makeTool({
+    name, description, start, framework: "function", schemaOwner: "derived", inputSchema: withoutMarks(inputSchema), outputSchema: output && withoutMarks(output), line, file,
+    takesContext: takesContext || usesSecond, takesBigIntegers: true,
+  });
+}
+
+/** Whether the schema has a bigint where the pointer leads. */
+function isBigAt(schema, pointer) {
+  for (const name of pointer.split("/").slice(1)) schema = schema?.properties?.[name.replaceAll("~1", "/").replaceAll("~0", "~")] ?? schema?.items ?? schema?.additionalProperties;
+  return JSON.stringify(schema ?? {}).includes('"$js":"bigint"') || JSON.stringify(schema ?? {}) === "{}";
+}
+
+/** A schema without the marks of this worker. */
+function withoutMarks(schema) {
+  return JSON.parse(JSON.stringify(schema, (key, value) => (key === "$js" ? undefined : value)));
+}
+
+/** The argument as the type of the parameter has it: dates, maps, sets, bytes and big integers. */
+function toValue(value, schema, pointer, violations, definitions) {
+  if (typeof schema !== "object" || schema === null || value === null || value === undefined) return value;
+  const wrong = (message) => (violations.push({ pointer, message }), value), into = (item, part, key) => toValue(item, part, pointer + pointerTo(key), violations, definitions);
+  if (schema.$ref) return toValue(value, definitions?.[schema.$ref.split("/").at(-1)], pointer, violations, definitions);
+  if (schema.allOf) return schema.allOf.reduce((now, part) => toValue(now, part, pointer, violations, definitions), value);
+  if (schema.anyOf) {
+    const tries = schema.anyOf.filter((part) => fits(value, part)).map((part) => {
+      const found = [];
+      return { found, value: toValue(value, part, pointer, found, definitions) };
+    });
+    const best = tries.find(({ found }) => !found.length) ?? tries[0];
+    violations.push(...(best?.found ?? []));
+    return best ? best.value : value;
+  }
+  switch (schema.$js) {
+    case "date": {
+      const date = new Date(value);
+      return Number.isNaN(date.getTime()) ? wrong("must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z") : date;
+    }
+    case "bigint": return typeof value === "string" || Number.isInteger(value) || typeof value === "bigint" ? BigInt(value) : wrong("must be an integer");
+    case "url": return URL.canParse(value) ? new URL(value) : wrong("must be a URL such as https://example.com");
+    case "bytes": return typeof value === "string" ? Buffer.from(value, "base64") : wrong("must be bytes as a base64 text");
+  }
+  if (Array.isArray(value)) {
+    const items = value.map((item, at) => into(item, schema.prefixItems?.[at] ?? schema.items, at));
+    return schema.$js === "set" ? new Set(items) : items;
+  }
+  if (typeof value !== "object" || bytesOf(value)) return value;
+  const fields = Object.entries(value).map(([name, item]) => [name, into(item, schema.properties?.[name] ?? schema.additionalProperties, name)]);
+  return schema.$js === "map" ? new Map(fields) : Object.fromEntries(fields);
+}
+
+/** Whether a value may fit a schema, by its outermost type. */
+function fits(value, { type, const: one, enum: several }) {
+  if (one !== undefined) return value === one;
+  if (several) return several.includes(value);
+  const kind = value === null ? "null" : Array.isArray(value) ? "array" : typeof value === "bigint" ? "integer" : typeof value;
+  return type === undefined || type === kind || (type === "integer" && Number.isInteger(value));
+}
+
+module.exports = { functionTools, parameterNames };

@@ -1,0 +1,97 @@
+// Files that Node cannot run by itself: TypeScript on older versions, enums, and imports without their suffix.
+"use strict";
+const module_ = require("node:module");
+
+const NEEDS_COMPILER = /\b(?:enum|namespace)\s+\w+[\w.]*\s*\{|\bconstructor\s*\([^)]*\b(?:private|public|protected|readonly)\s|^\s*import\s+\w+\s*=|^\s*@\w+/m;
+
+/**
+ * The hooks of Node's module loader. This function also runs as text on the thread of older hooks, so it uses only what it
+ * gets. `config`: {sources: {url: text}, project: a file of the project}. Each hook is a generator that yields what it awaits.
+ */
+function makeHooks(config, require, needsCompiler, onFile) {
+  const fs = require("node:fs"), path = require("node:path"), { fileURLToPath } = require("node:url"), Module = require("node:module");
+  const isNative = Boolean(process.features.typescript);
+  const project = Module.createRequire(config.project);
+  const optional = (name) => {
+    try {
+      return project(name);
+    } catch {}
+  };
+  const isTypeScript = (url) => /^file:.*\.[mc]?tsx?$/.test(url) && !url.includes("/node_modules/");
+
+  function compile(text, file) {
+    const loader = file.endsWith("x") ? "tsx" : "ts", esbuild = optional("esbuild");
+    if (esbuild?.transformSync) return esbuild.transformSync(text, { loader, format: "esm", target: "es2022", sourcemap: "inline", sourcefile: file, tsconfigRaw: { compilerOptions: { experimentalDecorators: false } } }).code;
+    const ts = optional("typescript");
+    if (ts?.transpileModule) return ts.transpileModule(text, { fileName: file, compilerOptions: { module: 99, target: 9, inlineSourceMap: true, jsx: 2 } }).outputText;
+    if (Module.stripTypeScriptTypes) return Module.stripTypeScriptTypes(text, { mode: "transform", sourceMap: true, sourceUrl: file });
+    throw new Error(`Node ${process.versions.node} cannot run ${file}: use Node 22.18 or newer, or add \`esbuild\` or \`typescript\` (5 or 6) to the project (npm install --save-dev esbuild)`);
+  }
+
+  function isModule(text, file) {
+    if (/\.m[jt]s$/.test(file)) return true;
+    if (/\.c[jt]s$/.test(file)) return false;
+    return /^\s*(?:import|export)\b/m.test(text) || !/\b(?:require\s*\(|module\.exports|exports\.)/.test(text);
+  }
+
+  function* resolve(specifier, context, next) {
+    try {
+      return yield next(specifier, context);
+    } catch (error) {
+      // Files import the types of this package. It need not be installed.
+      if (specifier === "toolcrib") return { url: "data:text/javascript,export%20{}", format: "module", shortCircuit: true };
+      if (!/^(\.|\/|file:)/.test(specifier) || context.parentURL?.includes("/node_modules/")) throw error;
+      const base = specifier.replace(/\?.*$/, ""), bare = base.replace(/\.([mc]?)jsx?$/, ".$1ts");
+      for (const candidate of [bare, `${bare}x`, `${base}.ts`, `${base}.tsx`, `${base}.mts`, `${base}.js`, `${base}.mjs`, `${base}/index.ts`, `${base}/index.js`]) {
+        if (candidate !== base && fs.existsSync(new URL(candidate, context.parentURL))) return yield next(candidate, context);
+      }
+      throw error;
+    }
+  }
+
+  function* load(url, context, next) {
+    const bare = url.replace(/[?#].*$/, "");
+    onFile?.(bare);
+    const pinned = config.sources[bare];
+    if (pinned === undefined && !isTypeScript(bare)) return yield next(url, context);
+    const file = fileURLToPath(bare), text = pinned ?? fs.readFileSync(file, "utf8"), suffix = isModule(text, file) ? "module" : "commonjs";
+    if (!isTypeScript(bare)) return { format: suffix, source: text, shortCircuit: true };
+    if (isNative && !file.endsWith("x") && !needsCompiler.test(text)) return { format: `${suffix}-typescript`, source: text, shortCircuit: true };
+    return { format: suffix, source: compile(text, file), shortCircuit: true };
+  }
+
+  return { resolve, load };
+}
+
+/** Installs the hooks. Bun and Deno need none. */
+function installHooks(config, onFile) {
+  if (process.versions.bun || process.versions.deno) return;
+  if (!process.features.typescript) process.setSourceMapsEnabled(true);
+  if (module_.registerHooks) {
+    const hooks = makeHooks(config, require, NEEDS_COMPILER, onFile);
+    const run = (hook) => (...values) => {
+      const steps = hook(...values);
+      for (let step = steps.next(); ; ) {
+        if (step.done) return step.value;
+        step = steps.next(step.value);
+      }
+    };
+
+    module_.registerHooks({ resolve: run(hooks.resolve), load: run(hooks.load) });
+    return;
+  }
+  const text = `import { createRequire } from "node:module";
+    const hooks = (${makeHooks})(${JSON.stringify(config)}, createRequire("file:///toolcrib/"), ${NEEDS_COMPILER});
+    const run = (hook) => async (...values) => {
+      const steps = hook(...values);
+      let step = steps.next();
+      while (!step.done) {
+        try { step = steps.next(await step.value); } catch (error) { step = steps.throw(error); }
+      }
+      return step.value;
+    };
+    export const resolve = run(hooks.resolve), load = run(hooks.load);`;
+  module_.register(`data:text/javascript,${encodeURIComponent(text)}`);
+}
+
+module.exports = { installHooks };

@@ -1,0 +1,356 @@
+// The parameters of functions from their source text: types of TypeScript and of JSDoc, read without a compiler. It sees the
+// types that stand in the same file.
+"use strict";
+const vm = require("node:vm");
+const { NotOffered } = require("./tools.cjs");
+
+const NO_VALUE = { $js: "undefined" };
+const SIMPLE = {
+  string: { type: "string" }, number: { type: "number" }, boolean: { type: "boolean" }, bigint: { type: "integer", $js: "bigint" }, any: {}, unknown: {}, object: { type: "object" },
+  null: { type: "null" }, undefined: NO_VALUE, void: NO_VALUE, never: NO_VALUE, Date: { type: "string", format: "date-time", $js: "date" }, URL: { type: "string", format: "uri", $js: "url" },
+  Uint8Array: { type: "string", contentEncoding: "base64", $js: "bytes" }, Object: { type: "object" }, Function: { $js: "function" }, String: { type: "string" }, Number: { type: "number" }, Boolean: { type: "boolean" },
+};
+SIMPLE.Buffer = SIMPLE.Uint8Array;
+const GENERIC = {
+  Array: (item = {}) => ({ type: "array", items: item }), Set: (item = {}) => ({ type: "array", items: item, uniqueItems: true, $js: "set" }),
+  Record: (key = {}, value = {}) => key.enum || key.const ? closed(Object.fromEntries((key.enum ?? [key.const]).map((name) => [name, value])), key.enum ?? [key.const]) : { type: "object", additionalProperties: value },
+  Map: (_, value = {}) => ({ type: "object", additionalProperties: value, $js: "map" }), Promise: (value = {}) => value, Readonly: (value = {}) => value,
+  Partial: ({ required, ...rest } = {}) => rest, Required: (value = {}) => ({ ...value, required: Object.keys(value.properties ?? {}) }),
+};
+GENERIC.ReadonlyArray = GENERIC.Iterable = GENERIC.Array;
+GENERIC.ReadonlySet = GENERIC.Set;
+GENERIC.ReadonlyMap = GENERIC.Map;
+const KEYWORDS = /^(minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|minLength|maxLength|minItems|maxItems|pattern|format|default|examples|title|deprecated)$/;
+const HIDDEN = [[/\bToolContext\b/, "context"], [/\bAbortSignal\b/, "signal"]];
+
+const CONTEXT_NAME = /^(context|ctx|toolContext)$/;
+const CONTEXT_FIELD = /^(invocationId|toolUseId|runId|caller|agent|attempt|state|deadline|signal|abortSignal|ask|progress|onProgress)\b/;
+
+const closed = (properties, required) => ({ type: "object", properties, ...(required.length && { required }), additionalProperties: false });
+
+/** The role of a parameter that no model sees, by its type and its name. */
+function hiddenRole(type, name) {
+  if (type === undefined && (CONTEXT_NAME.test(name) || (name.startsWith("{") && splitList(name.slice(1, -1)).every((part) => CONTEXT_FIELD.test(part.trim()))))) return "context";
+  return HIDDEN.find(([pattern]) => pattern.test(type ?? ""))?.[1] ?? (name === "onProgress" ? "progress" : undefined);
+}
+
+/** The schema of a union. */
+function unionOf(parts) {
+  const choices = [], literals = [];
+  for (const part of parts.flatMap((part) => (part.anyOf && Object.keys(part).length === 1 ? part.anyOf : [part]))) {
+    if (part === NO_VALUE || part.$js === "undefined") continue;
+    if ("const" in part && part.$js === undefined) literals.push(part.const);
+    else if (part.enum && Object.keys(part).every((word) => word === "enum" || word === "type")) literals.push(...part.enum);
+    else if (!choices.some((choice) => JSON.stringify(choice) === JSON.stringify(part))) choices.push(part);
+  }
+  const known = new Set(literals);
+  if (known.has(true) && known.has(false)) {
+    known.delete(true);
+    known.delete(false);
+    choices.unshift({ type: "boolean" });
+  }
+  if (known.size) {
+    const values = [...known], types = [...new Set(values.map((value) => typeof value))];
+    choices.unshift({ ...(types.length === 1 && { type: types[0] }), ...(values.length === 1 ? { const: values[0] } : { enum: values }) });
+  }
+  if (choices.some((choice) => Object.keys(choice).length === 0)) return {};
+  return choices.length === 0 ? NO_VALUE : choices.length === 1 ? choices[0] : { anyOf: choices };
+}
+
+/** The value of an expression of literals; undefined for others. */
+function literalValue(text) {
+  if (/^(-?\d+(\.\d+)?|true|false|null|"[^"\\]*")$/.test(text)) return JSON.parse(text);
+  try {
+    return JSON.parse(JSON.stringify(vm.runInNewContext(`(${text})`, Object.create(null), { timeout: 1000 })));
+  } catch {}
+}
+
+/** {text, tags: [[name, text]]} of a comment. */
+function readComment(comment) {
+  const lines = comment.replace(/^\/\*\*|\*\/$/g, "").split("\n").map((line) => line.replace(/^\s*\* ?/, "").trimEnd());
+  const [text, ...tags] = lines.join("\n").split(/(?:^|\n)\s*@(?=\w)/);
+  return { text: text.trim(), tags: tags.map((tag) => [/^\w+/.exec(tag)[0], tag.replace(/^\w+\s*/, "").trim()]) };
+}
+
+/** The schema with the description and the keywords of a comment, e.g. `@minimum 1`. */
+function withDocs(schema, description, tags = []) {
+  const words = { ...(description && { description }) };
+  for (const [name, text] of tags) {
+    if (name === "integer" || (name === "asType" && text === "integer")) words.type = "integer";
+    else if (KEYWORDS.test(name)) words[name] = literalValue(text) ?? (name === "deprecated" ? true : text);
+  }
+  return schema.$ref && Object.keys(words).length ? { allOf: [schema], ...words } : { ...schema, ...words };
+}
+
+/** Reads types. `source`: the text of the file, for the types that it names. */
+class TypeReader {
+  constructor(text, source, open = []) {
+    this.tokens = text.match(/\/\*\*[\s\S]*?\*\/|\/\/[^\n]*|\/\*[\s\S]*?\*\/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|-?\d[\d_.]*n?|[\w$]+(?:\.[\w$]+)*|=>|\.\.\.|\S/g)?.filter((token) => !/^\/(\/|\*[^*])/.test(token)) ?? [];
+    Object.assign(this, { at: 0, source, open });
+  }
+
+  take(token) {
+    return this.tokens[this.at] === token && ++this.at > 0;
+  }
+
+  comment() {
+    let found;
+    while (this.tokens[this.at]?.startsWith("/**")) found = this.tokens[this.at++];
+    return found;
+  }
+
+  type() {
+    this.take("|");
+    const parts = [this.intersection()];
+    while (this.take("|")) parts.push(this.intersection());
+    return parts.length === 1 ? parts[0] : unionOf(parts);
+  }
+
+  intersection() {
+    let found = this.postfix();
+    while (this.take("&")) {
+      const next = this.postfix();
+      found = found.properties && next.properties ? closed({ ...found.properties, ...next.properties }, [...(found.required ?? []), ...(next.required ?? [])]) : { allOf: [found, next] };
+    }
+    return found;
+  }
+
+  postfix() {
+    this.comment();
+    if (this.take("?")) return unionOf([this.postfix(), SIMPLE.null]); // of JSDoc: {?string}
+    this.take("!");
+    if (this.tokens[this.at] === "readonly" || this.tokens[this.at] === "keyof") this.at++;
+    let found = this.primary();
+    while (this.tokens[this.at] === "[" && this.tokens[this.at + 1] === "]") {
+      this.at += 2;
+      found = GENERIC.Array(found);
+    }
+    return found;
+  }
+
+  primary() {
+    const token = this.tokens[this.at++];
+    if (token === undefined || token === "*") return {};
+    if (token === "{") return this.object("}");
+    if (token === "[") return this.tuple();
+    if (token === "(") return this.parenthesis();
+    if (/^["'`]/.test(token)) return token[0] === "`" && token.includes("${") ? SIMPLE.string : { type: "string", const: literalValue(token) };
+    if (/^-?\d/.test(token)) return { type: "number", const: literalValue(token.replaceAll("_", "")) };
+    if (token === "true" || token === "false") return { type: "boolean", const: token === "true" };
+    const parameters = [];
+    if (this.take("<") || (this.tokens[this.at] === "." && this.tokens[this.at + 1] === "<" && (this.at += 2))) {
+      do parameters.push(this.type());
+      while (this.take(","));
+      this.take(">");
+    }
+    if (Object.hasOwn(GENERIC, token)) return GENERIC[token](...parameters);
+    if (token === "Pick" || token === "Omit") return pick(parameters[0] ?? {}, parameters[1] ?? {}, token === "Pick");
+    return Object.hasOwn(SIMPLE, token) ? SIMPLE[token] : this.named(token);
+  }
+
+  parenthesis() {
+    let depth = 1, end = this.at;
+    for (; end < this.tokens.length && depth; end++) depth += this.tokens[end] === "(" ? 1 : this.tokens[end] === ")" ? -1 : 0;
+    if (this.tokens[end] === "=>") {
+      this.at = end + 1;
+      this.type();
+      return SIMPLE.Function;
+    }
+    const found = this.type();
+    this.take(")");
+    return found;
+  }
+
+  tuple() {
+    const items = [];
+    let rest, least = 0;
+    while (this.at < this.tokens.length && !this.take("]")) {
+      const spread = this.take("...");
+      if (/^[\w$]+$/.test(this.tokens[this.at]) && /^[:?]$/.test(this.tokens[this.at + 1]) && this.tokens[this.at + 2] !== ",") this.at += this.tokens[this.at + 1] === "?" ? 1 : 2;
+      let optional = this.take("?");
+      this.take(":");
+      const item = this.type();
+      optional = this.take("?") || optional;
+      if (spread) rest = item.items ?? {};
+      else items.push(item) && !optional && least++;
+      this.take(",");
+    }
+    return { type: "array", prefixItems: items, items: rest ?? false, minItems: least, ...(rest === undefined && { maxItems: items.length }) };
+  }
+
+  object(end) {
+    const properties = {}, required = [];
+    let more = false;
+    while (this.at < this.tokens.length && !this.take(end)) {
+      const comment = this.comment();
+      if (this.tokens[this.at] === "readonly" && !/^[:?(]$/.test(this.tokens[this.at + 1])) this.at++;
+      if (this.take("[")) { // an index signature
+        while (this.at < this.tokens.length && !this.take("]")) this.at++;
+        this.take(":");
+        more = this.type();
+      } else {
+        const word = this.tokens[this.at++], name = /^["']/.test(word) ? literalValue(word) : word;
+        const optional = this.take("?");
+        let type = {};
+        if (this.tokens[this.at] === "(") type = (this.at++, this.parenthesis(), this.take(":") && this.type(), SIMPLE.Function);
+        else if (this.take(":")) type = this.type();
+        if (type.$js !== "function") {
+          const { text, tags } = readComment(comment ?? "");
+          properties[name] = withDocs(type, text, tags);
+          if (!optional && type !== NO_VALUE && !(type.anyOf ?? [type]).some((part) => part === NO_VALUE)) required.push(name);
+        }
+      }
+      this.take(";") || this.take(",");
+    }
+    return { ...closed(properties, required), ...(more !== false && { additionalProperties: more }) };
+  }
+
+  /** A type of the same file. An unknown one permits every value. */
+  named(name) {
+    if (this.open.includes(name)) return {};
+    const open = [...this.open, name], word = name.replaceAll("$", "\\$");
+    const read = (text) => new TypeReader(text, this.source, open);
+    let found = new RegExp(`\\binterface\\s+${word}\\b(?:\\s*<[^>{]*>)?(?:\\s+extends\\s+([^{]+))?\\s*\\{`).exec(this.source);
+    if (found) {
+      const own = read(this.source.slice(found.index + found[0].length)).object("}");
+      const bases = found[1]?.split(",").map((base) => read(base).type()) ?? [];
+      return [...bases, own].reduce((all, next) => (all.properties && next.properties ? { ...next, properties: { ...all.properties, ...next.properties }, required: [...(all.required ?? []), ...(next.required ?? [])] } : next));
+    }
+    found = new RegExp(`\\btype\\s+${word}\\b(?:\\s*<[^=]*>)?\\s*=`).exec(this.source);
+    if (found) return read(this.source.slice(found.index + found[0].length)).type();
+    found = new RegExp(`\\benum\\s+${word}\\s*\\{([^}]*)\\}`).exec(this.source);
+    if (found) return unionOf(enumValues(found[1]).map((value) => ({ const: value })));
+    found = new RegExp(`@typedef\\s*\\{`).exec(this.source) && [...this.source.matchAll(/\/\*\*(?:(?!\*\/)[\s\S])*?\*\//g)].map(([comment]) => readComment(comment)).flatMap(({ tags }) => readTypedef(tags, name))[0];
+    return found ? (typeof found === "string" ? read(found).type() : closed(Object.fromEntries(found.map(({ key, type, text }) => [key, withDocs(read(type ?? "*").type(), text)])), found.filter(({ optional }) => !optional).map(({ key }) => key))) : {};
+  }
+}
+
+function pick(schema, keys, keeps) {
+  const names = new Set(keys.enum ?? [keys.const]);
+  const chosen = Object.entries(schema.properties ?? {}).filter(([name]) => names.has(name) === keeps);
+  return closed(Object.fromEntries(chosen), chosen.map(([name]) => name).filter((name) => schema.required?.includes(name)));
+}
+
+function enumValues(body) {
+  let next = 0;
+  return splitList(body.replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "")).filter((item) => item.trim()).map((item) => {
+    const value = literalValue(item.split("=")[1] ?? String(next));
+    if (typeof value === "number") next = value + 1;
+    return value;
+  });
+}
+
+/** `@typedef {type} name`: its text; with `@property`: [{key, type, text, optional}]. */
+function readTypedef(tags, name) {
+  const head = tags.find(([tag, text]) => tag === "typedef" && braced(text)?.rest.split(/\s/)[0] === name);
+  if (!head) return [];
+  const fields = tags.filter(([tag]) => /^prop(erty)?$/.test(tag)).map(([, text]) => readParam(text)).map(({ name: key, ...rest }) => ({ key, ...rest }));
+  return [fields.length ? fields : braced(head[1]).type];
+}
+
+/** {type, rest} of a text that begins with a type in braces. */
+function braced(text) {
+  if (!text.startsWith("{")) return undefined;
+  let depth = 0, at = 0;
+  do depth += text[at] === "{" ? 1 : text[at] === "}" ? -1 : 0;
+  while (++at < text.length && depth);
+  return { type: text.slice(1, at - 1), rest: text.slice(at).trim() };
+}
+
+/** {name, type, text, optional, fallback} of the text of `@param`. */
+function readParam(text) {
+  const { type, rest } = braced(text) ?? { rest: text };
+  const [, bracket, plain, more] = /^(?:\[((?:[^[\]"']|\[[^\]]*\]|"[^"]*"|'[^']*')*)\]|([\w$.]+))?\s*(?:-\s*)?([\s\S]*)$/.exec(rest);
+  const [name, ...fallback] = (bracket ?? plain ?? "").split("=");
+  return { name: name.trim(), type: type?.replace(/=$/, ""), text: more.trim(), optional: bracket !== undefined || type?.endsWith("=") === true, fallback: fallback.join("=").trim() || undefined };
+}
+
+/** The parts of a list of parameters or values, without the commas inside of brackets, strings and comments. */
+function splitList(text) {
+  const parts = [""];
+  let depth = 0;
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|=>|[\s\S]/g)) {
+    if (/^[([{<]$/.test(token)) depth++;
+    else if (/^[)\]}>]$/.test(token)) depth--;
+    if (depth < 0) return parts;
+    if (token === "," && depth === 0) parts.push("");
+    else if (!token.startsWith("//") && !/^\/\*[^*]/.test(token)) parts[parts.length - 1] += token;
+  }
+  return parts;
+}
+
+/** {pattern, name, optional, type, fallback} of one parameter. */
+function readParameter(text) {
+  const plain = text.trim().replace(/^(?:\/\*[\s\S]*?\*\/\s*)+/, "").replace(/^(?:@[\w.]+(?:\([^)]*\))?\s+)*(?:(?:public|private|protected|readonly)\s+)*/, "");
+  let depth = 0, colon = -1, equals = -1;
+  for (let at = 0; at < plain.length && equals < 0; at++) {
+    const sign = plain[at];
+    if (/[([{<]/.test(sign)) depth++;
+    else if (/[)\]}]/.test(sign) || (sign === ">" && plain[at - 1] !== "=")) depth--;
+    else if (depth === 0 && sign === ":" && colon < 0) colon = at;
+    else if (depth === 0 && sign === "=" && plain[at + 1] !== ">") equals = at;
+  }
+  const end = equals < 0 ? plain.length : equals;
+  const name = plain.slice(0, colon < 0 ? end : colon).trim();
+  return {
+    name: name.replace(/\?$/, "").replace(/^\.\.\./, ""), optional: name.endsWith("?") || equals >= 0, isRest: name.startsWith("..."),
+    type: colon < 0 ? undefined : plain.slice(colon + 1, end).trim(), fallback: equals < 0 ? undefined : plain.slice(equals + 1).trim(),
+  };
+}
+
+/** Where a function stands in a text: {comment, list, returns, line}. `name`: undefined for a text that is only the function. */
+function findFunction(text, name) {
+  const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(";
+  const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : [
+    new RegExp(`(?<=[^.\\w$])function\\s*\\*?\\s*${word}\\s*${generic}`),
+    new RegExp(`(?:const|let|var)\\s+${word}\\s*(?::[^=]+)?=\\s*(?:async\\s*)?(?:function\\s*\\*?\\s*[\\w$]*\\s*)?${generic}`),
+    new RegExp(`(?<=(?:^|[;{}\\n])[ \\t]*(?:(?:public|static|override|async|export|default|function)\\s+)*\\*?\\s*)${word}\\s*${generic}`),
+  ];
+  for (const pattern of patterns) {
+    const found = pattern.exec(text);
+    if (!found) continue;
+    const start = found.index + found[0].length, parts = splitList(text.slice(start)), before = text.slice(0, found.index);
+    const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
+    return { comment, list: parts.map(readParameter).filter((parameter) => parameter.name), line: before.split("\n").length };
+  }
+}
+
+/** {description, parameters: [{name, schema, required, role?}], line} of a function; undefined if the text does not have it. */
+function describe(text, name) {
+  const found = findFunction(text, name);
+  if (!found) return undefined;
+  const { text: description, tags } = readComment(found.comment ?? "");
+  const documented = tags.filter(([tag]) => /^(param|arg|argument)$/.test(tag)).map(([, rest]) => readParam(rest));
+  const read = (type) => new TypeReader(type ?? "*", text).type();
+  const parameters = found.list.map((parameter, at) => {
+    const isPattern = parameter.name.startsWith("{");
+    const docs = documented.find((one) => one.name === parameter.name) ?? (isPattern ? documented.filter((one) => !one.name.includes("."))[at] : undefined);
+    const type = parameter.type ?? docs?.type, role = hiddenRole(type, parameter.name);
+    if (role) return { name: parameter.name, role };
+    let schema = read(type);
+    const owner = docs?.name ?? parameter.name;
+    const inner = documented.filter(({ name: path }) => path.includes(".") && (isPattern || path.startsWith(`${owner}.`))).map((one) => ({ ...one, name: one.name.slice(one.name.indexOf(".") + 1) }));
+    const elements = isPattern ? splitList(parameter.name.slice(1, -1)).map(readParameter).map((one) => ({ ...one, key: one.name })) : [];
+    if (!schema.properties && (inner.length || isPattern)) {
+      const names = inner.length ? inner : elements.filter((one) => !one.isRest).map((one) => ({ name: one.key, type: "*" }));
+      schema = closed(Object.fromEntries(names.map((one) => [one.name, read(one.type)])), names.filter((one) => !one.optional).map((one) => one.name));
+    }
+    for (const one of inner) if (schema.properties?.[one.name]) schema.properties[one.name] = withDocs(schema.properties[one.name], one.text, one.fallback ? [["default", one.fallback]] : []);
+    for (const { key, fallback } of elements.filter((one) => one.fallback !== undefined && schema.properties?.[one.key])) schema = withDefault(schema, key, literalValue(fallback));
+    const fallback = parameter.fallback ?? docs?.fallback, value = fallback === undefined ? undefined : literalValue(fallback);
+    if (type === undefined && /^(string|number|boolean)$/.test(typeof value)) schema = SIMPLE[typeof value];
+    if (!isPattern) schema = withDocs(schema, docs?.text);
+    if (value !== undefined && !isPattern) schema = { ...schema, default: value };
+    return { name: parameter.name, schema, required: !parameter.optional && !docs?.optional, isRest: parameter.isRest };
+  });
+  return { description, parameters, line: found.line };
+}
+
+/** The object schema with a default for one of its properties, which is then not required. */
+function withDefault(schema, key, value) {
+  const { required, ...rest } = schema, left = required?.filter((name) => name !== key) ?? [];
+  const property = value === undefined ? schema.properties[key] : { ...schema.properties[key], default: value };
+  return { ...rest, properties: { ...schema.properties, [key]: property }, ...(left.length && { required: left }) };
+}
+
+module.exports = { describe, findFunction, unionOf, withDocs, withDefault, literalValue, hiddenRole, closed, readComment, readParam, SIMPLE, GENERIC, NO_VALUE, NotOffered };

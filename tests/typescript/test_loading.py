@@ -1,0 +1,182 @@
+"""Modules that cannot be loaded: what is said, and where."""
+
+import pytest
+from conftest import version
+
+
+def test_a_missing_file(workshop):
+    failed = workshop.fail_named(workshop.folder / "absent.ts")
+    assert failed["message"] == f"there is no file {workshop.folder}/absent.ts"
+    assert failed["kind"] == "not_found"
+
+
+def test_a_syntax_error(workshop):
+    failed = workshop.fail("export const a = 1;\nexport function ( {\n")
+    assert (failed["kind"], failed["line"]) == ("syntax", 2)
+    assert "importing" in failed["message"] and "SyntaxError: " in failed["message"] and "tools_here.mjs:2)" in failed["message"]
+
+
+def test_a_syntax_error_of_typescript(with_compiler):
+    failed = with_compiler.fail("export const a: string = 1;\nexport function b(: string) {}\n", "bad.ts")
+    assert failed["kind"] in ("syntax", "exception")
+    assert "bad.ts" in failed["message"] and failed["line"] == 2
+
+
+def test_a_missing_package(workshop):
+    failed = workshop.fail("import fs from 'node:fs';\nimport { z } from 'zod';\n")
+    assert (failed["kind"], failed["line"]) == ("import", 2)
+    assert "the package 'zod' is not installed: add it to the package.json that `requirements` names" in failed["message"]
+
+
+def test_a_missing_file_of_an_import(workshop):
+    failed = workshop.fail("\nimport './absent.mjs';\n")
+    assert (failed["kind"], failed["line"]) == ("import", 2)
+    assert "there is no file" in failed["message"] and "absent.mjs" in failed["message"]
+
+
+def test_a_missing_export(workshop):
+    workshop.write("export const a = 1;", "other.mjs")
+    failed = workshop.fail("import { b } from './other.mjs';\n")
+    assert (failed["kind"], failed["line"]) == ("import", 1)
+    assert "does not provide an export named 'b'" in failed["message"]
+
+
+def test_files_that_import_each_other(workshop):
+    workshop.write("import { a } from './tools_here.mjs';\nexport const b = a + 1;", "other.mjs")
+    failed = workshop.fail("import { b } from './other.mjs';\nexport const a = b;\n")
+    assert failed["kind"] == "exception"
+    assert "import each other" in failed["message"] and "other.mjs:2" in failed["message"]
+
+
+def test_an_exception(workshop):
+    failed = workshop.fail("const settings = {};\nexport const a = settings.missing.field;\n")
+    assert failed["line"] == 2
+    assert "TypeError: Cannot read properties of undefined" in failed["message"]
+    assert "tools_here.mjs:2" in failed["traceback"]
+
+
+@pytest.mark.parametrize("code", ["throw 'text'", "throw undefined", "throw { get message() { throw 1 } }", "await Promise.reject(null)"])
+def test_strange_exceptions(workshop, code):
+    assert "importing" in workshop.fail(f"{code};\nexport const a = 1;\n")["message"]
+
+
+def test_exit_while_loading(workshop):
+    failed = workshop.fail("export const a = 1;\nprocess.exit(4);\n")
+    assert "it calls process.exit(4)" in failed["message"]
+    assert failed["line"] == 2
+
+
+def test_a_forgotten_error_while_loading(workshop):
+    failed = workshop.fail("setTimeout(() => { throw new Error('forgotten') });\nawait new Promise(() => {});\n")
+    assert "forgotten" in failed["message"]
+
+
+def test_a_module_without_tools(workshop):
+    failed = workshop.fail("export const a = 1;\n")
+    assert failed["message"].startswith("no tool was found in ")
+    assert "comment /** … */" in failed["message"]
+    failed = workshop.fail("export class Shop {}\n")
+    assert "set `object: Shop`" in failed["message"]
+
+
+def test_an_absent_function(workshop):
+    failed = workshop.fail("/** A. */\nexport function add() {}\nexport function other() {}", functions=["sub"])
+    assert failed["message"] == f"there is no tool or function 'sub' in {workshop.folder}/tools_here.mjs; it has add, other"
+
+
+def test_a_wanted_function_that_cannot_be_used(workshop):
+    failed = workshop.fail("\nexport function add() {}", functions=["add"])
+    assert failed["line"] == 2
+    assert "'add' cannot be offered: it has no description" in failed["message"]
+
+
+def test_duplicate_names(workshop):
+    worker, tools = workshop.load(
+        """
+        const run = (text) => ({ name: "same", description: text, inputSchema: { type: "object", properties: {} }, execute: () => text });
+        export const first = run("one");
+        export const second = run("two");
+        """
+    )
+    assert tools["same"]["description"] == "two"
+    assert worker.ready["warnings"] == [f"{workshop.folder}/tools_here.mjs:3: 'same' is defined again at {workshop.folder}/tools_here.mjs:4; the later definition is used"]
+
+
+def test_names_that_no_model_takes(workshop):
+    worker, tools = workshop.load(
+        """
+        export const bad = { name: "a b", description: "x", inputSchema: { type: "object" }, execute: () => 1 };
+        export const good = { name: "ab", description: "x", inputSchema: { type: "object" }, execute: () => 1 };
+        """
+    )
+    assert set(tools) == {"ab"}
+    assert 'its name is "a b"' in worker.ready["warnings"][0]
+
+
+def test_init_that_does_not_fit(workshop):
+    text = "export class Shop { constructor(path, limit) {} }\nexport const none = 1;"
+    failed = workshop.fail(text, object="Shop", init={"file": "x"})
+    assert "`init` does not fit Shop(path, limit): it has no parameter 'file'" in failed["message"]
+    assert failed["line"] == 1
+    assert "exports no 'Store'; it exports Shop" in workshop.fail(text, object="Store")["message"]
+    assert "is not a class or a function" in workshop.fail(text, object="none", init={"a": 1})["message"]
+    assert "no `object` is named" in workshop.fail(text, init={"a": 1})["message"]
+
+
+def test_an_exception_of_a_constructor(workshop):
+    failed = workshop.fail("export class Shop {\n  constructor(path) { throw new Error('no such path ' + path) }\n}", object="Shop", init={"path": "x"})
+    assert "making Shop(path) fails: no such path x" in failed["message"]
+    assert failed["line"] == 2
+
+
+def test_the_listed_text_runs(workshop):
+    path = workshop.write("/** New. */\nexport function later() {}")
+    _, tools = workshop.load_named(path, source="/** Old. */\nexport function before() {}")
+    assert set(tools) == {"before"}
+
+
+def test_the_listed_text_of_typescript_runs(with_compiler):
+    path = with_compiler.write("/** New. */\nexport function later(): void {}", "x.ts")
+    _, tools = with_compiler.load_named(path, source="/** Old. */\nexport function before(text: string): void {}")
+    assert tools["before"]["input_schema"]["properties"] == {"text": {"type": "string"}}
+
+
+def test_old_node_without_a_compiler(node, workshop):
+    if version(node) >= (22, 18):
+        pytest.skip("this Node.js runs types by itself")
+    failed = workshop.fail("export const a: number = 1;", "a.ts")
+    assert "use Node 22.18 or newer, or add `esbuild` or `typescript` (5 or 6) to the project" in failed["message"]
+
+
+def test_imports_as_typescript_writes_them(with_compiler):
+    with_compiler.write("import { one } from './deep';\nexport const two: number = one + 1;", "lib/other.ts")
+    with_compiler.write("export enum One { A = 1 }\nexport const one: number = One.A;", "lib/deep/index.ts")
+    worker, _ = with_compiler.load("import { two } from './lib/other.js';\n/** Gives. */\nexport function give(): number { return two }", "tools.ts")
+    assert worker.call("give", {})["content"] == [{"type": "text", "text": "2"}]
+
+
+def test_places_of_compiled_files(with_compiler):
+    worker, _ = with_compiler.load("enum Kind {\n  A,\n  B,\n}\n/** Fails. */\nexport function fail(kind?: Kind): void {\n  throw new Error('no')\n}", "fail.ts")
+    worker.call("fail", {})
+    assert "fail.ts:7" in worker.tracebacks[-1]
+
+
+def test_the_files_of_a_module_are_listed(newest_node, make_workshop):
+    workshop = make_workshop(newest_node)
+    workshop.write("export const a = 1;", "lib.mjs")
+    worker, _ = workshop.load("import { a } from './lib.mjs';\n/** G. */\nexport function give() { return a }")
+    assert worker.ready["files"] == [f"{workshop.folder}/tools_here.mjs", f"{workshop.folder}/lib.mjs"]
+
+
+def test_a_package_by_its_name(workshop):
+    workshop.write("/** Gives. */\nexport function give() { return 1 }", "node_modules/my-tools/main.mjs")
+    workshop.write('{"name": "my-tools", "exports": {".": {"import": "./main.mjs"}}}', "node_modules/my-tools/package.json")
+    _, tools = workshop.load_named("my-tools")
+    assert set(tools) == {"give"}
+    assert "there is no package 'absent'" in workshop.fail_named("absent")["message"]
+
+
+def test_a_package_json_of_commonjs(with_compiler):
+    with_compiler.write('{"type": "commonjs"}', "package.json")
+    _, tools = with_compiler.load("/** Gives. */\nexport function give(): number { return 1 }", "tools.ts")
+    assert set(tools) == {"give"}
