@@ -63,9 +63,12 @@ async function objectTool(value, name, project) {
   }
   return makeTool({
     name: value.name ?? name, description: value.description ?? "", inputSchema: tidy(schema.json), outputSchema: output?.json?.type === "object" && !value.toModelOutput ? tidy(output.json) : undefined,
-    framework: ai ? "ai" : "object", takesContext: readsContext(value[key]), start: (input, call) => start(input, call), render: renderOutput,
+    framework: ai ? "ai" : "object", takesContext: readsContext(value[key]), start, render: renderOutput, ...(ai && { formatError: (error) => aiErrorText(error, version) }),
   });
 }
+
+/** The text of an exception as the AI SDK gives it to a model. */
+const aiErrorText = (error, version) => (version >= 7 && error instanceof Error ? String(error) : messageOf(error)) || "unknown error";
 
 /** What `toModelOutput` of the AI SDK gives: {type: "text" | "json" | "error-text" | "error-json" | "content", value}. */
 async function renderModelOutput(output, writer) {
