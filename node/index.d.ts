@@ -160,6 +160,37 @@ export class ToolcribError extends Error {
   readonly didYouMean: string[];
 }
 
+/** The answer to a question. `content`: with `accept`, the values that the schema asks for. */
+export interface Answered<Content = Json> {
+  action: "accept" | "decline" | "cancel";
+  accepted: boolean;
+  content: Content;
+}
+
+/** What a function that runs as a tool learns about its call: a parameter with this type is hidden from models. */
+export interface ToolContext {
+  readonly invocationId: string;
+  readonly toolUseId: string;
+  readonly runId?: string;
+  /** The name of the key that made the call. */
+  readonly caller: string;
+  /** The agent that made the call, or else the caller. */
+  readonly agent: string;
+  readonly attempt: number;
+  /** The context of the request. */
+  readonly state: Json;
+  /** When the call must have ended. */
+  readonly deadline?: Date;
+  /** Aborted when the call is cancelled or its time is over. */
+  readonly signal: AbortSignal;
+  /** Reports progress to the listeners of the call. */
+  progress(data: unknown): void;
+  /** The same as `progress`. */
+  onProgress(data: unknown): void;
+  /** Asks the caller. `schema`: an object whose properties are texts, numbers, booleans or choices. Rejects if nobody can be asked. */
+  ask<Content = Json>(message: string, schema?: Json, options?: { name?: string }): Promise<Answered<Content>>;
+}
+
 /** Calls the tools of a service. */
 export class Client {
   /**

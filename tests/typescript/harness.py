@@ -31,7 +31,7 @@ class Worker:
 
     def __init__(self, node, folder, environment=None, options=(), pass_fds=()):
         self.process = subprocess.Popen(
-            [node, *options, "-e", BOOT],
+            [node, *options, *(["eval", "--quiet", "--no-lock"] if node.endswith("deno") else ["-e"]), BOOT],
             pass_fds=pass_fds,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), "TOOLCRIB_WORKER": "test", **(environment or {})},
