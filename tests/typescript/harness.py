@@ -12,6 +12,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 WORKER = REPO / "src" / "sources" / "typescript" / "worker"
 BOOT = (WORKER / "boot.cjs").read_text()
 
+ARGUMENTS = {"bun": ["--no-install", "-e"], "deno": ["eval", "--quiet", "--no-lock"]}  # of the runtimes beside Node.js
 TIMEOUT = 120  # seconds; no test waits this long unless it fails
 
 
@@ -31,7 +32,7 @@ class Worker:
 
     def __init__(self, node, folder, environment=None, options=(), pass_fds=()):
         self.process = subprocess.Popen(
-            [node, *options, *(["eval", "--quiet", "--no-lock"] if node.endswith("deno") else ["-e"]), BOOT],
+            [node, *options, *ARGUMENTS.get(pathlib.Path(node).name, ["-e"]), BOOT],
             pass_fds=pass_fds,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), "TOOLCRIB_WORKER": "test", **(environment or {})},
