@@ -1,6 +1,6 @@
 // Calls: from the message of a call to the line that answers it.
 "use strict";
-const { parseJson, bigIntegers } = require("./json.cjs");
+const { TOO_LARGE, parseJson, bigIntegers } = require("./json.cjs");
 const { BadOutput, JsonWriter, render, isRecord, isStream, messageOf, errorText, textBlock } = require("./results.cjs");
 const { InvalidArguments } = require("./tools.cjs");
 const { userStack } = require("./locations.cjs");
@@ -183,18 +183,16 @@ function serve(wire, tools) {
     }
     if (message.op === "answer") calls.get(message.id)?.answer(message);
     else if (message.op === "cancel") calls.get(message.id)?.cancel();
-    else if (message.op === "call") startCall(message);
+    else if (message.op === "call") startCall(message, text);
   }
 
-  function startCall(message) {
+  function startCall(message, text) {
     const tool = tools.get(message.tool);
     if (!tool) return wire.send(badOutputLine(message.id, `this worker has no tool '${message.tool}'`));
-    const lost = tool.takesBigIntegers ? [] : bigIntegers(message.arguments);
-    if (lost.length) {
-      const reason = "is beyond the integers that a JavaScript number holds exactly (2^53 - 1): declare the parameter as bigint, or pass a text";
-      return wire.send(invalidLine(message.id, lost.map((pointer) => ({ pointer, message: reason }))));
-    }
+    const big = /\d{16}/.test(text) ? bigIntegers(message.arguments) : [];
+    if (big.length && !tool.takesBigIntegers) return wire.send(invalidLine(message.id, big.map((pointer) => ({ pointer, message: `${TOO_LARGE}: pass a text` }))));
     const call = new Call(message, tool, wire);
+    call.hasBigIntegers = big.length > 0;
     calls.set(call.id, call);
     call.onEnd = () => calls.delete(call.id);
     call.run();

@@ -39,26 +39,14 @@ async function objectTool(value, name, project) {
   const asSchema = ai?.asSchema, schema = await readSchema(asSchema && key === "execute" ? asSchema(given) : given, project);
   const version = ai && Number.parseInt(project.version("ai"));
   const output = value.outputSchema === undefined ? undefined : await readSchema(value.outputSchema, project).catch(() => undefined);
-  async function* start(given, call) {
-    const input = await schema.check(given);
+  async function start(given, call) {
+    call.input = await schema.check(given);
     const options = { toolCallId: call.toolUseId, messages: [], abortSignal: call.signal, context: call.context, experimental_context: call.context, signal: call.signal, onProgress: call.context.progress };
-    const result = await value[key](input, ai || key === "execute" ? options : call.context);
-    if (!isRecord(result) || typeof result.next !== "function") return { input, result };
-    const steps = result[Symbol.asyncIterator]?.() ?? result[Symbol.iterator]();
-    let last;
-    try {
-      for (;;) {
-        const step = await steps.next();
-        if (step.done) return { input, result: step.value === undefined ? last : step.value };
-        yield (last = step.value);
-      }
-    } finally {
-      await steps.return?.();
-    }
+    return value[key](call.input, ai || key === "execute" ? options : call.context);
   }
-  async function renderOutput({ input, result }, writer, call) {
+  async function renderOutput(result, writer, call) {
     if (typeof value.toModelOutput !== "function") return ai && result === undefined ? { content: [textBlock("null")] } : render(result, writer);
-    const output = await value.toModelOutput(version < 6 ? result : { toolCallId: call.toolUseId, input, output: result });
+    const output = await value.toModelOutput(version < 6 ? result : { toolCallId: call.toolUseId, input: call.input, output: result });
     return renderModelOutput(output, writer);
   }
   return makeTool({
@@ -181,11 +169,7 @@ const mediaType = (format) => (/^(png|jpe?g|gif|webp)$/.test(format) ? `image/${
 /** `tool` of the Claude Agent SDK: its own server inside of the process offers it. */
 async function claudeTool(value, _, project) {
   const { createSdkMcpServer } = (await project.import("@anthropic-ai/claude-agent-sdk")) ?? {};
-  if (!createSdkMcpServer) {
-    const schema = await readSchema(value.inputSchema, project);
-    const start = async (input, call) => value.handler(await schema.check(input), { signal: call.signal, requestId: call.toolUseId });
-    return makeTool({ name: value.name, description: value.description ?? "", inputSchema: tidy(schema.json), framework: "object", start, takesContext: readsContext(value.handler) });
-  }
+  if (!createSdkMcpServer) throw new NotOffered("it looks like a tool of the Claude Agent SDK, but `@anthropic-ai/claude-agent-sdk` is not in the project");
   const [tool] = await serverTools(createSdkMcpServer({ name: "toolcrib", version: "1.0.0", tools: [value] }));
   return { ...tool, framework: "claude-agent-sdk" };
 }

@@ -5,9 +5,7 @@ const fs = require("node:fs");
 const { describe, closed, findFunction } = require("./typetext.cjs");
 const { InvalidArguments, makeTool } = require("./tools.cjs");
 const { bytesOf } = require("./results.cjs");
-const { pointerTo, bigIntegers } = require("./json.cjs");
-
-const WITH_CONVERSION = /"\$js":"/;
+const { pointerTo, TOO_LARGE } = require("./json.cjs");
 
 /** The names of a function's parameters, or of those of a class's constructor, from its source. */
 function parameterNames(make) {
@@ -25,20 +23,14 @@ async function functionTools(functions, { file, source, files, project, object }
   const texts = [source ?? readText(file), ...[...files].filter((other) => other !== file).map(readText)];
   return functions.map(({ key, value, name }) => {
     const found = typed?.[key] ?? describeFromText(texts, key, value);
-    try {
-      return { key, tool: functionTool(name, value, found) };
-    } catch (error) {
-      return { key, reason: error.message };
-    }
+    const callback = found.parameters.find(({ schema, required }) => required && schema?.$js === "function");
+    return callback ? { key, reason: `its parameter ${callback.name} is a function, and a model cannot write one` } : { key, tool: functionTool(name, value, found) };
   });
 }
 
 function describeFromText(texts, key, value) {
-  for (const text of texts) {
-    const found = describe(text, key === "default" ? value.name || "default" : key);
-    if (found) return found;
-  }
-  return describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
+  const name = key === "default" ? value.name || "default" : key;
+  return texts.map((text) => describe(text, name)).find(Boolean) ?? describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
 }
 
 const readText = (file) => {
@@ -82,23 +74,20 @@ function typesOf(request) {
 /** The tool of a function. */
 function functionTool(name, run, { description, parameters, output, line, file }) {
   const visible = parameters.filter(({ role }) => !role), takesContext = parameters.some(({ role }) => role === "context");
-  const functionParameter = visible.find(({ schema }) => schema.$js === "function");
-  if (functionParameter && functionParameter.required) throw new Error(`its parameter ${functionParameter.name} is a function, and a model cannot write one`);
   // A single object is the object of the arguments. Otherwise each parameter is one argument.
   const first = parameters[0], isObject = visible.length <= 1 && first && !first.role && (first.schema.properties !== undefined || /^[{]/.test(first.name) || (first.schema.type === "object" && !first.schema.$js));
   const usesSecond = isObject && run.length > 1 && parameters.length === 1;
   const inputSchema = isObject ? { type: "object", properties: {}, ...first.schema } : closed(
-    Object.fromEntries(visible.filter((parameter) => parameter !== functionParameter).map((parameter) => [parameter.name, parameter.isRest ? { ...parameter.schema, type: "array" } : parameter.schema])),
+    Object.fromEntries(visible.filter(({ schema }) => schema.$js !== "function").map((parameter) => [parameter.name, parameter.isRest ? { ...parameter.schema, type: "array" } : parameter.schema])),
     visible.filter(({ required, isRest, schema }) => required && !isRest && schema.$js !== "function").map((parameter) => parameter.name));
   const definitions = Object.assign({}, ...visible.map(({ definitions: own }) => own));
   if (Object.keys(definitions).length) inputSchema.$defs = definitions;
-  const text = JSON.stringify(inputSchema), convert = WITH_CONVERSION.test(text), hidden = { context: (call) => call.context, signal: (call) => call.signal, progress: (call) => call.context.progress };
+  const hidden = { context: (call) => call.context, signal: (call) => call.signal, progress: (call) => call.context.progress };
+  const converts = JSON.stringify(inputSchema).includes('"$js":"');
   function start(given, call) {
-    const big = bigIntegers(given).length > 0;
-    if (convert || big) {
+    if (converts || call.hasBigIntegers) {
       const violations = [];
       given = toValue(given, inputSchema, "", violations, inputSchema.$defs);
-      for (const pointer of big && !violations.length ? bigIntegers(given).filter((at) => !isBigAt(inputSchema, at)) : []) violations.push({ pointer, message: "is beyond the integers that a number of JavaScript holds exactly (2^53 - 1): use bigint as its type, or a text" });
       if (violations.length) throw new InvalidArguments(violations);
     }
     if (isObject && parameters.length === 1) return run(given, call.context);
@@ -110,16 +99,8 @@ function functionTool(name, run, { description, parameters, output, line, file }
   });
 }
 
-/** Whether the schema has a bigint where the pointer leads. */
-function isBigAt(schema, pointer) {
-  for (const name of pointer.split("/").slice(1)) schema = schema?.properties?.[name.replaceAll("~1", "/").replaceAll("~0", "~")] ?? schema?.items ?? schema?.additionalProperties;
-  return JSON.stringify(schema ?? {}).includes('"$js":"bigint"') || JSON.stringify(schema ?? {}) === "{}";
-}
-
 /** A schema without the marks of this worker. */
-function withoutMarks(schema) {
-  return JSON.parse(JSON.stringify(schema, (key, value) => (key === "$js" ? undefined : value)));
-}
+const withoutMarks = (schema) => JSON.parse(JSON.stringify(schema, (key, value) => (key === "$js" ? undefined : value)));
 
 /** The argument as the type of the parameter has it: dates, maps, sets, bytes and big integers. */
 function toValue(value, schema, pointer, violations, definitions) {
@@ -137,14 +118,12 @@ function toValue(value, schema, pointer, violations, definitions) {
     return best ? best.value : value;
   }
   switch (schema.$js) {
-    case "date": {
-      const date = new Date(value);
-      return Number.isNaN(date.getTime()) ? wrong("must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z") : date;
-    }
+    case "date": return Number.isNaN(new Date(value).getTime()) ? wrong("must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z") : new Date(value);
     case "bigint": return typeof value === "string" || Number.isInteger(value) || typeof value === "bigint" ? BigInt(value) : wrong("must be an integer");
     case "url": return URL.canParse(value) ? new URL(value) : wrong("must be a URL such as https://example.com");
     case "bytes": return typeof value === "string" ? Buffer.from(value, "base64") : wrong("must be bytes as a base64 text");
   }
+  if (typeof value === "bigint" && schema.type) return wrong(`${TOO_LARGE}: use bigint as the type of the parameter, or a text`);
   if (Array.isArray(value)) {
     const items = value.map((item, at) => into(item, schema.prefixItems?.[at] ?? schema.items, at));
     return schema.$js === "set" ? new Set(items) : items;

@@ -2,6 +2,7 @@
 "use strict";
 
 const { parse, stringify } = JSON; // a tool may replace the global ones
+const TOO_LARGE = "is beyond the integers that a number of JavaScript holds exactly (2^53 - 1)";
 const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const MARK = `\u0002${Math.random().toString(36).slice(2)}:`;
 
@@ -22,4 +23,4 @@ function bigIntegers(value, pointer = "") {
 
 const pointerTo = (...path) => path.map((name) => `/${String(name).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
 
-module.exports = { parseJson, bigIntegers, pointerTo };
+module.exports = { TOO_LARGE, parseJson, bigIntegers, pointerTo };

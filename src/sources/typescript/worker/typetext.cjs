@@ -2,7 +2,6 @@
 // types that stand in the same file.
 "use strict";
 const vm = require("node:vm");
-const { NotOffered } = require("./tools.cjs");
 
 const NO_VALUE = { $js: "undefined" };
 const SIMPLE = {
@@ -36,25 +35,18 @@ function hiddenRole(type, name) {
 
 /** The schema of a union. */
 function unionOf(parts) {
-  const choices = [], literals = [];
+  const choices = [], literals = new Set();
   for (const part of parts.flatMap((part) => (part.anyOf && Object.keys(part).length === 1 ? part.anyOf : [part]))) {
-    if (part === NO_VALUE || part.$js === "undefined") continue;
-    if ("const" in part && part.$js === undefined) literals.push(part.const);
-    else if (part.enum && Object.keys(part).every((word) => word === "enum" || word === "type")) literals.push(...part.enum);
+    if (part.$js === "undefined") continue;
+    if ("const" in part) literals.add(part.const);
+    else if (part.enum && Object.keys(part).every((word) => word === "enum" || word === "type")) part.enum.forEach((value) => literals.add(value));
     else if (!choices.some((choice) => JSON.stringify(choice) === JSON.stringify(part))) choices.push(part);
   }
-  const known = new Set(literals);
-  if (known.has(true) && known.has(false)) {
-    known.delete(true);
-    known.delete(false);
-    choices.unshift({ type: "boolean" });
-  }
-  if (known.size) {
-    const values = [...known], types = [...new Set(values.map((value) => typeof value))];
-    choices.unshift({ ...(types.length === 1 && { type: types[0] }), ...(values.length === 1 ? { const: values[0] } : { enum: values }) });
-  }
+  if (literals.has(true) && literals.has(false) && literals.delete(true) && literals.delete(false)) choices.unshift(SIMPLE.boolean);
+  const values = [...literals], types = new Set(values.map((value) => typeof value));
+  if (values.length) choices.unshift({ ...(types.size === 1 && { type: [...types][0] }), ...(values.length === 1 ? { const: values[0] } : { enum: values }) });
   if (choices.some((choice) => Object.keys(choice).length === 0)) return {};
-  return choices.length === 0 ? NO_VALUE : choices.length === 1 ? choices[0] : { anyOf: choices };
+  return choices.length < 2 ? choices[0] ?? NO_VALUE : { anyOf: choices };
 }
 
 /** The value of an expression of literals; undefined for others. */
@@ -107,12 +99,9 @@ class TypeReader {
   }
 
   intersection() {
-    let found = this.postfix();
-    while (this.take("&")) {
-      const next = this.postfix();
-      found = found.properties && next.properties ? closed({ ...found.properties, ...next.properties }, [...(found.required ?? []), ...(next.required ?? [])]) : { allOf: [found, next] };
-    }
-    return found;
+    const parts = [this.postfix()];
+    while (this.take("&")) parts.push(this.postfix());
+    return parts.reduce(merged);
   }
 
   postfix() {
@@ -121,10 +110,7 @@ class TypeReader {
     this.take("!");
     if (this.tokens[this.at] === "readonly" || this.tokens[this.at] === "keyof") this.at++;
     let found = this.primary();
-    while (this.tokens[this.at] === "[" && this.tokens[this.at + 1] === "]") {
-      this.at += 2;
-      found = GENERIC.Array(found);
-    }
+    for (; this.tokens[this.at] === "[" && this.tokens[this.at + 1] === "]"; this.at += 2) found = GENERIC.Array(found);
     return found;
   }
 
@@ -150,15 +136,10 @@ class TypeReader {
 
   parenthesis() {
     let depth = 1, end = this.at;
-    for (; end < this.tokens.length && depth; end++) depth += this.tokens[end] === "(" ? 1 : this.tokens[end] === ")" ? -1 : 0;
-    if (this.tokens[end] === "=>") {
-      this.at = end + 1;
-      this.type();
-      return SIMPLE.Function;
-    }
-    const found = this.type();
-    this.take(")");
-    return found;
+    for (; end < this.tokens.length && depth; end++) depth += { "(": 1, ")": -1 }[this.tokens[end]] ?? 0;
+    if (this.tokens[end] !== "=>") return [this.type(), this.take(")")][0];
+    this.at = end + 1;
+    return [SIMPLE.Function, this.type()][0];
   }
 
   tuple() {
@@ -167,12 +148,9 @@ class TypeReader {
     while (this.at < this.tokens.length && !this.take("]")) {
       const spread = this.take("...");
       if (/^[\w$]+$/.test(this.tokens[this.at]) && /^[:?]$/.test(this.tokens[this.at + 1]) && this.tokens[this.at + 2] !== ",") this.at += this.tokens[this.at + 1] === "?" ? 1 : 2;
-      let optional = this.take("?");
-      this.take(":");
-      const item = this.type();
-      optional = this.take("?") || optional;
+      const optional = [this.take("?"), this.take(":")][0], item = this.type();
       if (spread) rest = item.items ?? {};
-      else items.push(item) && !optional && least++;
+      else if (items.push(item) && !this.take("?") && !optional) least++;
       this.take(",");
     }
     return { type: "array", prefixItems: items, items: rest ?? false, minItems: least, ...(rest === undefined && { maxItems: items.length }) };
@@ -182,23 +160,16 @@ class TypeReader {
     const properties = {}, required = [];
     let more = false;
     while (this.at < this.tokens.length && !this.take(end)) {
-      const comment = this.comment();
+      const { text, tags } = readComment(this.comment() ?? "");
       if (this.tokens[this.at] === "readonly" && !/^[:?(]$/.test(this.tokens[this.at + 1])) this.at++;
       if (this.take("[")) { // an index signature
         while (this.at < this.tokens.length && !this.take("]")) this.at++;
-        this.take(":");
-        more = this.type();
+        more = [this.take(":"), this.type()][1];
       } else {
-        const word = this.tokens[this.at++], name = /^["']/.test(word) ? literalValue(word) : word;
-        const optional = this.take("?");
-        let type = {};
-        if (this.tokens[this.at] === "(") type = (this.at++, this.parenthesis(), this.take(":") && this.type(), SIMPLE.Function);
-        else if (this.take(":")) type = this.type();
-        if (type.$js !== "function") {
-          const { text, tags } = readComment(comment ?? "");
-          properties[name] = withDocs(type, text, tags);
-          if (!optional && type !== NO_VALUE && !(type.anyOf ?? [type]).some((part) => part === NO_VALUE)) required.push(name);
-        }
+        const word = this.tokens[this.at++], name = /^["']/.test(word) ? literalValue(word) : word, optional = this.take("?");
+        const isMethod = this.take("("), type = isMethod ? [SIMPLE.Function, this.parenthesis(), this.take(":") && this.type()][0] : this.take(":") ? this.type() : {};
+        if (type.$js !== "function") properties[name] = withDocs(type, text, tags);
+        if (type.$js !== "function" && !optional && type !== NO_VALUE) required.push(name);
       }
       this.take(";") || this.take(",");
     }
@@ -208,21 +179,27 @@ class TypeReader {
   /** A type of the same file. An unknown one permits every value. */
   named(name) {
     if (this.open.includes(name)) return {};
-    const open = [...this.open, name], word = name.replaceAll("$", "\\$");
-    const read = (text) => new TypeReader(text, this.source, open);
-    let found = new RegExp(`\\binterface\\s+${word}\\b(?:\\s*<[^>{]*>)?(?:\\s+extends\\s+([^{]+))?\\s*\\{`).exec(this.source);
-    if (found) {
-      const own = read(this.source.slice(found.index + found[0].length)).object("}");
-      const bases = found[1]?.split(",").map((base) => read(base).type()) ?? [];
-      return [...bases, own].reduce((all, next) => (all.properties && next.properties ? { ...next, properties: { ...all.properties, ...next.properties }, required: [...(all.required ?? []), ...(next.required ?? [])] } : next));
-    }
-    found = new RegExp(`\\btype\\s+${word}\\b(?:\\s*<[^=]*>)?\\s*=`).exec(this.source);
-    if (found) return read(this.source.slice(found.index + found[0].length)).type();
-    found = new RegExp(`\\benum\\s+${word}\\s*\\{([^}]*)\\}`).exec(this.source);
+    const word = name.replaceAll("$", "\\$"), read = (text) => new TypeReader(text, this.source, [...this.open, name]);
+    const find = (pattern) => new RegExp(pattern).exec(this.source), after = (found) => read(this.source.slice(found.index + found[0].length));
+    let found = find(`\\binterface\\s+${word}\\b(?:\\s*<[^>{]*>)?(?:\\s+extends\\s+([^{]+))?\\s*\\{`);
+    if (found) return [...(found[1]?.split(",") ?? []).map((base) => read(base).type()), after(found).object("}")].reduce(merged);
+    found = find(`\\btype\\s+${word}\\b(?:\\s*<[^=]*>)?\\s*=`);
+    if (found) return after(found).type();
+    found = find(`\\benum\\s+${word}\\s*\\{([^}]*)\\}`);
     if (found) return unionOf(enumValues(found[1]).map((value) => ({ const: value })));
-    found = new RegExp(`@typedef\\s*\\{`).exec(this.source) && [...this.source.matchAll(/\/\*\*(?:(?!\*\/)[\s\S])*?\*\//g)].map(([comment]) => readComment(comment)).flatMap(({ tags }) => readTypedef(tags, name))[0];
-    return found ? (typeof found === "string" ? read(found).type() : closed(Object.fromEntries(found.map(({ key, type, text }) => [key, withDocs(read(type ?? "*").type(), text)])), found.filter(({ optional }) => !optional).map(({ key }) => key))) : {};
+    for (const [comment] of this.source.matchAll(/\/\*\*(?:(?!\*\/)[\s\S])*?\*\//g)) {
+      const { tags } = readComment(comment), typedef = tags.map(([tag, text]) => tag === "typedef" && braced(text)).find((one) => one && one.rest.split(/\s/)[0] === name);
+      const fields = tags.filter(([tag]) => /^prop(erty)?$/.test(tag)).map(([, text]) => readParam(text));
+      if (typedef) return fields.length ? closed(Object.fromEntries(fields.map((field) => [field.name, withDocs(read(field.type ?? "*").type(), field.text)])), fields.filter(({ optional }) => !optional).map((field) => field.name)) : read(typedef.type).type();
+    }
+    return {};
   }
+}
+
+/** The schema of two object types together. */
+function merged(one, two) {
+  if (!one.properties || !two.properties) return { allOf: [one, two] };
+  return closed({ ...one.properties, ...two.properties }, [...new Set([...(one.required ?? []), ...(two.required ?? [])])]);
 }
 
 function pick(schema, keys, keeps) {
@@ -232,20 +209,8 @@ function pick(schema, keys, keeps) {
 }
 
 function enumValues(body) {
-  let next = 0;
-  return splitList(body.replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "")).filter((item) => item.trim()).map((item) => {
-    const value = literalValue(item.split("=")[1] ?? String(next));
-    if (typeof value === "number") next = value + 1;
-    return value;
-  });
-}
-
-/** `@typedef {type} name`: its text; with `@property`: [{key, type, text, optional}]. */
-function readTypedef(tags, name) {
-  const head = tags.find(([tag, text]) => tag === "typedef" && braced(text)?.rest.split(/\s/)[0] === name);
-  if (!head) return [];
-  const fields = tags.filter(([tag]) => /^prop(erty)?$/.test(tag)).map(([, text]) => readParam(text)).map(({ name: key, ...rest }) => ({ key, ...rest }));
-  return [fields.length ? fields : braced(head[1]).type];
+  let last = -1;
+  return splitList(body.replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "")).filter((item) => item.trim()).map((item) => (last = literalValue(item.split("=")[1] ?? String(last + 1))));
 }
 
 /** {type, rest} of a text that begins with a type in braces. */
@@ -272,7 +237,7 @@ function splitList(text) {
   for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|=>|[\s\S]/g)) {
     if (/^[([{<]$/.test(token)) depth++;
     else if (/^[)\]}>]$/.test(token)) depth--;
-    if (depth < 0) return parts;
+    if (depth < 0) break;
     if (token === "," && depth === 0) parts.push("");
     else if (!token.startsWith("//") && !/^\/\*[^*]/.test(token)) parts[parts.length - 1] += token;
   }
@@ -353,4 +318,4 @@ function withDefault(schema, key, value) {
   return { ...rest, properties: { ...schema.properties, [key]: property }, ...(left.length && { required: left }) };
 }
 
-module.exports = { describe, findFunction, unionOf, withDocs, withDefault, literalValue, hiddenRole, closed, readComment, readParam, SIMPLE, GENERIC, NO_VALUE, NotOffered };
+module.exports = { describe, findFunction, unionOf, withDocs, withDefault, literalValue, hiddenRole, closed, SIMPLE, GENERIC, NO_VALUE };
