@@ -41,13 +41,10 @@ const readText = (file) => {
   }
 };
 
-/** The path of `typescript` in the project, if its version has the compiler API. */
+/** The folder of `typescript` in the project, if its version has the compiler API. */
 function findCompiler(project) {
-  try {
-    const file = project.require.resolve("typescript");
-    const { version } = project.require("typescript/package.json");
-    return Number.parseInt(version) < 7 ? file : undefined;
-  } catch {}
+  const file = project.packageFile("typescript", project.folder);
+  return file && Number.parseInt(project.version("typescript")) < 7 ? path.dirname(file) : undefined;
 }
 
 /** {key: description} by the compiler, on a thread: its memory is free again after that. */
