@@ -176,6 +176,23 @@ def test_a_package_by_its_name(workshop):
     assert "there is no package 'absent'" in workshop.fail_named("absent")["message"]
 
 
+def test_packages_of_another_folder(workshop):
+    """The service installs the packages of `requirements` elsewhere."""
+    workshop.write("export { answer } from 'deep';", "installed/node_modules/lib/main.mjs")
+    workshop.write('{"name": "lib", "exports": "./main.mjs"}', "installed/node_modules/lib/package.json")
+    workshop.write("export const answer = 42;", "installed/node_modules/deep/main.mjs")
+    workshop.write('{"name": "deep", "exports": "./main.mjs"}', "installed/node_modules/deep/package.json")
+    workshop.write("/** Gives. */\nexport function give() { return 1 }", "installed/node_modules/my-tools/main.mjs")
+    workshop.write('{"name": "my-tools", "exports": "./main.mjs"}', "installed/node_modules/my-tools/package.json")
+    installed = str(workshop.folder / "installed")
+    source = "import { answer } from 'lib';\n/** Gives. */\nexport function give() { return answer }"
+    worker, _ = workshop.load(source, packages=installed)
+    assert worker.call("give", {})["content"][0]["text"] == "42"
+    assert set(workshop.load_named("my-tools", packages=installed)[1]) == {"give"}
+    failed = workshop.fail("import 'absent';", packages=installed)
+    assert "the package 'absent' is not installed" in failed["message"] and failed["file"].endswith("tools_here.mjs")
+
+
 def test_a_package_json_of_commonjs(with_compiler):
     with_compiler.write('{"type": "commonjs"}', "package.json")
     _, tools = with_compiler.load("/** Gives. */\nexport function give(): number { return 1 }", "tools.ts")

@@ -41,10 +41,13 @@ const readText = (file) => {
   }
 };
 
-/** The folder of `typescript` in the project, if its version has the compiler API. */
+/** The path of `typescript` in the project, if its version has the compiler API. */
 function findCompiler(project) {
-  const file = project.packageFile("typescript", project.folder);
-  return file && Number.parseInt(project.version("typescript")) < 7 ? path.dirname(file) : undefined;
+  try {
+    const file = project.require.resolve("typescript");
+    const { version } = project.require("typescript/package.json");
+    return Number.parseInt(version) < 7 ? file : undefined;
+  } catch {}
 }
 
 /** {key: description} by the compiler, on a thread: its memory is free again after that. */

@@ -6,10 +6,10 @@ const NEEDS_COMPILER = /\b(?:enum|namespace)\s+\w+[\w.]*\s*\{|\bconstructor\s*\(
 
 /**
  * The hooks of Node's module loader. This function also runs as text on the thread of older hooks, so it uses only what it
- * gets. `config`: {sources: {url: text}, project: a file of the project}. Each hook is a generator that yields what it awaits.
+ * gets. `config`: {sources: {url: text}, project: a file of the project, packages: a file beside the installed node_modules, or null}. Each hook is a generator that yields what it awaits.
  */
 function makeHooks(config, require, needsCompiler, onFile) {
-  const fs = require("node:fs"), path = require("node:path"), { fileURLToPath } = require("node:url"), Module = require("node:module");
+  const fs = require("node:fs"), path = require("node:path"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
   const isNative = Boolean(process.features.typescript);
   const project = Module.createRequire(config.project);
   const optional = (name) => {
@@ -40,6 +40,11 @@ function makeHooks(config, require, needsCompiler, onFile) {
     } catch (error) {
       // Files import the types of this package. It need not be installed.
       if (specifier === "toolcrib") return { url: "data:text/javascript,export%20{}", format: "module", shortCircuit: true };
+      if (config.packages && !/^(\.|\/|[a-z]+:)/.test(specifier) && !context.parentURL?.includes("/node_modules/")) {
+        try {
+          return yield next(specifier, { ...context, parentURL: pathToFileURL(config.packages).href });
+        } catch {} // the first error names the importing file
+      }
       if (!/^(\.|\/|file:)/.test(specifier) || context.parentURL?.includes("/node_modules/")) throw error;
       const base = specifier.replace(/\?.*$/, ""), bare = base.replace(/\.([mc]?)jsx?$/, ".$1ts");
       for (const candidate of [bare, `${bare}x`, `${base}.ts`, `${base}.tsx`, `${base}.mts`, `${base}.js`, `${base}.mjs`, `${base}/index.ts`, `${base}/index.js`]) {

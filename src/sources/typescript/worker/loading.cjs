@@ -55,8 +55,10 @@ function loadFailure(error, action, files = []) {
 
 /** The packages that the user's project has. */
 class Project {
-  constructor(folder) {
+  /** `packages`: another folder with `node_modules`, or nothing. */
+  constructor(folder, packages) {
     this.folder = folder;
+    this.packages = packages ?? undefined;
     this.require = createRequire(path.join(folder, "toolcrib.cjs"));
     this.loaded = new Map();
   }
@@ -79,8 +81,10 @@ class Project {
     for (let at = folder; ; at = path.dirname(at)) {
       const file = path.join(at, "node_modules", name, "package.json");
       if (fs.existsSync(file)) return file;
-      if (path.dirname(at) === at) return undefined;
+      if (path.dirname(at) === at) break;
     }
+    const installed = this.packages && path.join(this.packages, "node_modules", name, "package.json");
+    return installed && fs.existsSync(installed) ? installed : undefined;
   }
 
   /** The file that `import` loads for a package, or a part of it. */
@@ -108,7 +112,7 @@ function pickExport(exports, entry) {
 async function loadTools(request) {
   const { module: target, is_file: isFile, object, init } = request, files = new Set();
   const folder = isFile ? path.dirname(target) : process.cwd();
-  const project = new Project(folder);
+  const project = new Project(folder, request.packages);
   process.argv[1] = path.join(folder, "toolcrib-worker");
   let url, file = target;
   if (isFile) {
@@ -120,7 +124,7 @@ async function loadTools(request) {
     url = pathToFileURL(file).href;
   }
   const isPinned = isFile && typeof request.source === "string" && (!fs.existsSync(file) || fs.readFileSync(file, "utf8") !== request.source);
-  installHooks({ sources: isPinned ? { [url]: request.source } : {}, project: path.join(folder, "toolcrib.cjs") }, (loaded) => {
+  installHooks({ sources: isPinned ? { [url]: request.source } : {}, project: path.join(folder, "toolcrib.cjs"), packages: request.packages ? path.join(request.packages, "toolcrib.cjs") : null }, (loaded) => {
     if (loaded.startsWith("file:") && !loaded.includes("/node_modules/")) files.add(fileURLToPath(loaded));
   });
   let exports;

@@ -5,7 +5,8 @@
 // per line. The messages are those of the Python worker (`src/sources/python/worker/__init__.py`):
 //
 //     <- {"op":"load","module":"/abs/x.ts"|"package","is_file":true,"source":null|"…","object":null|"Class","init":{},
-//         "functions":null|["f"],"max_result":4194304}                            "role" is ignored: there is one
+//         "functions":null|["f"],"packages":null|"/dir","max_result":4194304}     "role" is ignored: there is one;
+//         "packages" has a further node_modules
 //     -> {"op":"ready","runtime":"node 24.1.0","tools":[…],"warnings":[…],"files":["/abs/x.ts",…]}
 //        or {"op":"failed","kind":…,"message":…,"file":…,"line":…,"traceback":…} and exit 1
 //     <- {"op":"call","id":1,"deadline_ms":9000,"tool":"f","arguments":{},"context":{…},"watched":true,"asks":true}

@@ -1,6 +1,5 @@
 // Results: values of JavaScript as JSON, and as content blocks of MCP.
 "use strict";
-const { parseJson, wellFormed } = require("./json.cjs");
 
 const MAX_DEPTH = 100; // levels of lists and objects; the service reads messages of at most 128 levels
 const MAX_NAMED_LOSSES = 5; // numbers that get their own warning
@@ -19,7 +18,7 @@ class BadOutput extends Error {}
 
 const className = (value) => value?.constructor?.name || "Object";
 const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const textBlock = (text) => ({ type: "text", text: wellFormed(text) });
+const textBlock = (text) => ({ type: "text", text: text.isWellFormed?.() === false ? text.toWellFormed() : text });
 
 /** The bytes of a Buffer, Uint8Array, DataView or ArrayBuffer; else undefined. */
 function bytesOf(value) {
@@ -43,7 +42,7 @@ class JsonWriter {
     switch (typeof value) {
       case "string":
         this.grow(value.length);
-        return wellFormed(value);
+        return value.isWellFormed?.() === false ? value.toWellFormed() : value;
       case "number":
         if (Number.isFinite(value)) return value;
         this.lost.push([place, value]);
@@ -97,7 +96,7 @@ class JsonWriter {
       if (written === undefined) continue;
       this.grow(name.length);
       if (name === "__proto__") Object.defineProperty(copy, name, { value: written, enumerable: true });
-      else copy[wellFormed(name)] = written;
+      else copy[name.isWellFormed?.() === false ? name.toWellFormed() : name] = written;
     }
     return copy;
   }
@@ -197,6 +196,7 @@ async function renderBody(body, writer) {
   const bytes = isResponse ? await readStream(body.body ?? [], writer.limit) || Buffer.alloc(0) : Buffer.from(await body.arrayBuffer());
   const isError = isResponse && !body.ok, text = bytes.toString();
   if (isResponse && /[/+]json\b/.test(type)) {
+    const { parseJson } = require("./json.cjs");
     try {
       return { ...(await render(parseJson(text), writer)), isError };
     } catch (error) {
