@@ -29,6 +29,7 @@ class Call {
 
   get signal() {
     this.controller ??= new AbortController();
+    if (this.isCancelled) this.controller.abort(this.reason);
     return this.controller.signal;
   }
 
@@ -80,7 +81,8 @@ class Call {
     if (this.isCancelled) return;
     this.isCancelled = true;
     const isLate = this.endsAt !== undefined && Date.now() >= this.endsAt - 50;
-    this.controller?.abort(new DOMException(isLate ? "The deadline of the call has passed" : "The call was cancelled", isLate ? "TimeoutError" : "AbortError"));
+    this.reason = isLate ? new DOMException("The deadline of the call has passed", "TimeoutError") : new DOMException("The call was cancelled", "AbortError");
+    this.controller?.abort(this.reason);
     setTimeout(() => this.end(`{"op":"cancelled","id":${this.id}}`), CANCEL_MS).unref();
   }
 

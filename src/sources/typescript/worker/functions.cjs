@@ -2,6 +2,7 @@
 "use strict";
 const path = require("node:path");
 const fs = require("node:fs");
+const { spawnSync } = require("node:child_process");
 const { describe, closed, findFunction } = require("./typetext.cjs");
 const { InvalidArguments, makeTool } = require("./tools.cjs");
 const { bytesOf } = require("./results.cjs");
@@ -16,10 +17,10 @@ function parameterNames(make) {
 }
 
 /** [{key, tool} or {key, reason}] of functions: their types come from the compiler of the project, else from their text. */
-async function functionTools(functions, { file, source, files, project, object }) {
+function functionTools(functions, { file, source, files, project, object }) {
   if (!functions.length) return [];
   const keys = functions.map(({ key }) => key);
-  const typed = await typesOf({ file, source, keys, object, typescript: findCompiler(project) });
+  const typed = typesOf({ file, source, keys, object, typescript: findCompiler(project) });
   const texts = [source ?? readText(file), ...[...files].filter((other) => other !== file).map(readText)];
   return functions.map(({ key, value, name }) => {
     const found = typed?.[key] ?? describeFromText(texts, key, value);
@@ -50,25 +51,18 @@ function findCompiler(project) {
   } catch {}
 }
 
-/** {key: description} by the compiler, on a thread: its memory is free again after that. */
+/** {key: description} by the compiler, in a process of its own: it needs 100 MB, and the worker lives long. */
 function typesOf(request) {
   if (!request.typescript || process.versions.bun || process.versions.deno) return undefined;
-  const { Worker } = require("node:worker_threads");
-  const program = `const { parentPort, workerData: { files, request } } = require("node:worker_threads");
-    const loaded = {};
+  const program = `const { files, request } = JSON.parse(require("node:fs").readFileSync(0)), loaded = {};
     const load = (name) => name in files ? (loaded[name] ??= (() => { const module = { exports: {} }; new Function("require", "module", "exports", files[name])(load, module, module.exports); return module.exports; })()) : require(name);
-    parentPort.postMessage(JSON.stringify(load("./types.cjs").describeAll(request)));`;
-  return new Promise((resolve) => {
-    const thread = new Worker(program, { eval: true, workerData: { files, request }, execArgv: [], stdout: false });
-    thread.once("message", (text) => {
-      resolve(JSON.parse(text));
-      thread.terminate();
-    });
-    thread.once("error", (error) => {
-      process.stderr.write(`the compiler cannot read the types of ${request.file}, so they are read from its text: ${error.message}\n`);
-      resolve(undefined);
-    });
-  });
+    require("node:fs").writeFileSync(1, JSON.stringify(load("./types.cjs").describeAll(request)));`;
+  const { stdout, stderr } = spawnSync(process.execPath, ["-e", program], { input: JSON.stringify({ files, request }), encoding: "utf8", maxBuffer: 64 << 20 });
+  try {
+    return JSON.parse(stdout);
+  } catch {
+    process.stderr.write(`the compiler cannot read the types of ${request.file}, so they are read from its text: ${stderr ?? "it cannot be started"}\n`);
+  }
 }
 
 /** The tool of a function. */
