@@ -1,6 +1,6 @@
 // Calls: from the message of a call to the line that answers it.
 "use strict";
-const { TOO_LARGE, parseJson, bigIntegers } = require("./json.cjs");
+const { TOO_LARGE, wellFormed, parseJson, bigIntegers } = require("./json.cjs");
 const { BadOutput, JsonWriter, render, isRecord, isStream, messageOf, errorText, textBlock } = require("./results.cjs");
 const { InvalidArguments } = require("./tools.cjs");
 const { userStack } = require("./locations.cjs");
@@ -151,7 +151,7 @@ class Call {
 
   /** Writes the stack of an exception to the log. */
   noteError(error) {
-    let stack = userStack(error).toWellFormed();
+    let stack = wellFormed(userStack(error));
     if (stack.length > MAX_STACK_CHARS) stack = `${stack.slice(0, MAX_STACK_CHARS)}…`;
     this.wire.send(`{"op":"traceback","id":${this.id},"message":${quote(stack)}}`);
   }
@@ -159,13 +159,13 @@ class Call {
   /** The line for an exception: its text for a model. */
   errorLine(error) {
     this.noteError(error);
-    const text = (this.tool.formatError ?? errorText)(error).slice(0, MAX_ERROR_CHARS).toWellFormed();
+    const text = (this.tool.formatError ?? errorText)(error).slice(0, MAX_ERROR_CHARS);
     return `{"op":"result","id":${this.id},"content":[${quote(textBlock(text))}],"structured_content":null,"is_error":true}`;
   }
 }
 
 const isGenerator = (value) => typeof value?.next === "function" && (Symbol.asyncIterator in value || Symbol.iterator in value) && !isStream(value);
-const badOutputLine = (id, message) => `{"op":"failed_call","id":${id},"kind":"bad_output","message":${quote(message.toWellFormed())}}`;
+const badOutputLine = (id, message) => `{"op":"failed_call","id":${id},"kind":"bad_output","message":${quote(wellFormed(message))}}`;
 const invalidLine = (id, violations) => `{"op":"invalid","id":${id},"violations":${quote(violations)}}`;
 
 /** Answers calls until the input ends. `tools`: Map of name and tool. */

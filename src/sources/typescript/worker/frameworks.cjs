@@ -1,5 +1,6 @@
 // Tools of frameworks: each has the schema and the results that the framework itself gives to a model.
 "use strict";
+const { parseJson } = require("./json.cjs");
 const { InvalidArguments, NotOffered, makeTool } = require("./tools.cjs");
 const { readSchema, isSchema, tidy } = require("./schemas.cjs");
 const { BadOutput, render, renderMcp, isRecord, partBlock, partBlocks, textBlock, messageOf, isMcpResult } = require("./results.cjs");
@@ -115,7 +116,7 @@ async function langchainTool(value, _, project) {
 function jsonText(text, writer) {
   if (typeof text !== "string" || !/^\s*[[{]/.test(text)) return undefined;
   try {
-    return writer.write(require("./json.cjs").parseJson(text));
+    return writer.write(parseJson(text));
   } catch {}
 }
 

@@ -42,13 +42,10 @@ const readText = (file) => {
   }
 };
 
-/** The path of `typescript` in the project, if its version has the compiler API. */
+/** The folder of `typescript` in the project, if its version has the compiler API. */
 function findCompiler(project) {
-  try {
-    const file = project.require.resolve("typescript");
-    const { version } = project.require("typescript/package.json");
-    return Number.parseInt(version) < 7 ? file : undefined;
-  } catch {}
+  const file = project.packageFile("typescript", project.folder);
+  return file && Number.parseInt(project.version("typescript")) < 7 ? path.dirname(file) : undefined;
 }
 
 /** {key: description} by the compiler, in a process of its own: it needs 100 MB, and the worker lives long. */

@@ -11,12 +11,10 @@ const NEEDS_COMPILER = /\b(?:enum|namespace)\s+\w+[\w.]*\s*\{|\bconstructor\s*\(
 function makeHooks(config, require, needsCompiler, onFile) {
   const fs = require("node:fs"), path = require("node:path"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
   const isNative = Boolean(process.features.typescript);
-  const project = Module.createRequire(config.project);
-  const optional = (name) => {
-    try {
-      return project(name);
-    } catch {}
-  };
+  const bases = [config.project, config.packages].filter(Boolean).map((file) => Module.createRequire(file));
+  const optional = (name) => bases.reduce((found, base) => {
+    try { return found ?? base(name); } catch {}
+  }, undefined);
   const isTypeScript = (url) => /^file:.*\.[mc]?tsx?$/.test(url) && !url.includes("/node_modules/");
 
   function compile(text, file) {

@@ -21,6 +21,9 @@ function bigIntegers(value, pointer = "") {
   return Object.entries(value).flatMap(([name, item]) => bigIntegers(item, pointer + pointerTo(name)));
 }
 
+/** The text without halves of surrogate pairs, which UTF-8 cannot hold. */
+const wellFormed = (text) => (text.isWellFormed?.() ?? !/\p{Surrogate}/u.test(text) ? text : Buffer.from(text).toString());
+
 const pointerTo = (...path) => path.map((name) => `/${String(name).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
 
-module.exports = { TOO_LARGE, parseJson, bigIntegers, pointerTo };
+module.exports = { wellFormed, TOO_LARGE, parseJson, bigIntegers, pointerTo };

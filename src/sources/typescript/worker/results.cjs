@@ -1,5 +1,6 @@
 // Results: values of JavaScript as JSON, and as content blocks of MCP.
 "use strict";
+const { parseJson, wellFormed } = require("./json.cjs");
 
 const MAX_DEPTH = 100; // levels of lists and objects; the service reads messages of at most 128 levels
 const MAX_NAMED_LOSSES = 5; // numbers that get their own warning
@@ -18,7 +19,7 @@ class BadOutput extends Error {}
 
 const className = (value) => value?.constructor?.name || "Object";
 const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const textBlock = (text) => ({ type: "text", text: text.isWellFormed?.() === false ? text.toWellFormed() : text });
+const textBlock = (text) => ({ type: "text", text: wellFormed(text) });
 
 /** The bytes of a Buffer, Uint8Array, DataView or ArrayBuffer; else undefined. */
 function bytesOf(value) {
@@ -39,23 +40,10 @@ class JsonWriter {
 
   /** A copy that JSON.stringify writes as it is. `place`: where the value stands in the result. */
   plain(value, place) {
-    switch (typeof value) {
-      case "string":
-        this.grow(value.length);
-        return value.isWellFormed?.() === false ? value.toWellFormed() : value;
-      case "number":
-        if (Number.isFinite(value)) return value;
-        this.lost.push([place, value]);
-        return null;
-      case "bigint":
-        this.hasBigIntegers = true;
-        return MARK + value;
-      case "object":
-        if (value === null) return null;
-        break;
-      default:
-        return typeof value === "boolean" ? value : undefined;
-    }
+    if (typeof value === "string") return this.grow(value.length, wellFormed(value));
+    if (typeof value === "bigint") return (this.hasBigIntegers = true) && MARK + value;
+    if (typeof value === "number" && !Number.isFinite(value)) return this.lost.push([place, value]) && null;
+    if (typeof value !== "object" || value === null) return typeof value === "function" || typeof value === "symbol" ? undefined : value;
     if (this.parents.has(value)) throw new BadOutput(`the result refers to itself at ${place || "its root"}`);
     if (this.parents.size >= MAX_DEPTH) throw new BadOutput(`the result is nested deeper than ${MAX_DEPTH} levels`);
     this.parents.add(value);
@@ -96,14 +84,15 @@ class JsonWriter {
       if (written === undefined) continue;
       this.grow(name.length);
       if (name === "__proto__") Object.defineProperty(copy, name, { value: written, enumerable: true });
-      else copy[name.isWellFormed?.() === false ? name.toWellFormed() : name] = written;
+      else copy[wellFormed(name)] = written;
     }
     return copy;
   }
 
-  grow(length) {
+  grow(length, value) {
     this.size += length + 1;
     if (this.size > this.limit) throw new BadOutput(`the result is longer than the limit of ${this.limit} bytes`);
+    return value;
   }
 
   /** A warning for each number that JSON cannot contain, and one for the rest. */
@@ -196,7 +185,6 @@ async function renderBody(body, writer) {
   const bytes = isResponse ? await readStream(body.body ?? [], writer.limit) || Buffer.alloc(0) : Buffer.from(await body.arrayBuffer());
   const isError = isResponse && !body.ok, text = bytes.toString();
   if (isResponse && /[/+]json\b/.test(type)) {
-    const { parseJson } = require("./json.cjs");
     try {
       return { ...(await render(parseJson(text), writer)), isError };
     } catch (error) {
@@ -207,14 +195,11 @@ async function renderBody(body, writer) {
   return { content: [bytesBlock(bytes, type, body.name)], isError };
 }
 
-/** The text of a value that is not an object, as a model reads it. */
-const scalarText = (value) => (typeof value === "string" ? value : String(value));
-
 /** {content, structured?: JSON, isError?, hint?, resultAsAnswer?} of a value that a tool returns. */
 async function render(value, writer) {
   if (value === undefined || value === null) return { content: [] };
   if (typeof value === "function" || typeof value === "symbol") throw new BadOutput(`the function returned a ${typeof value}: return a value`);
-  if (typeof value !== "object") return { content: [textBlock(scalarText(value))] };
+  if (typeof value !== "object") return { content: [textBlock(String(value))] };
   const bytes = bytesOf(value);
   if (bytes) return { content: [bytesBlock(bytes)] };
   if ((typeof Response === "function" && value instanceof Response) || (typeof Blob === "function" && value instanceof Blob)) return renderBody(value, writer);
@@ -239,8 +224,7 @@ function renderMcp(value, writer) {
 /** The text of an exception; also of a thrown value that is not an Error, and of an Error whose text cannot be read. */
 function messageOf(error) {
   try {
-    if (isRecord(error)) return typeof error.message === "string" ? error.message : stringify(error) ?? "";
-    return String(error);
+    return !isRecord(error) ? String(error) : typeof error.message === "string" ? error.message : stringify(error) ?? "";
   } catch {
     return "";
   }
@@ -249,12 +233,11 @@ function messageOf(error) {
 /** The text of an exception for a model. */
 function errorText(error) {
   const message = messageOf(error);
-  let name = "Error";
+  let name = "";
   try {
-    if (error instanceof Error && typeof error.name === "string") name = error.name || "Error";
+    if (error instanceof Error && error.name !== "Error") name = String(error.name);
   } catch {} // an Error with a getter that throws
-  if (name === "Error") return message ? `Error: ${message}` : "Error";
-  return message ? `Error: ${name}: ${message}` : `Error: ${name}`;
+  return ["Error", name, message].filter(Boolean).join(": ");
 }
 
 module.exports = { BadOutput, JsonWriter, render, renderMcp, isRecord, isMcpResult, partBlock, partBlocks, textBlock, messageOf, errorText, className, bytesOf, isStream };

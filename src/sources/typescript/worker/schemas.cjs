@@ -8,17 +8,15 @@ const JSON_SCHEMA_WORDS = ["type", "properties", "$ref", "anyOf", "oneOf", "allO
 const AI_SCHEMA = Symbol.for("vercel.ai.schema");
 
 const standardOf = (schema) => ((typeof schema === "object" || typeof schema === "function") && schema !== null ? schema["~standard"] : undefined);
-const isShape = (schema) => isRecord(schema) && !JSON_SCHEMA_WORDS.some((word) => typeof schema[word] === "string" || (word === "properties" && isRecord(schema[word]) && !standardOf(schema[word]))) && Object.values(schema).length > 0 && Object.values(schema).every(standardOf);
 const isJsonSchema = (schema) => isRecord(schema) && !standardOf(schema) && JSON_SCHEMA_WORDS.some((word) => word in schema);
 
 /** Whether a value is a schema that this file reads. */
-const isSchema = (schema) => Boolean(standardOf(schema)) || isJsonSchema(schema) || isShape(schema) || (isRecord(schema) && AI_SCHEMA in schema);
+const isSchema = (schema) => Boolean(standardOf(schema)) || isJsonSchema(schema) || (isRecord(schema) && AI_SCHEMA in schema);
 
 /** {json, check(value)} of a schema. `check` gives the value as the schema makes it; it throws InvalidArguments. */
 async function readSchema(schema, project) {
   if (schema === undefined || schema === null) return { json: { type: "object", properties: {} }, check: (value) => value };
   if (isRecord(schema) && AI_SCHEMA in schema) return { json: await schema.jsonSchema, check: aiCheck(schema) };
-  if (isShape(schema)) schema = await objectOfShape(schema, project);
   if (standardOf(schema)) return { json: tidy(await convert(schema, project)), check: standardCheck(schema) };
   if (isJsonSchema(schema)) return { json: schema, check: (value) => value };
   throw new NotOffered("its schema is not one: use a schema of zod, valibot or arktype, or JSON Schema");
@@ -43,12 +41,6 @@ function standardCheck(schema) {
 /** The violations of the issues of a library. */
 const violationsOf = (issues) => issues.map(({ path = [], message }) => ({ pointer: pointerTo(...[...path].map((step) => (isRecord(step) ? step.key : step))), message: String(message) }));
 
-async function objectOfShape(shape, project) {
-  const zod = await zodOf(Object.values(shape)[0], project);
-  if (zod?.object) return zod.object(shape);
-  throw new NotOffered("its schema is an object of schemas: wrap it, as in z.object({…})");
-}
-
 /** The version of zod in the project that made a schema: `zod` itself, or the other one that it contains. */
 async function zodOf(schema, project) {
   const isFour = "_zod" in schema;
@@ -71,9 +63,9 @@ async function convert(schema, project) {
   }
   if (jsonSchema?.input) return jsonSchema.input({ target: "draft-2020-12" });
   if (vendor === "valibot") {
-    const { toJsonSchema } = (await project.import("@valibot/to-json-schema")) ?? {};
-    if (toJsonSchema) return toJsonSchema(schema, { typeMode: "input" });
-    throw missing("@valibot/to-json-schema");
+    const library = await project.import("@valibot/to-json-schema");
+    if (!library) throw missing("@valibot/to-json-schema");
+    return library.toJsonSchema(schema, { typeMode: "input" });
   }
   if (typeof schema.toJsonSchema === "function") return schema.toJsonSchema();
   throw new NotOffered(`its schema is of ${vendor}, which does not write JSON Schema: use zod, valibot or arktype`);
