@@ -33,9 +33,7 @@ class Call {
     return this.controller.signal;
   }
 
-  get toolUseId() {
-    return this.fields.tool_use_id ?? this.fields.invocation_id ?? "";
-  }
+  get toolUseId() { return this.fields.tool_use_id ?? this.fields.invocation_id ?? ""; }
 
   /** What the tool learns about the call. */
   get context() {
@@ -115,10 +113,7 @@ class Call {
     let last, held, isHeld = false, hasReports = false;
     for (;;) {
       const step = await generator.next();
-      if (this.isCancelled) {
-        await generator.return?.();
-        return undefined;
-      }
+      if (this.isCancelled) { await generator.return?.(); return undefined; }
       if (step.done) return step.value === undefined ? last : step.value;
       if (isHeld) this.progress(held);
       last = step.value;

@@ -50,10 +50,7 @@ async function findTools({ values, instance, object, file, source, project, file
     else tools.push({ ...tool, key, file: tool.file ?? file, line: tool.line ?? lineOf(key) });
   }
   const usable = tools.filter((tool) => {
-    try {
-      checkTool(tool);
-      return !wanted || wanted.has(tool.name) || wanted.has(tool.key);
-    } catch (error) {
+    try { checkTool(tool); return !wanted || wanted.has(tool.name) || wanted.has(tool.key); } catch (error) {
       problem(tool.key, messageOf(error));
       return false;
     }

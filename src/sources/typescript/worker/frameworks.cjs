@@ -115,9 +115,7 @@ async function langchainTool(value, _, project) {
 /** A text that is a JSON object or list, as JSON. Some frameworks write objects as such a text. */
 function jsonText(text, writer) {
   if (typeof text !== "string" || !/^\s*[[{]/.test(text)) return undefined;
-  try {
-    return writer.write(parseJson(text));
-  } catch {}
+  try { return writer.write(parseJson(text)); } catch {}
 }
 
 /** `tool` of the OpenAI Agents SDK. It checks the arguments itself, and writes errors as texts. */

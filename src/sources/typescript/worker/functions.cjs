@@ -34,13 +34,7 @@ function describeFromText(texts, key, value) {
   return texts.map((text) => describe(text, name)).find(Boolean) ?? describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
 }
 
-const readText = (file) => {
-  try {
-    return fs.readFileSync(file, "utf8");
-  } catch {
-    return "";
-  }
-};
+const readText = (file) => { try { return fs.readFileSync(file, "utf8"); } catch { return ""; } };
 
 /** The folder of `typescript` in the project, if its version has the compiler API. */
 function findCompiler(project) {
@@ -55,9 +49,7 @@ function typesOf(request) {
     const load = (name) => name in files ? (loaded[name] ??= (() => { const module = { exports: {} }; new Function("require", "module", "exports", files[name])(load, module, module.exports); return module.exports; })()) : require(name);
     require("node:fs").writeFileSync(1, JSON.stringify(load("./types.cjs").describeAll(request)));`;
   const { stdout, stderr } = spawnSync(process.execPath, ["-e", program], { input: JSON.stringify({ files, request }), encoding: "utf8", maxBuffer: 64 << 20 });
-  try {
-    return JSON.parse(stdout);
-  } catch {
+  try { return JSON.parse(stdout); } catch {
     process.stderr.write(`the compiler cannot read the types of ${request.file}, so they are read from its text: ${stderr ?? "it cannot be started"}\n`);
   }
 }

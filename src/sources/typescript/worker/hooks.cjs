@@ -12,9 +12,7 @@ function makeHooks(config, require, needsCompiler, onFile) {
   const fs = require("node:fs"), path = require("node:path"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
   const isNative = Boolean(process.features.typescript);
   const bases = [config.project, config.packages].filter(Boolean).map((file) => Module.createRequire(file));
-  const optional = (name) => bases.reduce((found, base) => {
-    try { return found ?? base(name); } catch {}
-  }, undefined);
+  const optional = (name) => bases.reduce((found, base) => { try { return found ?? base(name); } catch {} }, undefined);
   const isTypeScript = (url) => /^file:.*\.[mc]?tsx?$/.test(url) && !url.includes("/node_modules/");
 
   function compile(text, file) {
@@ -33,9 +31,7 @@ function makeHooks(config, require, needsCompiler, onFile) {
   }
 
   function* resolve(specifier, context, next) {
-    try {
-      return yield next(specifier, context);
-    } catch (error) {
+    try { return yield next(specifier, context); } catch (error) {
       // Files import the types of this package. It need not be installed.
       if (specifier === "toolcrib") return { url: "data:text/javascript,export%20{}", format: "module", shortCircuit: true };
       if (config.packages && !/^(\.|\/|[a-z]+:)/.test(specifier) && !context.parentURL?.includes("/node_modules/")) {
@@ -74,10 +70,7 @@ function installHooks(config, onFile) {
     const hooks = makeHooks(config, require, NEEDS_COMPILER, onFile);
     const run = (hook) => (...values) => {
       const steps = hook(...values);
-      for (let step = steps.next(); ; ) {
-        if (step.done) return step.value;
-        step = steps.next(step.value);
-      }
+      for (let step = steps.next(); ; ) { if (step.done) return step.value; step = steps.next(step.value); }
     };
 
     module_.registerHooks({ resolve: run(hooks.resolve), load: run(hooks.load) });
@@ -88,9 +81,7 @@ function installHooks(config, onFile) {
     const run = (hook) => async (...values) => {
       const steps = hook(...values);
       let step = steps.next();
-      while (!step.done) {
-        try { step = steps.next(await step.value); } catch (error) { step = steps.throw(error); }
-      }
+      while (!step.done) { try { step = steps.next(await step.value); } catch (error) { step = steps.throw(error); } }
       return step.value;
     };
     export const resolve = run(hooks.resolve), load = run(hooks.load);`;

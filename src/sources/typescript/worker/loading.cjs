@@ -72,9 +72,7 @@ class Project {
     return this.loaded.get(name);
   }
 
-  version(name) {
-    return JSON.parse(fs.readFileSync(this.packageFile(name, this.folder), "utf8")).version;
-  }
+  version(name) { return JSON.parse(fs.readFileSync(this.packageFile(name, this.folder), "utf8")).version; }
 
   /** The package.json of a package, in the nearest folder node_modules. */
   packageFile(name, folder) {
@@ -128,9 +126,7 @@ async function loadTools(request) {
     if (loaded.startsWith("file:") && !loaded.includes("/node_modules/")) files.add(fileURLToPath(loaded));
   });
   let exports;
-  try {
-    exports = await importModule(url);
-  } catch (error) {
+  try { exports = await importModule(url); } catch (error) {
     throw loadFailure(error, `importing ${target}`, new Set([file, ...files]));
   }
   // Modules of CommonJS: what they export is the default, too.
@@ -164,9 +160,7 @@ async function makeObject(values, name, init, file) {
   }
   if (keys.length && !names.length) throw new LoadFailure("invalid", `\`init\` does not fit ${name}(): it takes no arguments (${formatPlace({ file, line })})`, { file, line });
   const values_ = isByName ? names.map((key) => init[key]) : keys.length ? [init] : [];
-  try {
-    return await (isClass ? new make(...values_) : make(...values_));
-  } catch (error) {
+  try { return await (isClass ? new make(...values_) : make(...values_)); } catch (error) {
     throw loadFailure(error, `making ${name}(${keys.join(", ")})`);
   }
 }

@@ -29,9 +29,7 @@ function bytesOf(value) {
 
 /** Writes values as JSON. `limit`: the most characters. */
 class JsonWriter {
-  constructor(limit = 4 << 20) {
-    Object.assign(this, { limit, size: 0, lost: [], hasBigIntegers: false, parents: new Set() });
-  }
+  constructor(limit = 4 << 20) { Object.assign(this, { limit, size: 0, lost: [], hasBigIntegers: false, parents: new Set() }); }
 
   write(value) {
     const text = stringify(this.plain(value, "")) ?? "null";
@@ -48,11 +46,7 @@ class JsonWriter {
     if (this.parents.size >= MAX_DEPTH) throw new BadOutput(`the result is nested deeper than ${MAX_DEPTH} levels`);
     this.parents.add(value);
     this.grow(2);
-    try {
-      return this.plainObject(value, place);
-    } finally {
-      this.parents.delete(value);
-    }
+    try { return this.plainObject(value, place); } finally { this.parents.delete(value); }
   }
 
   plainObject(value, place) {
@@ -185,9 +179,7 @@ async function renderBody(body, writer) {
   const bytes = isResponse ? await readStream(body.body ?? [], writer.limit) || Buffer.alloc(0) : Buffer.from(await body.arrayBuffer());
   const isError = isResponse && !body.ok, text = bytes.toString();
   if (isResponse && /[/+]json\b/.test(type)) {
-    try {
-      return { ...(await render(parseJson(text), writer)), isError };
-    } catch (error) {
+    try { return { ...(await render(parseJson(text), writer)), isError }; } catch (error) {
       if (error instanceof BadOutput) throw error; // else it is not JSON: pass the text on
     }
   }
@@ -223,11 +215,7 @@ function renderMcp(value, writer) {
 
 /** The text of an exception; also of a thrown value that is not an Error, and of an Error whose text cannot be read. */
 function messageOf(error) {
-  try {
-    return !isRecord(error) ? String(error) : typeof error.message === "string" ? error.message : stringify(error) ?? "";
-  } catch {
-    return "";
-  }
+  try { return !isRecord(error) ? String(error) : typeof error.message === "string" ? error.message : stringify(error) ?? ""; } catch { return ""; }
 }
 
 /** The text of an exception for a model. */

@@ -5,10 +5,7 @@ const TOOL_NAME = /^[a-zA-Z0-9_-]{1,64}$/; // a name that every model provider a
 
 /** Arguments that do not fit. `violations`: [{pointer, message}]. */
 class InvalidArguments extends Error {
-  constructor(violations) {
-    super("the arguments do not fit");
-    this.violations = violations;
-  }
+  constructor(violations) { super("the arguments do not fit"); this.violations = violations; }
 }
 
 /** Why a value cannot be offered as a tool. */
@@ -23,9 +20,7 @@ class NotOffered extends Error {}
  * - render(value, writer, call), formatError(error): its results and exceptions, if they differ from those of functions
  * - key: its name in the module; file, line
  */
-function makeTool(fields) {
-  return { schemaOwner: "foreign", takesContext: false, resultAsAnswer: false, ...fields };
-}
+function makeTool(fields) { return { schemaOwner: "foreign", takesContext: false, resultAsAnswer: false, ...fields }; }
 
 /** Throws NotOffered if the tool cannot be offered. */
 function checkTool({ name, description, inputSchema }) {

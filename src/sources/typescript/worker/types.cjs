@@ -42,9 +42,7 @@ function makeProgram(ts, file, source) {
 }
 
 class Describer {
-  constructor(ts, checker, root) {
-    Object.assign(this, { ts, checker, root, open: [], definitions: {}, names: new Map() });
-  }
+  constructor(ts, checker, root) { Object.assign(this, { ts, checker, root, open: [], definitions: {}, names: new Map() }); }
 
   signature(signature, symbol) {
     const { ts, checker } = this, declaration = signature.getDeclaration(), sourceFile = declaration?.getSourceFile() ?? this.root;

@@ -81,9 +81,7 @@ class TypeReader {
     Object.assign(this, { at: 0, source, open });
   }
 
-  take(token) {
-    return this.tokens[this.at] === token && ++this.at > 0;
-  }
+  take(token) { return this.tokens[this.at] === token && ++this.at > 0; }
 
   comment() {
     let found;

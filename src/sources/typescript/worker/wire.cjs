@@ -70,9 +70,7 @@ class Wire {
   send(line) {
     const data = Buffer.from(`${line}\n`);
     for (let at = 0; at < data.length; ) {
-      try {
-        at += fs.writeSync(this.sink, data, at);
-      } catch (error) {
+      try { at += fs.writeSync(this.sink, data, at); } catch (error) {
         if (error.code !== "EAGAIN") exit(1); // the service has closed the pipe
         Atomics.wait(cell, 0, 0, 1);
       }
