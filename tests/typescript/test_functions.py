@@ -265,6 +265,51 @@ def test_a_default_export_has_its_own_name(workshop):
     assert set(tools) == {"fetchIt"}
 
 
+def test_a_default_export_without_a_name_has_that_of_its_file(shop):
+    worker, tools = shop.load("/** Adds. */\nexport default async function (a: number, b: number) { return a + b }", "add_numbers.ts")
+    assert set(tools) == {"add_numbers"}
+    assert list(tools["add_numbers"]["input_schema"]["properties"]) == ["a", "b"]
+    assert text_of(worker.call("add_numbers", {"a": 1, "b": 2})) == "3"
+
+
+SIGNATURES = """
+    type Status = "open" | "closed" | (string & {});
+    interface Money { readonly amount: number; currency?: "EUR" | "USD" }
+    interface Item extends Money { id: string; meta?: { [key: string]: unknown } }
+    /** 1 */ export function unions(a: string | undefined, s: Status, u: -1 | 1, t: `x-${string}`, yes: true) {}
+    /** 2 */ export const picks = (a: Partial<Money>, b: Pick<Item, "id">, c: Omit<Item, "meta" | "id">, d: Record<"a" | "b", number>) => 1;
+    /** 3 */ export async function pattern({ a, b: { c } = { c: 1 }, ...rest }: { a: number; b?: { c: number }; x?: boolean }) {}
+    /** 4 */ export function rest(...names: string[]) { return names }
+    /** 5 */ export function tuple(callback?: (x: number) => void, pair?: [a: string, b?: number, ...rest: boolean[]]) {}
+    /** 6 */ export function deep(a: { b: { c: readonly string[] } }[], o: object, any: any, u: URL) {}
+"""
+MONEY = {"amount": {"type": "number"}, "currency": {"type": "string", "enum": ["EUR", "USD"]}}
+
+
+def test_more_types(shop):
+    worker, tools = shop.load(SIGNATURES, "types.ts")
+    found = {name: tool["input_schema"] for name, tool in tools.items()}
+    unions = found["unions"]["properties"]
+    assert (unions["a"], unions["t"], unions["yes"]) == ({"type": "string"}, {"type": "string"}, {"type": "boolean", "const": True})
+    assert unions["s"] == {"anyOf": [{"type": "string", "enum": ["open", "closed"]}, {"type": "string"}]}
+    assert sorted(unions["u"]["enum"]) == [-1, 1]
+    assert set(found["unions"]["required"]) >= {"s", "u", "t", "yes"}
+    picks = found["picks"]["properties"]
+    assert picks["a"] == {"type": "object", "properties": MONEY, "additionalProperties": False}
+    assert picks["b"] == {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"], "additionalProperties": False}
+    assert (picks["c"]["properties"], picks["c"]["required"]) == (MONEY, ["amount"])
+    assert picks["d"]["required"] == ["a", "b"]
+    assert found["pattern"]["properties"]["b"]["default"] == {"c": 1}
+    assert found["pattern"]["required"] == ["a"]
+    assert found["rest"]["properties"] == {"names": {"type": "array", "items": {"type": "string"}}}
+    assert "required" not in found["rest"]
+    assert ok(worker.call("rest", {"names": ["a", "b"]}))["structured_content"] == ["a", "b"]
+    assert list(found["tuple"]["properties"]) == ["pair"]
+    assert found["tuple"]["properties"]["pair"] == {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}], "items": {"type": "boolean"}, "minItems": 1}
+    assert found["deep"]["properties"]["a"]["items"]["properties"]["b"]["properties"]["c"] == {"type": "array", "items": {"type": "string"}}
+    assert found["deep"]["properties"]["u"] == {"type": "string", "format": "uri"}
+
+
 def test_commonjs(workshop):
     worker, tools = workshop.load("/** Adds. */\nfunction add(a, b) { return a + b }\nmodule.exports = { add };", "tools.cjs")
     assert set(tools) == {"add"}

@@ -1,5 +1,6 @@
 // Finding the tools of a module or of an object.
 "use strict";
+const path = require("node:path");
 const { checkTool, NotOffered } = require("./tools.cjs");
 const { frameworkOf, serverTools } = require("./frameworks.cjs");
 const { functionTools } = require("./functions.cjs");
@@ -24,8 +25,9 @@ async function findTools({ values, instance, object, file, source, project, file
 
   // A tool inside of an object of tools has the name of its key there, as in the AI SDK. So these objects come first.
   const entries = instance === undefined ? Object.entries(values) : objectEntries(instance);
+  const stem = path.basename(file).split(".")[0], ownName = (value) => (/(^|_)default$/.test(value?.name) ? undefined : value?.name);
   const groups = entries.flatMap(([key, value]) => groupEntries(key, value));
-  for (const [key, value, name] of [...groups, ...entries.map(([key, value]) => [key, value, key === "default" ? value?.name ?? key : key])]) {
+  for (const [key, value, name] of [...groups, ...entries.map(([key, value]) => [key, value, key === "default" ? ownName(value) ?? stem : key])]) {
     if (value === null || (typeof value !== "object" && typeof value !== "function")) continue;
     const kind = frameworkOf(value);
     if (kind && !candidates.has(value)) candidates.set(value, { key, value, kind, name });

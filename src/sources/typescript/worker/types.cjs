@@ -67,6 +67,7 @@ class Describer {
     const role = hiddenRole(typeText, name);
     if (role) return { name: symbol.name, role };
     let schema = this.schema(checker.getTypeOfSymbolAtLocation(symbol, node ?? this.root));
+    if (!Object.keys(schema).length && Object.hasOwn(SIMPLE, typeText)) schema = SIMPLE[typeText]; // of a library that is not loaded
     const isPattern = node?.name && ts.isObjectBindingPattern(node.name);
     const docs = signature ? ts.getJSDocTags(signature).filter(ts.isJSDocParameterTag) : [];
     for (const tag of docs) {
@@ -93,6 +94,8 @@ class Describer {
     if (type.flags & is.BooleanLiteral) return { type: "boolean", const: type.intrinsicName === "true" };
     if (type.isStringLiteral() || type.isNumberLiteral()) return { type: typeof type.value, const: type.value };
     if (type.flags & is.BigIntLike) return SIMPLE.bigint;
+    const primitive = type.isIntersection() && type.types.find((part) => part.flags & (is.StringLike | is.NumberLike | is.BigIntLike));
+    if (primitive) return this.schema(primitive); // string & {}, and types with a brand
     if (type.isUnion()) return unionOf(type.types.map((part) => this.schema(part)));
     if (type.flags & is.StringLike) return SIMPLE.string;
     if (type.flags & is.NumberLike) return SIMPLE.number;

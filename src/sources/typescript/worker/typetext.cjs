@@ -196,6 +196,7 @@ class TypeReader {
 
 /** The schema of two object types together. */
 function merged(one, two) {
+  if (/^(string|number|integer)$/.test(one.type)) return one; // string & {}, and types with a brand
   if (!one.properties || !two.properties) return { allOf: [one, two] };
   return closed({ ...one.properties, ...two.properties }, [...new Set([...(one.required ?? []), ...(two.required ?? [])])]);
 }
@@ -264,7 +265,7 @@ function readParameter(text) {
 /** Where a function stands in a text: {comment, list, returns, line}. `name`: undefined for a text that is only the function. */
 function findFunction(text, name) {
   const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(";
-  const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : [
+  const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : name === "default" ? [/(?<=export\s+default\s+(?:async\s+)?)(?:function\s*\*?\s*)?\(/] : [
     new RegExp(`(?<=[^.\\w$])function\\s*\\*?\\s*${word}\\s*${generic}`),
     new RegExp(`(?:const|let|var)\\s+${word}\\s*(?::[^=]+)?=\\s*(?:async\\s*)?(?:function\\s*\\*?\\s*[\\w$]*\\s*)?${generic}`),
     new RegExp(`(?<=(?:^|[;{}\\n])[ \\t]*(?:(?:public|static|override|async|export|default|function)\\s+)*\\*?\\s*)${word}\\s*${generic}`),
