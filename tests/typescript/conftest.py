@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from harness import REPO, Worker  # noqa: E402
+from worker_process import REPO, Worker  # noqa: E402
 
 PROJECTS = pathlib.Path(__file__).parent / "projects"
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPO / "target")) / "typescript"

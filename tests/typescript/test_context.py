@@ -2,7 +2,7 @@
 
 import json
 
-from harness import error_text, ok, text_of
+from worker_process import error_text, ok, text_of
 
 TOOL = """
     /** Tells. */

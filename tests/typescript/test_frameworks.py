@@ -5,7 +5,7 @@ import subprocess
 
 import jsonschema
 import pytest
-from harness import error_text, ok, text_of
+from worker_process import error_text, ok, text_of
 
 SHAPE = """{
     city: z.string().describe("The city."),

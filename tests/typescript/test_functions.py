@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 from conftest import version
-from harness import error_text, ok, text_of
+from worker_process import error_text, ok, text_of
 
 
 @pytest.fixture(params=["compiler", "text"])

@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from harness import error_text, ok, text_of
+from worker_process import error_text, ok, text_of
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 VALUES = r"""

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from harness import error_text, text_of
+from worker_process import error_text, text_of
 
 
 def test_exit_ends_the_worker_with_a_reason(workshop):

@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import PROJECTS, project
-from harness import error_text, ok, text_of
+from worker_process import error_text, ok, text_of
 
 PROGRAMS = {"bun": "bun-runtime/bin/bun", "deno": "deno-runtime/deno"}
 
