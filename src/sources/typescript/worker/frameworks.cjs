@@ -193,7 +193,10 @@ async function serverTools(given) {
   const request = (method, params, call) => new Promise((resolve, reject) => {
     const id = ++lastId;
     waiting.set(id, { resolve, reject, call });
-    call?.signal.addEventListener("abort", () => transport.onmessage({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id, reason: "the call was cancelled" } }));
+    call?.signal.addEventListener("abort", () => { // the server answers no cancelled request
+      transport.onmessage({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id, reason: "the call was cancelled" } });
+      if (waiting.delete(id)) reject(call.signal.reason);
+    });
     transport.onmessage({ jsonrpc: "2.0", id, method, params: call ? { ...params, _meta: { progressToken: id } } : params });
   });
   const inner = server.server ?? server;
