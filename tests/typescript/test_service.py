@@ -1,7 +1,9 @@
 """The worker below the service: a manifest with `typescript_modules`."""
 
+import functools
 import json
 import os
+import subprocess
 import textwrap
 import time
 
@@ -41,11 +43,16 @@ SHOP = """
 """
 
 
+@functools.lru_cache(maxsize=None)
+def has_typescript():
+    return os.access(harness.BIN, os.X_OK) and b"typescript_modules" in subprocess.check_output([harness.BIN, "schema"])
+
+
 @pytest.fixture
 def serve(tmp_path, newest_node):
     """serve(text, **entry): a service with one module of TypeScript, which is ready."""
-    if not os.access(harness.BIN, os.X_OK):
-        pytest.skip(f"no binary at {harness.BIN}: build it, or name one in TOOLCRIB_BIN")
+    if not has_typescript():
+        pytest.skip(f"no binary with `typescript_modules` at {harness.BIN}: build it, or name one in TOOLCRIB_BIN")
     starter = Starter(tmp_path)
 
     def start(text, name="shop.ts", tools=None, packages=None, **entry):
