@@ -214,11 +214,8 @@ function enumValues(body) {
 
 /** {type, rest} of a text that begins with a type in braces. */
 function braced(text) {
-  if (!text.startsWith("{")) return undefined;
-  let depth = 0, at = 0;
-  do depth += text[at] === "{" ? 1 : text[at] === "}" ? -1 : 0;
-  while (++at < text.length && depth);
-  return { type: text.slice(1, at - 1), rest: text.slice(at).trim() };
+  const end = text.startsWith("{") && [...scan(text)].find(([token, depth]) => token === "}" && depth === 0)?.[2];
+  return end ? { type: text.slice(1, end), rest: text.slice(end + 1).trim() } : undefined;
 }
 
 /** {name, type, text, optional, fallback} of the text of `@param`. */
@@ -229,13 +226,18 @@ function readParam(text) {
   return { name: name.trim(), type: type?.replace(/=$/, ""), text: more.trim(), optional: bracket !== undefined || type?.endsWith("=") === true, fallback: fallback.join("=").trim() || undefined };
 }
 
-/** The parts of a list of parameters or values, without the commas inside of brackets, strings and comments. */
+/** The tokens of a text, with their depth in brackets and their index. Strings and comments are one token. */
+function* scan(text) {
+  let depth = 0;
+  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|=>|[\s\S]/g)) {
+    yield [token, /^[([{<]$/.test(token) ? depth++ : /^[)\]}>]$/.test(token) ? --depth : depth, index];
+  }
+}
+
+/** The parts of a list of parameters or values, which ends before a bracket that it does not open. */
 function splitList(text) {
   const parts = [""];
-  let depth = 0;
-  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|=>|[\s\S]/g)) {
-    if (/^[([{<]$/.test(token)) depth++;
-    else if (/^[)\]}>]$/.test(token)) depth--;
+  for (const [token, depth] of scan(text)) {
     if (depth < 0) break;
     if (token === "," && depth === 0) parts.push("");
     else if (!token.startsWith("//") && !/^\/\*[^*]/.test(token)) parts[parts.length - 1] += token;
@@ -243,22 +245,14 @@ function splitList(text) {
   return parts;
 }
 
-/** {pattern, name, optional, type, fallback} of one parameter. */
+/** {name, optional, isRest, type, fallback} of one parameter. */
 function readParameter(text) {
   const plain = text.trim().replace(/^(?:\/\*[\s\S]*?\*\/\s*)+/, "").replace(/^(?:@[\w.]+(?:\([^)]*\))?\s+)*(?:(?:public|private|protected|readonly)\s+)*/, "");
-  let depth = 0, colon = -1, equals = -1;
-  for (let at = 0; at < plain.length && equals < 0; at++) {
-    const sign = plain[at];
-    if (/[([{<]/.test(sign)) depth++;
-    else if (/[)\]}]/.test(sign) || (sign === ">" && plain[at - 1] !== "=")) depth--;
-    else if (depth === 0 && sign === ":" && colon < 0) colon = at;
-    else if (depth === 0 && sign === "=" && plain[at + 1] !== ">") equals = at;
-  }
-  const end = equals < 0 ? plain.length : equals;
-  const name = plain.slice(0, colon < 0 ? end : colon).trim();
+  const tokens = [...scan(plain)], find = (sign) => tokens.find(([token, depth]) => token === sign && depth === 0)?.[2];
+  const equals = find("="), end = equals ?? plain.length, colon = find(":") < end ? find(":") : undefined, name = plain.slice(0, colon ?? end).trim();
   return {
-    name: name.replace(/\?$/, "").replace(/^\.\.\./, ""), optional: name.endsWith("?") || equals >= 0, isRest: name.startsWith("..."),
-    type: colon < 0 ? undefined : plain.slice(colon + 1, end).trim(), fallback: equals < 0 ? undefined : plain.slice(equals + 1).trim(),
+    name: name.replace(/\?$/, "").replace(/^\.\.\./, ""), optional: name.endsWith("?") || equals !== undefined, isRest: name.startsWith("..."),
+    type: colon && plain.slice(colon + 1, end).trim(), fallback: equals && plain.slice(equals + 1).trim(),
   };
 }
 
