@@ -6,6 +6,7 @@ A block that is not run has `norun=REASON`.
 
 import ast
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -38,6 +39,17 @@ OTHER_PORTS = ("8000", "9000")
 TEXT = {"", "text", "sql", "toml", "html", "dockerfile", "http", "ini"}
 
 
+@functools.lru_cache(maxsize=None)
+def node_with_types():
+    """The folder of a Node.js that runs TypeScript: that of the PATH, or the one that the suite `typescript` installs; else None."""
+    for program in (shutil.which("node"), TARGET / "typescript" / "core" / "node_modules" / "node-24" / "bin" / "node"):
+        if program and pathlib.Path(program).exists():
+            done = subprocess.run([program, "-p", "Boolean(process.features.typescript)"], capture_output=True, text=True)
+            if done.stdout.strip() == "true":
+                return pathlib.Path(program).parent
+    return None
+
+
 class Page:
     """A page's folder, its service and what its last command printed."""
 
@@ -50,7 +62,7 @@ class Page:
         (programs / "toolcrib").symlink_to(BINARY)
         (programs / "python").symlink_to(sys.executable)
         stored = {name: value for name, value in os.environ.items() if not name.startswith("TOOLCRIB_")}
-        self.environment = {**stored, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1",
+        self.environment = {**stored, "PATH": ":".join(map(str, filter(None, (programs, node_with_types(), os.environ["PATH"])))), "HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1",
                             "TOOLCRIB_LISTEN": "127.0.0.1:0", "RUST_BACKTRACE": "0"}
 
     def localized(self, text):
@@ -190,10 +202,12 @@ def example_value(name):
 
 
 def play(page, block):
-    language, options = block.language, block.options
+    language, options = block.language, dict(block.options)
+    if options.get("norun") == "needs-nodejs-22.18" and node_with_types():
+        del options["norun"]
     printed, page.printed = page.printed, None  # an answer follows its command directly
     if "norun" in options:
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", options["norun"]), f"{block.where}: norun needs a reason, such as norun=needs-docker"
+        assert re.fullmatch(r"[a-z0-9.]+(-[a-z0-9.]+)*", options["norun"]), f"{block.where}: norun needs a reason, such as norun=needs-docker"
         if language == "yaml":
             list(yaml.safe_load_all(block.text))
     elif language == "yaml":
@@ -228,6 +242,13 @@ def play(page, block):
         page.write(name, page.localized(block.text))
         if shutil.which("node"):
             page.run(block, ["node", "--check", name])
+            page.printed = None
+    elif language == "typescript":
+        name = options.get("file") or "block.mts"
+        page.write(name, page.localized(block.text))
+        if node_with_types():
+            strip = "require('node:module').stripTypeScriptTypes(require('node:fs').readFileSync(process.argv[1], 'utf8'))"
+            page.run(block, ["node", "-e", strip, name])  # its syntax
             page.printed = None
     elif language == "text" and "output" in options:
         page.printed = printed

@@ -238,6 +238,12 @@ def test_an_unannotated_result_has_no_schema(with_compiler):
     assert tools["give"]["output_schema"] is None
 
 
+def test_tags_within_a_line(shop):
+    _, tools = shop.load("/** Adds. Mail to me@example.com. @param a One. @param b Two. */\nexport function add(a: number, b: number) {}", "add.ts")
+    assert tools["add"]["description"] == "Adds. Mail to me@example.com."
+    assert [part["description"] for part in tools["add"]["input_schema"]["properties"].values()] == ["One.", "Two."]
+
+
 def test_only_documented_functions_are_tools(workshop):
     worker, tools = workshop.load(
         """

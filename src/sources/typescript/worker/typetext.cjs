@@ -20,6 +20,7 @@ GENERIC.ReadonlyArray = GENERIC.Iterable = GENERIC.Array;
 GENERIC.ReadonlySet = GENERIC.Set;
 GENERIC.ReadonlyMap = GENERIC.Map;
 const KEYWORDS = /^(minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|minLength|maxLength|minItems|maxItems|pattern|format|default|examples|title|deprecated)$/;
+const TAG_STARTS = /(?:^|\n)\s*@(?=\w)|\s@(?=(?:param|arg|returns?|minimum|maximum|pattern|format|default|integer)\b)/; // also within a line
 const HIDDEN = [[/\bToolContext\b/, "context"], [/\bAbortSignal\b/, "signal"]];
 
 const CONTEXT_NAME = /^(context|ctx|toolContext)$/;
@@ -60,7 +61,7 @@ function literalValue(text) {
 /** {text, tags: [[name, text]]} of a comment. */
 function readComment(comment) {
   const lines = comment.replace(/^\/\*\*|\*\/$/g, "").split("\n").map((line) => line.replace(/^\s*\* ?/, "").trimEnd());
-  const [text, ...tags] = lines.join("\n").split(/(?:^|\n)\s*@(?=\w)/);
+  const [text, ...tags] = lines.join("\n").split(TAG_STARTS);
   return { text: text.trim(), tags: tags.map((tag) => [/^\w+/.exec(tag)[0], tag.replace(/^\w+\s*/, "").trim()]) };
 }
 
