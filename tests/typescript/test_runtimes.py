@@ -39,7 +39,7 @@ def test_functions(runtime):
     assert tools["add"]["input_schema"]["properties"] == {
         "a": {"type": "number"},
         "b": {"type": "number", "default": 2},
-        "size": {"type": "string", "enum": ["small", "large"]},
+        "size": {"type": "string", "enum": ["small", "large"], "description": "The size."},
     }
     answer = ok(worker.call("add", {"a": 1, "size": "small"}, {"run_id": "r"}))
     assert answer["structured_content"] == {"sum": 3, "id": 9007199254740993, "size": "small", "run": "r"}
