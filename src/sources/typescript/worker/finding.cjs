@@ -4,7 +4,7 @@ const path = require("node:path");
 const { checkTool, NotOffered } = require("./tools.cjs");
 const { frameworkOf, serverTools } = require("./frameworks.cjs");
 const { functionTools } = require("./functions.cjs");
-const { errorPlace, formatPlace, findLine } = require("./locations.cjs");
+const { formatPlace, findLine } = require("./locations.cjs");
 const { isRecord, messageOf } = require("./results.cjs");
 
 const isFunction = (value) => typeof value === "function" && !/^class\b/.test(Function.prototype.toString.call(value));

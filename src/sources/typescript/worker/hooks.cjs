@@ -9,7 +9,7 @@ const NEEDS_COMPILER = /\b(?:enum|namespace)\s+\w+[\w.]*\s*\{|\bconstructor\s*\(
  * gets. `config`: {sources: {url: text}, project: a file of the project, packages: a file beside the installed node_modules, or null}. Each hook is a generator that yields what it awaits.
  */
 function makeHooks(config, require, needsCompiler, onFile) {
-  const fs = require("node:fs"), path = require("node:path"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
+  const fs = require("node:fs"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
   const isNative = Boolean(process.features.typescript);
   const bases = [config.project, config.packages].filter(Boolean).map((file) => Module.createRequire(file));
   const optional = (name) => bases.reduce((found, base) => { try { return found ?? base(name); } catch {} }, undefined);

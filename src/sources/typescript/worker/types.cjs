@@ -87,7 +87,7 @@ class Describer {
 
   /** The schema of a type. A type that contains itself is a definition. */
   schema(type) {
-    const { ts, checker } = this, { TypeFlags: is } = ts;
+    const { ts } = this, { TypeFlags: is } = ts;
     if (type.flags & (is.Any | is.Unknown)) return {};
     if (type.flags & (is.Undefined | is.Void | is.Never)) return NO_VALUE;
     if (type.flags & is.Null) return SIMPLE.null;
