@@ -1,12 +1,13 @@
 //! The callers, identified by keys. Only hashes of the keys are kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
+use crate::access::toolset::Toolset;
 use crate::call::{Caller, CallerCredentials, Limit};
 use crate::text::changes::Changes;
 
@@ -21,6 +22,8 @@ pub struct CallerSettings {
     pub allow: Option<Vec<String>>,
     /// Tools that it may not use, named in the same ways. It takes precedence over `allow`.
     pub deny: Vec<String>,
+    /// The toolset that bounds its tools, besides `allow` and `deny`.
+    pub toolset: Option<String>,
     /// Limits on all its calls together.
     pub limits: Vec<Limit>,
     /// May use the operator's routes.
@@ -46,6 +49,8 @@ pub struct Callers {
     by_key: HashMap<[u8; 32], (Arc<Caller>, AtomicBool)>,
     /// Where each caller is in `all`.
     places: Arc<HashMap<Arc<str>, usize>>,
+    /// The toolsets by name.
+    toolsets: BTreeMap<Arc<str>, Toolset>,
 }
 
 #[derive(PartialEq)]
@@ -54,6 +59,7 @@ struct CallerEntry {
     key_sha256: [u8; 32],
     allow: Option<Vec<ToolPattern>>,
     deny: Vec<ToolPattern>,
+    toolset: Option<String>,
     limits: Vec<Limit>,
     metrics: bool,
 }
@@ -64,6 +70,7 @@ impl Callers {
         let known = settings.into_iter().map(|one| CallerEntry {
             allow: one.allow.as_deref().map(ToolPattern::parse_list),
             deny: ToolPattern::parse_list(&one.deny),
+            toolset: one.toolset,
             caller: Arc::new(Caller {
                 credentials: one.credentials,
                 ..Caller::new(one.name, one.admin)
@@ -86,7 +93,19 @@ impl Callers {
                 .collect(),
             places: Arc::new(named.zip(0..).collect()),
             all,
+            toolsets: BTreeMap::new(),
         }
+    }
+
+    /// The same callers, with these toolsets.
+    #[must_use]
+    pub fn with_toolsets(self, toolsets: BTreeMap<Arc<str>, Toolset>) -> Self {
+        Self { toolsets, ..self }
+    }
+
+    /// The names of all toolsets, sorted.
+    pub fn toolset_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.toolsets.keys()
     }
 
     /// Whether there are no keys. Every client is then trusted.
@@ -121,19 +140,28 @@ impl Callers {
         Some((caller.clone(), fingerprint))
     }
 
-    /// The callers that may use the tool with these names, which are its own name and its aliases.
-    /// It is computed once, when the tool is registered. `exists` returns whether a tool has
-    /// exactly a given name.
-    pub fn grants_for(&self, names: &[&str], exists: impl Fn(&str) -> bool) -> Grants {
-        let names = || names.iter().copied();
+    /// The callers that may use a tool, and the toolsets that have it. It is computed once, when
+    /// the tool is registered. `exists` returns whether a tool has exactly a given name.
+    ///
+    /// A tool that finds tools is in every toolset, and in every `allow` that is not empty: it only
+    /// gives access to what the caller may use.
+    pub fn grants_for(&self, tool: GrantedTool<'_>, exists: impl Fn(&str) -> bool) -> Grants {
+        let sets = self.toolsets.iter();
+        let sets =
+            sets.filter(|(_, set)| tool.finds_tools || set.has(tool.names, tool.tags, &exists));
+        let toolsets: Vec<Arc<str>> = sets.map(|(name, _)| name.clone()).collect();
+        let names = || tool.names.iter().copied();
         let verdict = |known: &CallerEntry| {
-            let allow = known.allow.as_ref();
-            allow.is_none_or(|allow| any_grants(allow, names(), &exists))
+            let (allow, toolset) = (known.allow.as_ref(), known.toolset.as_deref());
+            let finds = |allow: &[ToolPattern]| tool.finds_tools && !allow.is_empty();
+            allow.is_none_or(|allow| finds(allow) || any_grants(allow, names(), &exists))
+                && toolset.is_none_or(|own| toolsets.iter().any(|name| **name == *own))
                 && !any_denies(&known.deny, names(), &exists)
         };
         Grants {
             places: self.places.clone(),
             may: self.all.iter().map(verdict).collect(),
+            toolsets,
         }
     }
 
@@ -153,12 +181,25 @@ impl Callers {
     }
 }
 
-/// Which callers may use one tool.
+/// A tool, as grants need it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GrantedTool<'a> {
+    /// Its name and its aliases.
+    pub names: &'a [&'a str],
+    /// Its tags.
+    pub tags: &'a [String],
+    /// Whether it finds or calls other tools by name.
+    pub finds_tools: bool,
+}
+
+/// Which callers may use one tool, and which toolsets have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// Where each caller is in `may`. All tools share it: there may be thousands of both.
     places: Arc<HashMap<Arc<str>, usize>>,
     may: Vec<bool>,
+    /// The toolsets that have the tool.
+    toolsets: Vec<Arc<str>>,
 }
 
 impl Grants {
@@ -170,6 +211,11 @@ impl Grants {
             Some(&place) => self.may.get(place).copied().unwrap_or_default(),
             None => &*caller.name == Caller::ANONYMOUS,
         }
+    }
+
+    /// Whether a toolset has the tool.
+    pub fn is_in(&self, toolset: &str) -> bool {
+        self.toolsets.iter().any(|name| **name == *toolset)
     }
 
     /// Whether each caller that may use the other tool may also use this tool. Both are of the same
@@ -191,10 +237,18 @@ mod tests {
             key_sha256: hash_key(key),
             allow: (!allow.is_empty()).then(|| texts(allow)),
             deny: texts(deny),
+            toolset: None,
             limits: Vec::new(),
             admin: false,
             metrics: false,
             credentials: CallerCredentials::default(),
+        }
+    }
+
+    fn named<'a>(names: &'a [&'a str]) -> GrantedTool<'a> {
+        GrantedTool {
+            names,
+            ..GrantedTool::default()
         }
     }
 
@@ -209,8 +263,9 @@ mod tests {
             callers.authenticate("key-a").unwrap().0,
             callers.authenticate("key-b").unwrap().0,
         );
-        let may =
-            |caller: &Caller, tool: &str| callers.grants_for(&[tool], |_| false).allows(caller);
+        let may = |caller: &Caller, tool: &str| {
+            callers.grants_for(named(&[tool]), |_| false).allows(caller)
+        };
         assert!(may(&a, "get_weather") && may(&a, "search") && may(&b, "get_secret"));
         let nothing = CallerSettings {
             allow: Some(Vec::new()),
@@ -219,7 +274,7 @@ mod tests {
         let callers = Callers::new(vec![nothing]);
         assert!(
             !callers
-                .grants_for(&["search"], |_| false)
+                .grants_for(named(&["search"]), |_| false)
                 .allows(&callers.authenticate("key-c").unwrap().0),
             "an empty list allows nothing"
         );
@@ -242,13 +297,56 @@ mod tests {
             settings("allowed", "key-d", &["Mailer"], &[]),
             settings("allowed-elsewhere", "key-e", &["calculator"], &[]),
         ]);
-        let grants = callers.grants_for(&["send_mail", "mailer"], |_| false);
+        let grants = callers.grants_for(named(&["send_mail", "mailer"]), |_| false);
         let may: Vec<&str> = callers
             .iter()
             .filter(|caller| grants.allows(caller))
             .map(|caller| &*caller.name)
             .collect();
         assert_eq!(may, ["allowed"]);
+    }
+
+    #[test]
+    fn toolset_bounds_its_caller() {
+        let texts = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        let set = |tools, tags, exclude| {
+            let (tools, exclude): (Vec<String>, Vec<String>) = (texts(tools), texts(exclude));
+            Toolset::new(&tools, texts(tags), &exclude)
+        };
+        let sets = [
+            (
+                "support",
+                set(&["orders_*"], &["faq"], &["orders_delete", "Secret-FAQ"]),
+            ),
+            ("empty", Toolset::default()),
+        ];
+        let bound = CallerSettings {
+            toolset: Some("support".into()),
+            ..settings("bound", "key-a", &[], &["orders_list"])
+        };
+        let sets = sets.map(|(name, set)| (Arc::from(name), set));
+        let callers = Callers::new(vec![bound, settings("free", "key-b", &[], &[])])
+            .with_toolsets(sets.into());
+        let caller = callers.authenticate("key-a").unwrap().0;
+        for (names, tags, is_in, may) in [
+            (&["orders_get"][..], &[][..], true, true),
+            (&["orders_list"], &[], true, false),
+            (&["orders_delete"], &["faq"], false, false),
+            (&["x", "orders_x"], &[], true, true),
+            (&["opening_hours"], &["faq"], true, true),
+            (&["secret_faq"], &["faq"], false, false),
+            (&["weather"], &["other"], false, false),
+        ] {
+            let tags: Vec<String> = texts(tags);
+            let tool = GrantedTool {
+                tags: &tags,
+                ..named(names)
+            };
+            let grants = callers.grants_for(tool, |_| false);
+            let found = (grants.is_in("support"), grants.allows(&caller));
+            assert_eq!(found, (is_in, may), "{names:?}");
+            assert!(!grants.is_in("empty") && grants.allows(&Caller::new("free", false)));
+        }
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub enum Error {
     /// Telemetry cannot be set up.
     #[error("{0}")]
     Telemetry(String),
+    /// There is no such toolset.
+    #[error("{0}")]
+    Toolset(String),
     /// A reload would have removed all callers of a service that has some.
     #[error("the manifest no longer has callers; restart the service if this is intended")]
     CallersRemoved,

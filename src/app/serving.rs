@@ -15,6 +15,8 @@ use super::signals::StopSignals;
 use super::{App, Error, replica_news, running_calls};
 use crate::app::startup_banner::StartupBanner;
 use crate::approval::webhooks::send_approval_webhooks;
+use crate::call::Caller;
+use crate::call::Selection;
 use crate::ledger::{self, Ledger};
 use crate::{http, manifest, mcp};
 
@@ -115,12 +117,17 @@ impl App {
     ///
     /// The client started the process, so it is the operator. Its requests are read when every
     /// source was listed, or after five seconds. Otherwise it might take an incomplete list of
-    /// tools for the complete list. Nothing else may be written to standard output meanwhile. With
-    /// `tag`, the client has only the tools with that tag.
+    /// tools for the complete list. Nothing else may be written to standard output meanwhile. The
+    /// client has the tools of the selection.
     ///
     /// # Errors
-    /// As [`App::serve`], except the errors of an address.
-    pub async fn serve_stdio(self, tag: Option<String>) -> Result<(), Error> {
+    /// As [`App::serve`], except the errors of an address. There is no such toolset.
+    pub async fn serve_stdio(self, selection: Selection) -> Result<(), Error> {
+        let (catalog, operator) = (self.registry().catalog(), Caller::anonymous());
+        catalog
+            .check_selection(&operator, &selection)
+            .map_err(Error::Toolset)?;
+        drop(catalog);
         let BackgroundWork {
             mut stop_signals,
             second_signal,
@@ -139,7 +146,7 @@ impl App {
                 "serving MCP on standard input and output"
             );
             let (handler, streams) = (
-                mcp::Handler::for_operator(self.registry().clone(), tag.map(Into::into)),
+                mcp::Handler::for_operator(self.registry().clone(), selection),
                 mcp::stdio::stdio_streams(),
             );
             let limits = mcp::stdio::Limits {

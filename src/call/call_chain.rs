@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::definition::ToolName;
 use super::invocation_id::InvocationId;
+use super::selection::Selection;
 
 /// The chain of nested calls that led to a call. The default is the chain of a client's own call.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct CallChain {
     /// Patterns of tools that the request denies, as the request wrote them. They hold for all
     /// nested calls.
     pub deny: Arc<[String]>,
+    /// The tools that the client's connection has. It bounds the tools that a search finds.
+    #[serde(default)]
+    pub selection: Selection,
     /// Whether the request denies the tool of this call to the model.
     pub denied: bool,
 }

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
+use super::discovery::Discovery;
+
 /// Which other names match a tool, besides its own name and its aliases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -76,6 +78,10 @@ pub struct CallSettings {
     /// never.
     #[schemars(extend("examples" = [3]))]
     pub format_reminder_every: u32,
+    /// `discovery:` of the manifest: which lists have only the tools that find others.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub discovery: Option<Discovery>,
 }
 
 impl Default for CallSettings {
@@ -86,6 +92,7 @@ impl Default for CallSettings {
             name_matching: NameMatching::default(),
             max_parse_attempts: ParseAttempts::Same(ParseAttempts::DEFAULT),
             format_reminder_every: 3,
+            discovery: None,
         }
     }
 }

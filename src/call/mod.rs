@@ -13,6 +13,7 @@ mod clock;
 mod context;
 mod context_fields;
 mod definition;
+mod discovery;
 mod error;
 mod idempotency;
 mod invocation;
@@ -31,6 +32,7 @@ mod redact;
 mod report;
 pub mod request_fields;
 mod result;
+mod selection;
 mod stored_call;
 mod stored_results;
 mod trace;
@@ -47,6 +49,7 @@ pub use clock::Clock;
 pub use context::{Services, ToolContext, ToolSettings};
 pub use context_fields::{ContextFields, is_field_name};
 pub use definition::{Definition, EnvVar, Example, Kind, NameError, Origin, ToolName};
+pub use discovery::{Discovery, ListBound};
 pub use error::{
     CallError, Coercion, ERROR_RESULT_SUMMARY, ErrorKind, Failure, FailureSource,
     INTERRUPTED_SUMMARY, KindFacts, ToolError, UpstreamCause, UpstreamFailure, UpstreamReason,
@@ -83,6 +86,7 @@ pub(crate) use redact::decode_lossy;
 pub use redact::{CutEnds, Redact, shorten_text};
 pub use report::{AttemptReport, CacheReport, CallReport, ChargeReport, ReplayedFrom};
 pub use result::{Answer, ToolResult};
+pub use selection::Selection;
 pub use stored_call::StoredCall;
 pub use stored_results::{OwnResult, OwnResultError, OwnResults, StoredResultError, StoredResults};
 pub use toolcrib_dialect::{

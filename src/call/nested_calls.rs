@@ -14,6 +14,7 @@ use super::definition::{Definition, Kind, ToolName};
 use super::error::Failure;
 use super::invocation::{CallSignals, Invocation};
 use super::result::ToolResult;
+use super::selection::Selection;
 
 /// Default for the number of levels of nested calls below a client's call.
 pub const DEFAULT_MAX_DEPTH: u32 = 3;
@@ -100,6 +101,10 @@ pub trait ToolInvoker: Send + Sync {
         name: &str,
     ) -> Result<ToolName, Vec<String>>;
 
+    /// The tools that match a query, the best first, as a list with names, descriptions and schemas.
+    /// It has at most `limit` of the tools that the calling call may use now.
+    fn find_tools(&self, parent: &ToolContext, query: &str, limit: usize) -> Value;
+
     /// Calls a tool that `filter` selects.
     ///
     /// # Errors
@@ -158,9 +163,16 @@ impl ToolContext {
             agent: self.call_chain.agent.clone(),
             remaining_depth: Some(levels),
             deny: self.call_chain.deny.clone(),
+            // The author of a tool chooses the tools that it calls.
+            selection: Selection::default(),
             denied: false,
         };
         Some(invocation)
+    }
+
+    /// The tools that this call may find, if it searches tools.
+    pub(crate) fn selection(&self) -> &Selection {
+        &self.call_chain.selection
     }
 
     /// The agent that made this call, or the nearest one in the chain.

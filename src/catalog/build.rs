@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::entry::{EntryParts, definition_fields, hash_fields, own_runner};
 use super::{Catalog, Entry};
+use crate::access::callers::GrantedTool;
 use crate::call::json::hash_parts;
 use crate::call::{Policy, Services, ToolSettings};
 use crate::kinds::{BuildError, Tool};
@@ -56,7 +57,11 @@ impl Catalog {
             ..policy.with_bounded_times()
         };
         let name = definition.name.clone();
-        let grants = Arc::new(self.grants_for(&definition.names().collect::<Vec<_>>()));
+        let grants = Arc::new(self.grants_for(GrantedTool {
+            names: &definition.names().collect::<Vec<_>>(),
+            tags: &definition.tags,
+            finds_tools: runner.traits().finds_tools,
+        }));
         let is_on = env
             .switches
             .get(name.as_str())
@@ -167,6 +172,7 @@ impl Catalog {
             breaker,
             permits,
             listed: Default::default(),
+            tokens: Default::default(),
         }))
     }
 }

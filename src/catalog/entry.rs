@@ -9,10 +9,11 @@ use tokio::sync::OnceCell;
 
 use crate::access::callers::Grants;
 use crate::cache::ToolCache;
+use crate::call::Selection;
 use crate::call::canonical::canonical_json;
 use crate::call::json::hash_parts;
 use crate::call::{Caller, Definition, Kind, Origin, Policy, ToolName};
-use crate::formats::ListedTool;
+use crate::formats::{Format, ListedTool, tokens};
 use crate::kinds::sandbox::{EntrySandbox, SandboxReport};
 use crate::kinds::{DeclaredSettings, Runner, Tool};
 use crate::schema::SchemaOwner;
@@ -52,6 +53,8 @@ pub struct Entry {
     /// The tool in `GET /tools` while it is available. The first list writes it: nothing in it
     /// changes, and a list of 10,000 tools takes a tenth of the time.
     pub(crate) listed: OnceCell<Box<RawValue>>,
+    /// The estimated tokens of the tool in each format, as far as a request needed them.
+    pub(super) tokens: [OnceCell<usize>; Format::ALL.len()],
 }
 
 impl Entry {
@@ -79,6 +82,19 @@ impl Entry {
         self.grants.allows(caller)
     }
 
+    /// Whether a selection has the tool.
+    pub fn is_in(&self, selection: &Selection) -> bool {
+        let tags = &self.definition.tags;
+        let has_tag = |tag: &Arc<str>| tags.iter().any(|other| **other == **tag);
+        selection.tag.as_ref().is_none_or(has_tag)
+            && (selection.toolset.as_deref()).is_none_or(|toolset| self.grants.is_in(toolset))
+    }
+
+    /// Whether the tool finds or calls the tools that a list leaves out.
+    pub(crate) fn finds_tools(&self) -> bool {
+        self.rules.runner.traits().finds_tools
+    }
+
     /// The tool name for a call that a caller made as `requested`. A caller that may not use the
     /// tool gets `requested` back, so it learns no other name of the tool.
     pub(crate) fn name_shown_to(&self, caller: &Caller, requested: &str) -> ToolName {
@@ -99,7 +115,20 @@ impl Entry {
             definition: &self.definition,
             effect: self.policy.effect,
             available: self.is_available(),
+            deferred: false,
         }
+    }
+
+    /// The estimated tokens of the tool in the list of this format.
+    pub fn tokens(&self, format: Format) -> usize {
+        let known = self.tokens.get(format as usize);
+        if let Some(tokens) = known.and_then(OnceCell::get) {
+            return *tokens;
+        }
+        let tokens = tokens::of_tool(format, &self.to_listed_tool());
+        // Another request may have estimated the same meanwhile.
+        let _ = known.map(|known| known.set(tokens));
+        tokens
     }
 
     /// The name of the source that brings the tool; `None` for a tool of its own.

@@ -7,14 +7,17 @@
 //! - `build.rs` builds entries, and keeps the stack of an unchanged tool.
 //! - `new_call.rs` makes the invocation of a call, for all entry points.
 //! - `resolve.rs` finds the tool that a name means.
+//! - `tool_index.rs` finds tools by words; `discovery.rs` shortens lists.
 //! - `registry/` holds the current catalog, replaces it, and starts calls in it.
 
 mod build;
+mod discovery;
 mod entry;
 mod new_call;
 pub mod registry;
 mod resolve;
 mod tool_catalog;
+mod tool_index;
 
 pub(crate) use self::build::BuildEnv;
 pub use self::entry::{Entry, definition_hash};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Catalog, Entry, UnlistedSource};
+use crate::access::callers::GrantedTool;
 use crate::call::{Caller, Effect, NameMatching, ToolName};
 use crate::text::names::strip_known_prefix;
 
@@ -98,7 +99,15 @@ impl Catalog {
         self.unlisted.iter().find(|source| {
             let is_its =
                 |name: &str| name.len() > source.prefix.len() && name.starts_with(&source.prefix);
-            names().any(|name| is_its(name) && self.grants_for(&[name]).allows(caller))
+            let granted = |name: &str| {
+                let names = &[name];
+                self.grants_for(GrantedTool {
+                    names,
+                    ..GrantedTool::default()
+                })
+                .allows(caller)
+            };
+            names().any(|name| is_its(name) && granted(name))
         })
     }
 

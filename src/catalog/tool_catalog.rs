@@ -1,14 +1,19 @@
 //! The catalog: tools by name, callers by key.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::entry::Entry;
-use crate::access::callers::{Callers, Grants};
+use super::tool_index::ToolIndex;
+use crate::access::callers::{Callers, GrantedTool, Grants};
+use crate::call::Selection;
 use crate::call::{CallSettings, Caller, Definition, Limit, Origin, ToolName};
-use crate::formats::{self, Format, NameRules};
+use crate::formats::providers::Provider;
+use crate::formats::{self, Format, ListedTool, NameRules};
 use crate::kinds::{BuildError, Tool, UnavailableReason};
 use crate::text::changes::Changes;
 use crate::text::names::Spellings;
@@ -28,6 +33,8 @@ pub struct Catalog {
     /// Names and aliases of all tools that this catalog will have, also of those that are not
     /// inserted yet.
     declared_names: Arc<HashSet<ToolName>>,
+    /// Finds tools by words. Built when it is needed first, and again after a change.
+    index: OnceCell<Arc<ToolIndex>>,
 }
 
 /// A source that is unavailable, so that not all names of its tools are known.
@@ -70,15 +77,21 @@ impl Catalog {
         self.declared_names = Arc::new(names.cloned().collect());
     }
 
-    /// The callers that may use the tool with these names.
-    pub(super) fn grants_for(&self, names: &[&str]) -> Grants {
+    /// The callers that may use a tool.
+    pub(super) fn grants_for(&self, tool: GrantedTool<'_>) -> Grants {
         self.callers
-            .grants_for(names, |name| self.declared_names.contains(name))
+            .grants_for(tool, |name| self.declared_names.contains(name))
     }
 
     /// Whether every caller that may use `one` may also use `other`.
     pub(crate) fn covers(&self, other: &Definition, one: &Definition) -> bool {
-        let grants = |tool: &Definition| self.grants_for(&tool.names().collect::<Vec<_>>());
+        let grants = |tool: &Definition| {
+            self.grants_for(GrantedTool {
+                names: &tool.names().collect::<Vec<_>>(),
+                tags: &tool.tags,
+                finds_tools: false,
+            })
+        };
         grants(other).covers(&grants(one))
     }
 
@@ -101,6 +114,7 @@ impl Catalog {
         {
             return Err(BuildError::DuplicateTool(taken.to_string()));
         }
+        self.index = OnceCell::new();
         let name = entry.definition.name.clone();
         for spelt in entry.names() {
             self.spellings.insert(spelt, &name);
@@ -127,6 +141,7 @@ impl Catalog {
 
     /// Removes an entry.
     pub(crate) fn remove(&mut self, name: &str) {
+        self.index = OnceCell::new();
         self.by_name.remove(name);
         self.result_readers.remove(name);
         self.aliases.retain(|_, real| real.as_str() != name);
@@ -192,6 +207,70 @@ impl Catalog {
             .collect()
     }
 
+    /// The tools that this caller may use and that the selection has, by name.
+    pub fn selected_tools(&self, caller: &Caller, selection: &Selection) -> Vec<Arc<Entry>> {
+        let mut entries = self.tools_for(caller);
+        entries.retain(|entry| entry.is_in(selection));
+        entries
+    }
+
+    /// The tools that match a query and that `admits` accepts, the best first.
+    pub fn find_tools(
+        &self,
+        query: &str,
+        admits: impl Fn(&Entry) -> bool,
+        limit: usize,
+    ) -> Vec<Arc<Entry>> {
+        self.tool_index().find(query, admits, limit)
+    }
+
+    /// The index, which is built once for a catalog.
+    pub(super) fn tool_index(&self) -> Arc<ToolIndex> {
+        if let Some(index) = self.index.get() {
+            return index.clone();
+        }
+        let index = Arc::new(ToolIndex::new(self.by_name.values().cloned().collect()));
+        // Another request may have built the same index meanwhile.
+        let _ = self.index.set(index.clone());
+        index
+    }
+
+    /// Each toolset with the tools of it that this caller may use. Sets without such tools are left
+    /// out, unless the caller is an admin.
+    pub fn toolsets_for(&self, caller: &Caller) -> Vec<(Arc<str>, Vec<Arc<Entry>>)> {
+        let of_set = |name: &Arc<str>| {
+            let toolset = Some(name.clone());
+            let tools = self.selected_tools(caller, &Selection { tag: None, toolset });
+            (caller.admin || !tools.is_empty()).then(|| (name.clone(), tools))
+        };
+        self.callers.toolset_names().filter_map(of_set).collect()
+    }
+
+    /// Checks that a selection names a toolset that exists.
+    ///
+    /// # Errors
+    /// A sentence that names the toolsets that this caller may use.
+    pub fn check_selection(&self, caller: &Caller, selection: &Selection) -> Result<(), String> {
+        let Some(name) = &selection.toolset else {
+            return Ok(());
+        };
+        if self.callers.toolset_names().any(|known| known == name) {
+            return Ok(());
+        }
+        let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+        let known = self.toolsets_for(caller).into_iter();
+        let known: Vec<String> = known.map(|(name, _)| name.to_string()).collect();
+        Err(match known.is_empty() {
+            true => {
+                format!("there is no toolset `{shown}`; the manifest declares none for this caller")
+            }
+            false => format!(
+                "there is no toolset `{shown}`; there are {}",
+                known.join(", ")
+            ),
+        })
+    }
+
     /// The definitions of all enabled tools that this caller may use, ready for a model API.
     pub fn schemas(&self, format: Format, caller: &Caller) -> Value {
         self.render(format, &self.tools_for(caller))
@@ -199,15 +278,29 @@ impl Catalog {
 
     /// These tools in the given format. Disabled tools are left out.
     pub fn render(&self, format: Format, entries: &[Arc<Entry>]) -> Value {
-        let names = NameRules {
+        self.render_tools(format, entries.iter().map(|entry| entry.to_listed_tool()))
+    }
+
+    /// The same, for tools of this catalog that a list shows differently.
+    pub(crate) fn render_tools<'t>(
+        &self,
+        format: Format,
+        tools: impl Iterator<Item = ListedTool<'t>>,
+    ) -> Value {
+        formats::render(format, tools, self.name_rules())
+    }
+
+    fn name_rules(&self) -> NameRules<'_> {
+        NameRules {
             spellings: &self.spellings,
             matching: self.call_settings.name_matching,
-        };
-        formats::render(
-            format,
-            entries.iter().map(|entry| entry.to_listed_tool()),
-            names,
-        )
+        }
+    }
+
+    /// The name of a tool in the lists of a provider.
+    pub(crate) fn name_for<'n>(&self, provider: Provider, tool: &'n Definition) -> Cow<'n, str> {
+        self.name_rules()
+            .name_for(provider, &tool.name, &tool.aliases)
     }
 
     /// The differences between this catalog's tools and those of the catalog before.

@@ -25,7 +25,9 @@ pub(super) enum Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::Manifest(_) | Error::Tool(_) => Self::Usage(error.to_string()),
+            Error::Manifest(_) | Error::Tool(_) | Error::Toolset(_) => {
+                Self::Usage(error.to_string())
+            }
             Error::Ledger(ledger::Error::InvalidUrl { .. } | ledger::Error::InMemory(_)) => {
                 Self::Usage(format!("toolcrib: {error}"))
             }

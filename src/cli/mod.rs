@@ -35,6 +35,7 @@ mod sandbox;
 mod serve;
 mod sources;
 mod table;
+mod tool_tokens;
 mod tools;
 mod usage;
 

@@ -5,6 +5,7 @@ use clap::builder::UnknownArgumentValueParser;
 
 use super::Failure;
 use super::manifest_file::{ManifestArg, log_demo};
+use crate::call::Selection;
 use crate::environment::Environment;
 use crate::log::{self, CallLog, LogWriter};
 use crate::manifest::complete_address;
@@ -30,6 +31,9 @@ pub(super) struct ServeArgs {
     /// With --stdio: only the tools with this tag.
     #[arg(long, value_name = "NAME", requires = "stdio")]
     tag: Option<String>,
+    /// With --stdio: only the tools of this toolset of the manifest.
+    #[arg(long, value_name = "NAME", requires = "stdio")]
+    toolset: Option<String>,
     /// The ledger: a file, sqlite://FILE or postgres://USER@HOST/DATABASE. By default, the one of
     /// the manifest, or else toolcrib.db in the working folder.
     #[arg(long, env = "TOOLCRIB_LEDGER")]
@@ -67,6 +71,7 @@ pub(super) async fn run(
         listen,
         stdio,
         tag,
+        toolset,
         ledger,
         accept_loss,
         allow_open,
@@ -104,7 +109,7 @@ pub(super) async fn run(
     let app = builder.call_log(calls).build().await?;
     file_handles::raise_limit_for(app.settings().max_connections);
     let served = if stdio {
-        app.serve_stdio(tag).await
+        app.serve_stdio(Selection::new(tag, toolset)).await
     } else {
         app.serve().await
     };

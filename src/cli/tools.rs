@@ -11,6 +11,7 @@ use super::findings::print_findings;
 use super::manifest_file::{ManifestArg, log_demo};
 use super::output::{is_terminal, print_json, print_note, print_table};
 use super::table::{Content, Table};
+use super::tool_tokens::Costs;
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
 use crate::formats::{self, Format, ListedTool, NameRules};
@@ -36,6 +37,10 @@ pub(super) struct ToolsArgs {
     /// elsewhere.
     #[arg(long, value_enum)]
     format: Option<ToolsFormat>,
+    /// What each tool costs in tokens, in each format, the biggest first, with advice. The format is
+    /// a table or JSON.
+    #[arg(long, conflicts_with = "server")]
+    tokens: bool,
 }
 
 /// How tools are printed.
@@ -94,6 +99,12 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
     let tools = &mut declared.tools;
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     match format {
+        ToolsFormat::Table if args.tokens => {
+            let costs = Costs::of(tools);
+            print_table(&costs.table(), "no tools", environment);
+            costs.notes().iter().for_each(|note| print_note(note));
+        }
+        _ if args.tokens => print_json(&Costs::of(tools).to_json()),
         ToolsFormat::Table => print_table(&build_table(tools), "no tools", environment),
         ToolsFormat::Json | ToolsFormat::Api(Format::Native) => print_json(&native_list(tools)),
         ToolsFormat::Api(format) => {
@@ -126,7 +137,7 @@ async fn print_tools_of_server(
     environment: &Environment,
 ) -> Result<(), Failure> {
     let path = match format {
-        ToolsFormat::Table | ToolsFormat::Json => "/tools".to_owned(),
+        ToolsFormat::Table | ToolsFormat::Json => "/tools?discovery=off".to_owned(),
         ToolsFormat::Api(format) => format!("/tools?format={}", format.as_str()),
     };
     let answer = client.get(&path).await?;

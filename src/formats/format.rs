@@ -77,6 +77,8 @@ pub struct ListedTool<'a> {
     /// Whether the tool can be called. A disabled tool, or a tool of an unavailable source, is not
     /// shown to a model.
     pub available: bool,
+    /// Whether the provider keeps it out of the context until it is found. Only Anthropic does.
+    pub deferred: bool,
 }
 
 impl<'a> From<&'a Tool> for ListedTool<'a> {
@@ -85,6 +87,7 @@ impl<'a> From<&'a Tool> for ListedTool<'a> {
             definition: &tool.definition,
             effect: tool.policy.effect,
             available: tool.is_available(),
+            deferred: false,
         }
     }
 }

@@ -5,10 +5,12 @@
 //! follow the provider's rules (`names`). Problems that no format can solve are reported by
 //! `toolcrib check`, from the same table (`crate::formats::providers`).
 
+pub(crate) mod brief;
 mod format;
 pub(crate) mod mcp;
 pub mod providers;
 mod shape;
+pub mod tokens;
 pub(crate) mod toolbox;
 
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Format, ListedTool, mcp};
-use crate::call::{Definition, JsonObject};
+use crate::call::{Definition, Example, JsonObject};
 use crate::schema;
 
 /// One tool in a format.
@@ -11,6 +11,7 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
     let Definition {
         description,
         input_schema,
+        examples,
         ..
     } = offer.definition;
     if format == Format::Native {
@@ -19,9 +20,13 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
     let parameters = portable_parameters(input_schema);
     let mut tool = JsonObject::new();
     tool.insert("name".into(), name.into());
+    let description = match format {
+        Format::Anthropic | Format::Mcp => description.clone(),
+        _ => with_example(description, examples),
+    };
     // Bedrock refuses an empty text, and it is useless anyway.
     if !description.trim().is_empty() {
-        tool.insert("description".into(), description.as_str().into());
+        tool.insert("description".into(), description.into());
     }
     match format {
         Format::Openai => {
@@ -38,6 +43,16 @@ pub(super) fn render_tool(format: Format, name: &str, offer: &ListedTool<'_>) ->
         }
         Format::Anthropic | Format::Native => {
             tool.insert("input_schema".into(), parameters);
+            if offer.deferred {
+                tool.insert("defer_loading".into(), true.into());
+            }
+            if !examples.is_empty() {
+                let arguments = examples.iter().map(|example| example.arguments.clone());
+                tool.insert(
+                    "input_examples".into(),
+                    arguments.collect::<Vec<_>>().into(),
+                );
+            }
             tool.into()
         }
         Format::Gemini => {
@@ -86,6 +101,21 @@ pub(super) fn portable_parameters(input_schema: &Value) -> Value {
         root.entry("properties").or_insert_with(|| json!({}));
     }
     parameters
+}
+
+/// Longest example in a description, in bytes.
+const LONGEST_EXAMPLE: usize = 300;
+
+/// The description with the first example, for APIs that have no field for examples.
+fn with_example(description: &str, examples: &[Example]) -> String {
+    let first = examples.first().map(|example| json!(example.arguments));
+    let first = first.map(|arguments| arguments.to_string());
+    match first.filter(|text| text.len() <= LONGEST_EXAMPLE) {
+        Some(example) => format!("{description}\n\nExample of arguments: {example}")
+            .trim_start()
+            .to_owned(),
+        None => description.to_owned(),
+    }
 }
 
 /// Whether only an empty object fits, or the schema states only that the value is an object.

@@ -28,6 +28,7 @@ fn render_definitions(format: Format, definitions: &[Definition]) -> Value {
         definition,
         effect: Effect::Write,
         available: true,
+        deferred: false,
     });
     render_offers(format, offers, NameMatching::Normalized)
 }
@@ -131,6 +132,7 @@ fn disabled_tool_is_hidden_and_keeps_name() {
         definition,
         effect: Effect::Read,
         available,
+        deferred: false,
     };
     let offers = [offer(&dotted, true), offer(&off, false)].into_iter();
     let list = render_offers(Format::Anthropic, offers, NameMatching::Normalized);
@@ -179,6 +181,7 @@ fn exact_matching_changes_no_name() {
             definition: one,
             effect: Effect::Read,
             available: true,
+            deferred: false,
         };
         render_offers(
             Format::Anthropic,
@@ -261,6 +264,7 @@ fn mcp_hints_default_to_the_effect() {
             definition: &one,
             effect,
             available: true,
+            deferred: false,
         };
         render_offers(
             Format::Mcp,

@@ -81,7 +81,9 @@ impl ParameterType {
 /// The message for a toolset that does not exist.
 pub(crate) fn no_toolset(name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
-    format!("there is no toolset `{shown}`: the name of a toolset is a tag of tools")
+    format!(
+        "there is no toolset `{shown}`: the name of a toolset is one of the manifest's `toolsets`, or a tag of tools"
+    )
 }
 
 /// The description of a tool, with its parameters as a list.

@@ -16,7 +16,8 @@ use super::{approvals, mcp};
 macro_rules! with_handlers {
     ($use:ident) => {
         $use!(
-            tools::route::list_tools,
+            tools::list::list_tools,
+            tools::list::list_toolsets,
             tools::route::get_tool,
             tools::registration::register_tool,
             tools::registration::remove_tool,

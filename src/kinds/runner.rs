@@ -24,6 +24,9 @@ pub struct RunnerTraits {
     pub sees_agent: bool,
     /// It calls other tools. Then its results may depend on the tools that the request denies.
     pub calls_tools: bool,
+    /// It finds tools that a list leaves out, or calls them. So each list has it, and a search does
+    /// not find it.
+    pub finds_tools: bool,
     /// Calls may ask their caller ([`ToolContext::ask`]).
     pub may_ask: bool,
     /// It reads further pages of recorded results, so models can be referred to it.
@@ -42,6 +45,7 @@ impl Default for RunnerTraits {
             takes_context_fields: false,
             sees_agent: false,
             calls_tools: false,
+            finds_tools: false,
             may_ask: false,
             reads_results: false,
             is_cacheable: true,

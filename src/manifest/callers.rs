@@ -74,6 +74,11 @@ pub(super) fn read_callers(
         }
         check_credentials(&caller.credentials, entry);
         secrets.extend(caller.credentials.values().cloned());
+        if let Some(name) = &caller.toolset
+            && let Some(message) = unknown_toolset(name, root.get("toolsets"))
+        {
+            entry.error(&["toolset"], message);
+        }
         for (list, name, texts) in [
             (
                 ListKind::Allow,
@@ -92,6 +97,7 @@ pub(super) fn read_callers(
             name: caller.name,
             key_sha256,
             allow: caller.allow,
+            toolset: caller.toolset,
             deny: caller.deny,
             limits: caller.limits,
             admin: caller.admin,
@@ -100,6 +106,19 @@ pub(super) fn read_callers(
         });
     }
     (callers, entries)
+}
+
+/// Why a caller cannot have this toolset.
+fn unknown_toolset(name: &str, section: Option<&Node>) -> Option<String> {
+    let sets = section.and_then(Node::entries).unwrap_or_default();
+    let names: Vec<&str> = sets.iter().map(|(key, _)| key.text.as_str()).collect();
+    (!names.contains(&name)).then(|| match names.is_empty() {
+        true => format!("there is no toolset `{name}`: declare it in `toolsets`"),
+        false => {
+            let names = names.join(", ");
+            format!("there is no toolset `{name}`: `toolsets` declares {names}")
+        }
+    })
 }
 
 /// Reports credentials that no reference can name or no request can send. A message never shows the

@@ -1,5 +1,7 @@
 //! What a manifest contains, after all its files are read.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::finding::Finding;
@@ -8,6 +10,7 @@ use super::source::DeclaredSource;
 use super::tool_lists::ListEntry;
 use crate::access::callers::CallerSettings;
 use crate::access::public_url::PublicUrl;
+use crate::access::toolset::Toolset;
 use crate::approval::receivers::ApprovalNotices;
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, Capture, DigestKey, NameMatching};
@@ -42,6 +45,8 @@ pub struct Manifest {
     pub defaults: Defaults,
     /// `callers:`
     pub callers: Vec<CallerSettings>,
+    /// `toolsets:`
+    pub toolsets: BTreeMap<Arc<str>, Toolset>,
     /// The entries of all lists of tools. They are checked again when all tools are known.
     pub(crate) tool_lists: Vec<ListEntry>,
     /// `tools:`, including those of included files.

@@ -30,6 +30,7 @@ impl Default for Manifest {
             calls: CallSettings::default(),
             defaults: Defaults::default(),
             callers: Vec::new(),
+            toolsets: Default::default(),
             tool_lists: Vec::new(),
             tools: Vec::new(),
             sources: Vec::new(),

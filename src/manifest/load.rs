@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::apis::ApiEntry;
 use super::decode::{Entry, Findings, field_names};
 use super::file::{parent_folder, parse_file};
@@ -31,7 +33,7 @@ use super::source_tools::read_source;
 use super::tool::read_tool;
 use super::{
     DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest, callers, lock, name_conflicts, policy,
-    tool_lists,
+    tool_lists, toolsets,
 };
 use crate::cache::RedisAddress;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
@@ -44,6 +46,8 @@ use crate::secrets::Redactor;
 /// The shortest value that is removed from messages. One or two letters would be found in every
 /// word.
 const SHORTEST_SECRET: usize = 3;
+/// The built-ins that find and call tools.
+const DISCOVERY_TOOLS: [&str; 2] = ["search_tools", "call_tool"];
 /// The program that reads a manifest.
 #[derive(Default)]
 pub(crate) struct Host<'a> {
@@ -227,6 +231,7 @@ impl Loader<'_> {
         self.read_tools(&root, &base);
         self.read_sources(&root, &base);
         self.read_includes(&root, &base);
+        self.add_discovery_tools(&root, &base);
         let is_server = |source: &ParsedSource| source.section == MCP_SERVERS;
         let can_be_pinned = |source: &DeclaredSource| source.settings.can_be_pinned();
         if self.manifest.sources.iter().any(can_be_pinned)
@@ -337,8 +342,12 @@ impl Loader<'_> {
         if let Some(section) = self.decode_section::<Telemetry>(root, "telemetry", base) {
             self.manifest.telemetry = Some(read_telemetry(root, section));
         }
+        self.manifest.calls.discovery = self.decode_section(root, "discovery", base);
         (self.manifest.callers, self.manifest.tool_lists) =
             callers::read_callers(root.node, base, self.input, self.secrets, self.findings);
+        let (toolsets, entries) = toolsets::read_toolsets(root, self.findings);
+        self.manifest.toolsets = toolsets;
+        self.manifest.tool_lists.extend(entries);
         self.read_defaults(root, base);
         if let Some(node) = root.get("defaults") {
             let entry = self.findings.entry(node, "defaults");
@@ -447,6 +456,29 @@ impl Loader<'_> {
                 self.manifest.replaced_natives.push(native_name.to_owned());
             }
             self.manifest.tools.push(tool);
+        }
+    }
+
+    /// Adds the built-ins to which `discovery` shortens lists, unless the manifest declares them.
+    fn add_discovery_tools(&mut self, root: &Node, base: &Path) {
+        let is_declared = |tool: &Tool| tool.runner.traits().finds_tools;
+        let node = root.get("discovery").filter(|_| {
+            self.manifest.calls.discovery.is_some() && !self.manifest.tools.iter().any(is_declared)
+        });
+        let Some(node) = node else { return };
+        let declaration = Node::from_foreign_json(&json!({"kind": "native"}), &node.location);
+        for name in DISCOVERY_TOOLS {
+            let entry = self.findings.entry(&declaration, "discovery");
+            if self.names.tools.contains_key(name) {
+                let message = format!(
+                    "adds the built-in `{name}`, but another tool has this name: rename it, or declare both built-ins of \
+                     `discovery` in `tools`, under names of your own"
+                );
+                entry.own_error(message);
+                continue;
+            }
+            let tool = read_tool(&self.inputs(base), name, entry);
+            self.manifest.tools.extend(tool);
         }
     }
 

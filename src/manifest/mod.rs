@@ -22,7 +22,7 @@
 //!   writes findings for people.
 //! - `policy.rs` completes policies from the defaults; `short_forms.rs` reads `cache: 5m`;
 //!   `callers.rs` reads callers.
-//! - `tool_lists.rs` finds entries of tool lists that match no tool.
+//! - `toolsets.rs` reads toolsets; `tool_lists.rs` finds entries of tool lists that match no tool.
 //! - `variables.rs` and `context.rs` read the variables and context fields that tools and sources
 //!   declare.
 //! - `lint/` finds settings that are valid but probably not intended.
@@ -74,6 +74,7 @@ mod testing;
 mod tool;
 mod tool_lists;
 mod tool_schemas;
+mod toolsets;
 mod variables;
 mod yaml_syntax;
 

@@ -12,11 +12,11 @@ use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{
     Approvals, Cache, Caller, Compat, DefinitionEntry, Ledger, NativeEntry, PolicyEntry,
-    ProgramDefaults, Server, Telemetry,
+    ProgramDefaults, Server, Telemetry, ToolsetEntry,
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
-use crate::call::{CallSettings, Kind};
+use crate::call::{CallSettings, Discovery, Kind};
 use crate::kinds::{self, builtin};
 
 /// The sections of a manifest.
@@ -37,6 +37,10 @@ pub(super) struct Sections {
     compat: Compat,
     /// `POST /calls`, and how names are matched.
     calls: CallSettings,
+    /// Named parts of the tools, for listings, connections and callers.
+    toolsets: BTreeMap<String, ToolsetEntry>,
+    /// Shortens long lists to the tools that find and call the others.
+    discovery: Discovery,
     /// Clients with keys. Without callers, only loopback clients are served, and all are trusted.
     callers: Vec<Caller>,
     #[schemars(

@@ -180,6 +180,22 @@ pub(super) struct Compat {
     pub(super) toolbox: bool,
 }
 
+/// One entry of `toolsets:`. It has the tools that `tools` or `tags` select, except those of
+/// `exclude`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ToolsetEntry {
+    /// Names of tools; `*` stands for any characters.
+    #[schemars(extend("examples" = [["orders_*"]]))]
+    pub(super) tools: Vec<String>,
+    /// Every tool with one of these tags is in the set, too.
+    #[schemars(extend("examples" = [["faq"]]))]
+    pub(super) tags: Vec<String>,
+    /// Tools that are not in the set. Takes precedence over the other keys.
+    #[schemars(extend("examples" = [["orders_delete"]]))]
+    pub(super) exclude: Vec<String>,
+}
+
 /// One entry of `callers:`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -197,6 +213,9 @@ pub(super) struct Caller {
     #[serde(default, deserialize_with = "deserialize_present_list")]
     #[schemars(extend("examples" = [["get_*", "word_count"]]))]
     pub(super) allow: Option<Vec<String>>,
+    /// The toolset whose tools the caller may use, as far as `allow` and `deny` permit.
+    #[schemars(extend("examples" = ["support"]))]
+    pub(super) toolset: Option<String>,
     /// Tools that the caller may not use. Takes precedence over `allow`.
     #[serde(default)]
     #[schemars(extend("examples" = [["delete_*"]]))]

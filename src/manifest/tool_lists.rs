@@ -1,4 +1,4 @@
-//! Checks lists of tool names: `allow` and `deny` of callers, `tools` and `coworkers` of agents. An
+//! Checks lists of tool names: `allow` and `deny` of callers, lists of toolsets, `tools` and `coworkers` of agents. An
 //! entry that matches no tool is probably a mistake: the denial or the grant has no effect.
 //!
 //! If all names are known when the manifest is read, such an entry is an error. If a source or a
@@ -25,6 +25,10 @@ pub(super) enum ListKind {
     Allow,
     /// `deny:` of a caller.
     Deny,
+    /// `tools:` of a toolset.
+    Toolset,
+    /// `exclude:` of a toolset.
+    Exclude,
     /// `tools:` of an agent.
     AgentTools,
     /// `coworkers:` of an agent, or of a tool that hands work to agents.
@@ -69,8 +73,8 @@ impl ListEntry {
     fn matches_any(&self, names: &[&str]) -> bool {
         let (pattern, names) = (std::slice::from_ref(&self.pattern), names.iter().copied());
         match self.kind {
-            ListKind::Deny => any_denies(pattern, names, |_| false),
-            ListKind::Allow | ListKind::AgentTools | ListKind::Coworkers => {
+            ListKind::Deny | ListKind::Exclude => any_denies(pattern, names, |_| false),
+            ListKind::Allow | ListKind::Toolset | ListKind::AgentTools | ListKind::Coworkers => {
                 any_grants(pattern, names, |_| false)
             }
         }
@@ -90,7 +94,7 @@ impl ListEntry {
         let severity = match (self.pattern.is_glob(), self.kind) {
             (false, _) if is_known => Severity::Error,
             // This may be a precaution, unless the name resembles another.
-            (true, ListKind::Deny) if near.is_none() => Severity::Hint,
+            (true, ListKind::Deny | ListKind::Exclude) if near.is_none() => Severity::Hint,
             _ => Severity::Warning,
         };
         let advice = match near {
@@ -102,6 +106,8 @@ impl ListEntry {
         let effect = match self.kind {
             ListKind::Allow => ", so it allows nothing",
             ListKind::Deny => ", so it denies nothing",
+            ListKind::Toolset => ", so it adds nothing to the toolset",
+            ListKind::Exclude => ", so it excludes nothing",
             ListKind::AgentTools => ", so the agent has no such tool",
             ListKind::Coworkers => ", so it is not an agent",
         };
@@ -154,7 +160,12 @@ pub(super) fn builtin_name(parsed: &ParsedTool) -> String {
         .unwrap_or_else(|| parsed.key.text.clone())
 }
 
-fn list_entries(list: ListKind, node: &Node, entry_path: &str, key: &str) -> Vec<ListEntry> {
+pub(super) fn list_entries(
+    list: ListKind,
+    node: &Node,
+    entry_path: &str,
+    key: &str,
+) -> Vec<ListEntry> {
     let items = node.get(key).map(Node::items).unwrap_or_default();
     let entry = |(at, item): (usize, &Node)| {
         let text = item.as_str().filter(|text| !text.contains("${"))?;

@@ -75,7 +75,7 @@ pub fn prepare_call(
                 retry_after,
             }),
         })?;
-    if !peer.has_tool(&entry.definition.tags) {
+    if !entry.is_in(&peer.selection) {
         return Err(unknown_tool(name, &[]).into());
     }
     let (entry, now) = (entry.clone(), registry.shared().clock.now());
@@ -88,6 +88,9 @@ pub fn prepare_call(
         trace: meta::trace_from_meta(meta).or_else(|| peer.trace.clone()),
         ..NewCall::new((name, name_match), peer.caller.clone(), Ok(arguments), now)
     });
+    if entry.finds_tools() {
+        invocation.call_chain.selection = peer.selection.clone();
+    }
     if invocation.run.id.is_none() {
         invocation.run.is_implied = peer.run_id.is_none();
         invocation.run.id = peer.run_id.as_ref().or(peer.session_id.as_ref()).cloned();

@@ -29,6 +29,7 @@ use super::progress::ProgressForwarder;
 use super::questions;
 use super::request_state::StateScope;
 use super::subscribers::ListSnapshot;
+use crate::call::Selection;
 use crate::call::{Answer, CallError, Caller, Invocation, ProgressSink, QuestionSink};
 use crate::catalog::registry::Registry;
 use crate::catalog::{Catalog, Entry};
@@ -68,11 +69,11 @@ pub struct Handler {
 type InvokeResult = Result<Answer, CallError>;
 
 impl Handler {
-    /// Makes a server for one peer at the other end of a pipe. The peer is the operator. With a tag,
-    /// it has only the tools with that tag.
-    pub fn for_operator(registry: Arc<Registry>, tag: Option<Arc<str>>) -> Self {
+    /// Makes a server for one peer at the other end of a pipe. The peer is the operator, and has the
+    /// tools of the selection.
+    pub fn for_operator(registry: Arc<Registry>, selection: Selection) -> Self {
         let mut handler = Self::for_peers(registry, |_| None);
-        handler.operator.tag = tag;
+        handler.operator.selection = selection;
         handler
     }
 
@@ -394,7 +395,8 @@ impl ServerHandler for Handler {
             (self.lists.list_toolset(&catalog, &mcp_peer)?, None)
         } else {
             let cursor = cursor.as_deref();
-            self.lists.list_page(&catalog, &mcp_peer, cursor, modern)?
+            let tools = mcp_peer.list_owner().list_tools(&self.registry, &catalog);
+            self.lists.list_page(&catalog, &tools, cursor, modern)?
         };
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;

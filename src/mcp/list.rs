@@ -15,7 +15,7 @@ use rmcp::ErrorData;
 use rmcp::model::Tool;
 use serde_json::Value;
 
-use super::peer::{McpPeer, has_tag};
+use super::peer::McpPeer;
 use crate::call::{Caller, ToolName};
 use crate::catalog::{Catalog, Entry};
 use crate::formats::toolbox::no_toolset;
@@ -79,31 +79,26 @@ impl ToolLists {
         rendered
     }
 
-    /// One page of the tools that this peer can call, and the cursor of the next page.
+    /// One page of a peer's list, and the cursor of the next page.
     ///
     /// # Errors
     /// The cursor is not one of this service.
     pub(super) fn list_page(
         &self,
         catalog: &Arc<Catalog>,
-        peer: &McpPeer,
+        entries: &[Arc<Entry>],
         cursor: Option<&str>,
         modern: bool,
     ) -> Result<(Vec<Tool>, Option<String>), ErrorData> {
         let after = cursor.map(decode_cursor).transpose()?;
         let rendered = self.render_catalog(catalog);
-        let entries = catalog.tools_for(&peer.caller);
         let start = after.map_or(0, |after| {
             entries.partition_point(|entry| entry.definition.name.as_str() <= &*after)
         });
-        let usable = entries
-            .iter()
-            .skip(start)
-            .filter(|entry| entry.is_available() && peer.has_tool(&entry.definition.tags))
-            .filter_map(|entry| {
-                let name = &entry.definition.name;
-                Some((name, rendered.tools.get(name)?))
-            });
+        let usable = entries.iter().skip(start).filter_map(|entry| {
+            let name = &entry.definition.name;
+            Some((name, rendered.tools.get(name)?))
+        });
         let mut page: Vec<(&ToolName, &RenderedTool)> = Vec::new();
         let (mut bytes, mut next) = (0, None);
         for (name, shown) in usable {
@@ -134,9 +129,8 @@ impl ToolLists {
         catalog: &Arc<Catalog>,
         peer: &McpPeer,
     ) -> Result<Vec<Tool>, ErrorData> {
-        let mut entries = catalog.tools_for(&peer.caller);
-        entries.retain(|entry| peer.has_tool(&entry.definition.tags));
-        if let Some(tag) = peer.tag.as_deref().filter(|_| entries.is_empty()) {
+        let entries = catalog.selected_tools(&peer.caller, &peer.selection);
+        if let Some(tag) = (peer.selection.tag.as_deref()).filter(|_| entries.is_empty()) {
             return Err(ErrorData::invalid_request(no_toolset(tag), None));
         }
         let rendered = self.render_catalog(catalog);
@@ -153,21 +147,11 @@ impl ToolLists {
         Ok(tools.collect())
     }
 
-    /// A digest of this caller's whole list, or of its tools with a tag. It changes when any tool in
-    /// the list changes.
-    pub(super) fn list_digest(
-        &self,
-        catalog: &Arc<Catalog>,
-        caller: &Caller,
-        tag: Option<&str>,
-    ) -> u64 {
+    /// A digest of a peer's list. It changes when any tool in the list changes.
+    pub(super) fn list_digest(&self, catalog: &Arc<Catalog>, entries: &[Arc<Entry>]) -> u64 {
         let rendered = self.render_catalog(catalog);
         let mut all = DefaultHasher::new();
-        for entry in catalog
-            .tools_for(caller)
-            .iter()
-            .filter(|entry| entry.is_available() && has_tag(&entry.definition.tags, tag))
-        {
+        for entry in entries {
             rendered
                 .tools
                 .get(&entry.definition.name)

@@ -7,7 +7,13 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Caller, Failure, McpRequest, TraceContext};
+use crate::call::{Caller, Failure, McpRequest, Selection, TraceContext};
+use crate::catalog::registry::Registry;
+use crate::catalog::{Catalog, Entry};
+use crate::formats::Format;
+
+/// The transport of standard input and output.
+const PIPE: &str = "pipe";
 
 /// The sender of a request, and the parts of the transport that its call needs.
 #[derive(Clone)]
@@ -39,8 +45,8 @@ pub struct McpPeer {
     /// The failure whose REST status the transport must use, once the call was refused with a
     /// JSON-RPC error.
     pub failure: Arc<Mutex<Option<Box<Failure>>>>,
-    /// The client has only the tools with this tag. `None`: all tools of the caller.
-    pub tag: Option<Arc<str>>,
+    /// The tools of the caller that the client has.
+    pub selection: Selection,
     /// Whether the client is one of MCP Toolbox. It reads one page only, and knows only parameters
     /// with one type.
     pub is_toolbox: bool,
@@ -56,22 +62,28 @@ impl McpPeer {
             request_id: None,
             trace: None,
             protocol_version: None,
-            transport: "pipe",
+            transport: PIPE,
             run_id: None,
             session_id: None,
             session_ended: CancellationToken::new(),
             stream_end_disconnects: false,
             notifies: Arc::default(),
             failure: Arc::default(),
-            tag: None,
+            selection: Selection::default(),
             is_toolbox: false,
             keep_alive: None,
         }
     }
 
-    /// Whether the sender has a tool with these tags, if its caller has it.
-    pub fn has_tool(&self, tags: &[String]) -> bool {
-        has_tag(tags, self.tag.as_deref())
+    /// What decides about its list of tools.
+    pub(super) fn list_owner(&self) -> ListOwner {
+        let run = self.run_id.as_ref().or(self.session_id.as_ref()).cloned();
+        ListOwner {
+            caller: self.caller.clone(),
+            selection: self.selection.clone(),
+            // The one client of a pipe has the unnamed run for itself.
+            run: (run.is_some() || self.transport == PIPE).then_some(run),
+        }
     }
 
     /// The request of this sender as its span shows it.
@@ -93,7 +105,23 @@ impl McpPeer {
     }
 }
 
-/// Whether a tool with these tags is among those with `tag`, or among all.
-pub(super) fn has_tag(tags: &[String], tag: Option<&str>) -> bool {
-    tag.is_none_or(|tag| tags.iter().any(|other| other == tag))
+/// What decides about the list of tools of a sender.
+pub(super) struct ListOwner {
+    caller: Arc<Caller>,
+    selection: Selection,
+    /// The run whose found tools stay in the list; `None`: the sender has no run.
+    run: Option<Option<Arc<str>>>,
+}
+
+impl ListOwner {
+    /// Its tools that can be called, by name.
+    pub(super) fn list_tools(&self, registry: &Registry, catalog: &Catalog) -> Vec<Arc<Entry>> {
+        let found = self.run.as_ref().map(|run| {
+            let runs = &registry.shared().runs;
+            runs.found_tools(&self.caller.name, run.as_deref())
+        });
+        let mut entries = catalog.selected_tools(&self.caller, &self.selection);
+        entries.retain(|entry| entry.is_available());
+        catalog.shown_tools(Format::Mcp, entries, &found.unwrap_or_default())
+    }
 }

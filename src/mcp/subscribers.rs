@@ -7,8 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::list::ToolLists;
-use super::peer::McpPeer;
-use crate::call::Caller;
+use super::peer::{ListOwner, McpPeer};
 use crate::catalog::registry::Registry;
 
 /// The digest of one caller's list, as of the last check. Only changes that this caller can see
@@ -16,22 +15,20 @@ use crate::catalog::registry::Registry;
 pub struct ListSnapshot {
     registry: Arc<Registry>,
     lists: Arc<ToolLists>,
-    caller: Arc<Caller>,
-    tag: Option<Arc<str>>,
+    owner: ListOwner,
     changes: watch::Receiver<()>,
     digest: u64,
 }
 
 impl ListSnapshot {
     pub(super) fn new(registry: Arc<Registry>, lists: Arc<ToolLists>, peer: &McpPeer) -> Self {
-        let (caller, tag) = (peer.caller.clone(), peer.tag.clone());
-        let changes = registry.watch_changes();
-        let digest = lists.list_digest(&registry.catalog(), &caller, tag.as_deref());
+        let owner = peer.list_owner();
+        let (changes, catalog) = (registry.watch_changes(), registry.catalog());
+        let digest = lists.list_digest(&catalog, &owner.list_tools(&registry, &catalog));
         Self {
             registry,
             lists,
-            caller,
-            tag,
+            owner,
             changes,
             digest,
         }
@@ -44,8 +41,8 @@ impl ListSnapshot {
                 return std::future::pending().await;
             }
             let catalog = self.registry.catalog();
-            let tag = self.tag.as_deref();
-            let digest = self.lists.list_digest(&catalog, &self.caller, tag);
+            let tools = self.owner.list_tools(&self.registry, &catalog);
+            let digest = self.lists.list_digest(&catalog, &tools);
             if std::mem::replace(&mut self.digest, digest) != digest {
                 return;
             }

@@ -5,6 +5,7 @@
 //! that invents many ids evicts the runs of others. This module guards against loops, not against
 //! malicious callers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::run_news::RunNews;
 use crate::call::json::hash_parts;
-use crate::call::{Clock, InvocationId};
+use crate::call::{Clock, InvocationId, ToolName};
 use crate::ledger::AnsweredCall;
 
 /// Maximum number of runs, about 300 bytes each. Beyond it, the run that was idle for the longest
@@ -23,6 +24,9 @@ use crate::ledger::AnsweredCall;
 const MAX_RUNS: u64 = 100_000;
 /// A run without events for this long is forgotten.
 const MAX_IDLE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Most found tools of a run. Later finds are called without being listed.
+const MAX_FOUND_TOOLS: usize = 100;
 
 /// Identifies equal calls: a digest of the tool and of everything on which its answer depends.
 pub type CallDigest = [u8; 32];
@@ -44,6 +48,7 @@ struct Run {
     last_answered: Option<LastAnswered>,
     malformed_messages: u32,
     text_tool_uses: u32,
+    found_tools: BTreeSet<ToolName>,
 }
 
 /// The last call of a run that was answered.
@@ -115,6 +120,30 @@ impl Runs {
             run.text_tool_uses = run.text_tool_uses.saturating_add(1);
             run.text_tool_uses
         })
+    }
+
+    /// Notes the tools that a search of the run has found. They stay in the lists of the run. Returns
+    /// whether one of them is new.
+    pub fn add_found_tools<'t>(
+        &self,
+        caller: &str,
+        run_id: Option<&str>,
+        tools: impl Iterator<Item = &'t ToolName>,
+    ) -> bool {
+        self.update(run_key(caller, run_id), |run| {
+            let before = run.found_tools.len();
+            let room = MAX_FOUND_TOOLS.saturating_sub(before);
+            run.found_tools.extend(tools.take(room).cloned());
+            run.found_tools.len() > before
+        })
+    }
+
+    /// The tools that searches of the run have found.
+    pub fn found_tools(&self, caller: &str, run_id: Option<&str>) -> BTreeSet<ToolName> {
+        let run = self.memory.get(&run_key(caller, run_id));
+        let run = run.filter(|run| !run.lock().is_idle(self.clock.now()));
+        run.map(|run| run.lock().found_tools.clone())
+            .unwrap_or_default()
     }
 
     /// The invocation that this call repeats, if the call was the last one answered in the run. With
@@ -249,6 +278,19 @@ mod tests {
             3,
             "a valid message is not a tool use"
         );
+    }
+
+    #[test]
+    fn found_tools_stay_with_their_run() {
+        let runs = Runs::new(Clock::system());
+        let tools = ["a", "b"].map(|name| ToolName::parse(name).unwrap());
+        assert!(runs.add_found_tools("ann", Some("r"), tools[..1].iter()));
+        assert!(!runs.add_found_tools("ann", Some("r"), tools[..1].iter()));
+        assert!(runs.add_found_tools("ann", Some("r"), tools.iter()));
+        assert_eq!(runs.found_tools("ann", Some("r")), tools.into());
+        for (caller, run) in [("ann", None), ("ann", Some("s")), ("bob", Some("r"))] {
+            assert!(runs.found_tools(caller, run).is_empty());
+        }
     }
 
     #[test]

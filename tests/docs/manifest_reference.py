@@ -39,6 +39,9 @@ SECTIONS = [
     ("telemetry", "Telemetry", "A collector of OpenTelemetry. [Telemetry](../operate/telemetry.md) explains what it gets."),
     ("compat", "Compat", "The HTTP APIs of other servers. [Move from MCP Toolbox](../howto/toolbox.md) shows how its clients use them."),
     ("calls", "CallSettings", "How [`POST /calls`](http-api.md) reads messages of models, and how names are matched."),
+    ("toolsets", "ToolsetEntry", "A map of toolsets by name. [Offer many tools](../howto/many-tools.md#toolsets) shows their use."),
+    ("discovery", "Discovery", "Shortens long lists to the tools that find and call the others. [Offer many "
+     "tools](../howto/many-tools.md#lists-that-shorten-themselves) explains it."),
     ("callers", "Caller", "A list of clients with keys. [Callers and keys](../operate/callers.md) explains their rights."),
 ]
 # Keys of a key: the object that stands there.

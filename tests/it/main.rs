@@ -24,8 +24,10 @@ mod capture; // what the ledger keeps of arguments and results
 mod context; // declared fields of a request's context
 mod credentials; // credentials of callers, in nested calls and shared results
 mod details; // why a call failed, in lists of calls
+mod discovery; // lists that have only the tools that find the others
 mod events; // GET /events
 mod examples; // every example manifest loads, and is called
+mod find_tools; // search_tools, call_tool and GET /tools?query=
 mod fuzz_corpora; // the committed inputs of the fuzz targets
 mod grants; // allow and deny lists
 mod idempotency; // a repeated request does not run twice
@@ -63,5 +65,6 @@ mod sources; // tools of sources, which may be slow, unavailable or changed
 mod subcalls; // calls that tools make of other tools
 mod tidy; // the invariants of docs/dev/architecture.md
 mod toolbox; // the API of MCP Toolbox, and MCP as its clients speak it
+mod toolsets; // toolsets: lists, MCP clients, callers
 mod trace; // propagation of trace context
 mod usage; // GET /usage by time

@@ -84,8 +84,9 @@ async fn toolsets_are_tags() {
 
     // A toolset without tools for the caller is as one that does not exist.
     for (key, set) in [("key-of-ann", "nope"), ("key-of-bob", "talk")] {
-        let message =
-            format!("there is no toolset `{set}`: the name of a toolset is a tag of tools");
+        let message = format!(
+            "there is no toolset `{set}`: the name of a toolset is one of the manifest's `toolsets`, or a tag of tools"
+        );
         let reply = app.get_as(key, &format!("/api/toolset/{set}")).await;
         assert_eq!(reply, (StatusCode::NOT_FOUND, error("Not Found", &message)));
     }

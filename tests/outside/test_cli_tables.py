@@ -65,6 +65,19 @@ def test_tools_json_is_the_native_format(tmp_path):
     assert code == 0 and json.loads(text)[0]["type"] == "function", text
 
 
+def test_tokens_of_tools_have_the_biggest_first(tmp_path):
+    wordy = {**TOOLS["greet"], "description": "Greets. " * 300}
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": {**TOOLS, "wordy": wordy}}))
+    costs = json.loads(cli("tools", "--tokens", cwd=tmp_path).stdout)
+    numbers = [tool["tokens"]["anthropic"] for tool in costs["tools"]]
+    assert numbers == sorted(numbers, reverse=True) and sum(numbers) == costs["total"]["anthropic"], costs
+    assert costs["tools"][0]["name"] == "wordy" and "shorten it" in costs["tools"][0]["advice"], costs
+    assert costs["tools"][-1]["advice"] == "" and set(costs["total"]) >= {"openai", "mcp"}, costs
+    table = cli("tools", "--tokens", "--format", "table", cwd=tmp_path)
+    assert table.stdout.splitlines()[1].split()[:2] == ["wordy", str(numbers[0])], table
+    assert "one token for 4.5 bytes" in table.stderr, table
+
+
 def test_check_is_text_unless_json_is_asked_for(tmp_path):
     (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": TOOLS}))
     code, text, _ = on_terminal("check", cwd=tmp_path)

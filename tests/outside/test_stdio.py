@@ -479,6 +479,16 @@ def test_tag_gives_the_client_a_part_of_the_tools(pipe):
     assert refused["error"]["code"] == -32602 and "Unknown tool" in refused["error"]["message"]
 
 
+def test_toolset_gives_the_client_a_part_of_the_tools(pipe, tmp_path):
+    sets = {"toolsets": {"math": {"tools": ["s*"]}}}
+    tools = {name: {"kind": "native", "use": "calculator"} for name in ("sum", "other")}
+    client = pipe({"tools": tools, **sets}, args=["--toolset", "math"])
+    assert [tool["name"] for tool in client.request("tools/list")["result"]["tools"]] == ["sum"]
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml({"tools": tools, **sets}))
+    unknown = cli("serve", "--stdio", "--toolset", "maths", cwd=tmp_path)
+    assert unknown.returncode == 64 and "there is no toolset `maths`; there are math" in unknown.stderr, unknown
+
+
 def test_tag_is_for_stdio_only(tmp_path):
     refused = cli("serve", "--tag", "math", cwd=tmp_path)
     assert refused.returncode == 64 and "--stdio" in refused.stderr, refused

@@ -51,7 +51,7 @@ export function Calls() {
     const [tool, caller, run_id, q] = settled.split("\n") as [string, string, string, string];
     filter({ tool, caller, run_id, q });
   }, [settled]);
-  const tools = useData<{ tools: Tool[] }>("/tools", ["tools"]);
+  const tools = useData<{ tools: Tool[] }>("/tools?discovery=off", ["tools"]);
 
   const query = { tool: filters.tool, caller: filters.caller, run_id: filters.run_id, state: filters.state, kind: filters.kind, q: filters.q, since: filters.since, until: filters.until, parent: filters.parent, idempotency_key: filters.idempotency_key };
   const path = withQuery("/invocations", { ...query, limit: PAGE });

@@ -21,7 +21,7 @@ export function Tools() {
   const { filters } = place.value;
   const [text, setText] = useState(filters.q ?? "");
   const settled = useSettled(text, 120);
-  const loaded = useData<{ tools: Tool[] }>("/tools", ["tools"]);
+  const loaded = useData<{ tools: Tool[] }>("/tools?discovery=off", ["tools"]);
   const usage = useData<{ tools: Usage[] }>("/usage", ["calls"]);
   const totals = useMemo(() => {
     const found = new Map<string, { calls: number; failed: number; p50: number | null }>();

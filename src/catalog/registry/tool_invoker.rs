@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use serde_json::Value;
+use tokio::sync::watch;
 use toolcrib_dialect::{RawArguments, Repaired};
 use tower::ServiceExt;
 
@@ -16,12 +17,17 @@ use crate::call::{
 };
 use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError};
 use crate::formats::Format;
+use crate::tracking::runs::Runs;
 
 /// Calls tools of the current catalog. The reference is weak, because tools hold this value and the
 /// catalog holds tools.
 pub(crate) struct CatalogInvoker {
     pub(crate) catalog: Weak<ArcSwap<Catalog>>,
     pub(crate) clock: Clock,
+    /// The tools that searches have found.
+    pub(crate) runs: Runs,
+    /// Notified when a search has found another tool.
+    pub(crate) changes: watch::Sender<()>,
 }
 
 #[async_trait]
@@ -69,6 +75,29 @@ impl ToolInvoker for CatalogInvoker {
             .map(|(entry, _)| entry.definition.name.clone())
     }
 
+    fn find_tools(&self, parent: &ToolContext, query: &str, limit: usize) -> Value {
+        let Some(catalog) = self.catalog() else {
+            return Value::Array(Vec::new());
+        };
+        let deny_list = DenyList::from_context(parent);
+        let admits = |entry: &Entry| {
+            entry.is_available()
+                && entry.allows(&parent.caller)
+                && entry.is_in(parent.selection())
+                && !entry.finds_tools()
+                && !deny_list.denies(entry.names())
+        };
+        let found = catalog.find_tools(query, admits, limit);
+        let names = found.iter().map(|entry| &entry.definition.name);
+        let (caller, run) = (&parent.caller.name, parent.run_id.as_deref());
+        if catalog.call_settings().discovery.is_some()
+            && self.runs.add_found_tools(caller, run, names)
+        {
+            self.changes.send_replace(());
+        }
+        catalog.render(Format::Native, &found)
+    }
+
     async fn call(
         &self,
         parent: &ToolContext,
@@ -77,6 +106,9 @@ impl ToolInvoker for CatalogInvoker {
     ) -> Result<NestedAnswer, NestedCallError> {
         let found = self.resolve_tool(parent, filter, &call.name);
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
+        if !entry.is_in(parent.selection()) {
+            return Err(NestedCallError::UnknownTool(Vec::new()));
+        }
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
         let (arguments, repairs) =

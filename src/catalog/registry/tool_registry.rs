@@ -105,11 +105,14 @@ impl Registry {
             callers,
             CallSettings::default(),
         )));
+        let changes = watch::Sender::new(());
         services
             .insert::<Arc<dyn StoredResults>>(Arc::new(CachedResults(Arc::downgrade(&current))));
         let invoker = CatalogInvoker {
             catalog: Arc::downgrade(&current),
             clock: shared.clock.clone(),
+            runs: shared.runs.clone(),
+            changes: changes.clone(),
         };
         services.insert::<Arc<dyn ToolInvoker>>(Arc::new(invoker));
         let own_results = RecordedResults {
@@ -118,7 +121,7 @@ impl Registry {
         };
         services.insert::<Arc<dyn OwnResults>>(Arc::new(own_results));
         let (added, change_lock) = (Mutex::default(), tokio::sync::Mutex::default());
-        let (environment, changes) = (Environment::default(), watch::Sender::new(()));
+        let environment = Environment::default();
         Self {
             shared,
             services,
@@ -261,6 +264,9 @@ impl Registry {
             }
             let (sources, registered) = (desired.sources, desired.registered);
             let allocation = allocate_names(sources, registered, &mut next, &env);
+            if next.entries().any(Entry::finds_tools) {
+                next.tool_index();
+            }
             registry.swap_catalog(next);
             added.agent_directory = agent_directory;
             Ok(allocation)

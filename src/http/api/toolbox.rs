@@ -1,6 +1,6 @@
 //! The HTTP API of MCP Toolbox for Databases, for its clients (`compat.toolbox`).
 //!
-//! - `GET /api/toolset`, `GET /api/toolset/{name}`: tools; a toolset is a tag
+//! - `GET /api/toolset`, `GET /api/toolset/{name}`: tools; a toolset is one of the manifest, or a tag
 //! - `GET /api/tool/{name}`: one tool
 //! - `POST /api/tool/{name}/invoke`: a call; the body is the object with the arguments
 //!
@@ -33,10 +33,11 @@ use crate::manifest::ServerSettings;
 /// Why a block is not in the text of a result.
 const ONLY_TEXT: &str = "a client of MCP Toolbox takes only text";
 
-/// The routes, if the setting is on.
+/// The routes, if the setting is on. Otherwise `/mcp/{toolset}` has the same clients as `/mcp`.
 pub(crate) fn routes(settings: &ServerSettings) -> Router<AppState> {
     if !settings.serves_toolbox {
-        return Router::new();
+        let one = post(mcp::post).get(mcp::get).delete(mcp::delete);
+        return Router::new().route("/mcp/{toolset}", one);
     }
     Router::new()
         .route("/api/toolset", get(list_all))
@@ -87,12 +88,10 @@ fn list_tools(
     Authenticated { caller, catalog }: Authenticated,
     toolset: Option<&str>,
 ) -> Result<Response, ToolboxError> {
-    let mut entries = catalog.tools_for(&caller);
-    if let Some(tag) = toolset {
-        entries.retain(|entry| entry.definition.tags.iter().any(|other| other == tag));
-        if entries.is_empty() {
-            return Err(ApiError::NotFound(toolbox::no_toolset(tag)).into());
-        }
+    let selection = toolset.map(|name| mcp::find_toolset(&catalog, name.to_owned()));
+    let entries = catalog.selected_tools(&caller, &selection.unwrap_or_default());
+    if let Some(name) = toolset.filter(|_| entries.is_empty()) {
+        return Err(ApiError::NotFound(toolbox::no_toolset(name)).into());
     }
     let shown = entries.iter().filter(|entry| entry.is_available());
     let shown = shown.map(|entry| (entry.definition.name.as_str(), entry));

@@ -38,7 +38,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(super) use self::routes::{__path_delete, __path_get, __path_post, delete, get, post};
 use self::sessions::Sessions;
 use self::streams::Streams;
-pub(super) use self::toolbox::{post_all, post_toolset};
+pub(super) use self::toolbox::{find_toolset, post_all, post_toolset};
 use crate::catalog::registry::Registry;
 use crate::http::problem::with_failure_status;
 use crate::manifest::ServerSettings;

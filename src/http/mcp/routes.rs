@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -27,6 +27,7 @@ use super::streams::stream_end;
 use super::{
     LISTEN_METHOD, McpService, SESSION_HEADER, STATELESS_VERSION, VERSION_HEADER, stateless,
 };
+use crate::call::Selection;
 use crate::call::json::Mended;
 use crate::catalog::registry::Registry;
 use crate::http::edge::auth::Authenticated;
@@ -92,6 +93,28 @@ fn is_valid_initialize(message: &Message) -> bool {
 pub(in crate::http) struct McpQuery {
     /// Only the tools with this tag.
     tag: Option<String>,
+    /// Only the tools of this toolset. The path `/mcp/NAME` means the same.
+    toolset: Option<String>,
+}
+
+/// The part of the tools that a request names in its query or path.
+pub(in crate::http) struct Selected(Selection);
+
+impl FromRequestParts<AppState> for Selected {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let Authenticated { caller, catalog } =
+            Authenticated::from_request_parts(parts, state).await?;
+        let QueryParams(McpQuery { tag, toolset }) =
+            QueryParams::from_request_parts(parts, state).await?;
+        let in_path = Option::<Path<String>>::from_request_parts(parts, state).await;
+        let in_path = in_path.ok().flatten().map(|Path(name)| name);
+        let selection = Selection::new(tag, in_path.or(toolset));
+        let checked = catalog.check_selection(&caller, &selection);
+        checked.map_err(ApiError::NotFound)?;
+        Ok(Self(selection))
+    }
 }
 
 /// Speak MCP.
@@ -100,6 +123,7 @@ pub(in crate::http) struct McpQuery {
 /// (sessions). The body is one JSON-RPC message, the answer is JSON or a stream of events. The
 /// tools are those of `GET /tools`, and a call works like `POST /tools/{name}/invoke`. The fields
 /// that this route takes beside `arguments` are keys of `_meta`, such as `toolcrib/idempotencyKey`.
+/// `/mcp/NAME` is the same server with the tools of one toolset.
 #[utoipa::path(post, operation_id = "mcp_message", path = "/mcp", tag = "mcp",
     request_body(content = HashMap<String, Value>, description = "A JSON-RPC message of MCP"),
     params(
@@ -122,21 +146,20 @@ pub(in crate::http) async fn post(
     State(state): State<AppState>,
     authenticated: Authenticated,
     request_id: Option<Extension<RequestId>>,
-    QueryParams(McpQuery { tag }): QueryParams<McpQuery>,
+    Selected(selection): Selected,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let tag = tag.map(Into::into);
-    answer_post(state, authenticated, request_id, request, (tag, false)).await
+    let peer = (selection, false);
+    answer_post(state, authenticated, request_id, request, peer).await
 }
 
-/// Answers one message about all tools or those with a tag. The flag is set for a client of MCP
-/// Toolbox.
+/// Answers one message about the tools of a selection. The flag is set for a client of MCP Toolbox.
 pub(super) async fn answer_post(
     state: AppState,
     Authenticated { caller, catalog }: Authenticated,
     request_id: Option<Extension<RequestId>>,
     request: Request,
-    (tag, is_toolbox): (Option<Arc<str>>, bool),
+    (selection, is_toolbox): (Selection, bool),
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
     let (mut parts, body) = request.into_parts();
@@ -174,7 +197,7 @@ pub(super) async fn answer_post(
         keep_alive: Some(Arc::new(reserved.clone())),
         protocol_version: header_text(&parts.headers, VERSION_HEADER),
         transport: "tcp",
-        tag,
+        selection,
         is_toolbox,
         ..McpPeer::operator()
     };
@@ -325,7 +348,7 @@ async fn answer_message(
 pub(in crate::http) async fn get(
     State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
-    QueryParams(McpQuery { tag }): QueryParams<McpQuery>,
+    Selected(selection): Selected,
     request: Request,
 ) -> Result<Response, ApiError> {
     let service = &state.mcp;
@@ -341,7 +364,7 @@ pub(in crate::http) async fn get(
     }
     let peer = McpPeer {
         caller,
-        tag: tag.map(Into::into),
+        selection,
         ..McpPeer::operator()
     };
     let id = session_id(&parts.headers).filter(|_| !is_modern(&parts.headers));
@@ -392,7 +415,7 @@ pub(in crate::http) async fn get(
 pub(in crate::http) async fn delete(
     State(state): State<AppState>,
     Authenticated { caller, .. }: Authenticated,
-    _query: QueryParams<McpQuery>,
+    _: Selected,
     request: Request,
 ) -> Response {
     let service = &state.mcp;

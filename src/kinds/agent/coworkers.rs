@@ -230,7 +230,7 @@ pub(in crate::kinds) struct DelegationOptions {
 }
 
 /// The text for the model when calls are nested as deep as they may be.
-pub(super) fn too_deep_message(levels: u32) -> String {
+pub(in crate::kinds) fn too_deep_message(levels: u32) -> String {
     format!(
         "This is {levels} calls of tools deep, and no deeper call is allowed. Answer with what is known."
     )

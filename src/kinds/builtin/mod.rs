@@ -6,6 +6,7 @@ mod arguments;
 mod calculator;
 mod current_time;
 mod delegate;
+mod find_tools;
 mod http_get;
 mod read_cache;
 mod read_file;
@@ -24,9 +25,9 @@ use crate::call::JsonObject;
 use crate::call::words;
 
 /// The names of all built-in tools, sorted.
-pub const NAMES: [&str; 9] = words(
-    "add_image ask_question calculator current_time delegate_work http_get read_cache
-     read_file read_result",
+pub const NAMES: [&str; 11] = words(
+    "add_image ask_question calculator call_tool current_time delegate_work http_get read_cache
+     read_file read_result search_tools",
 );
 
 /// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there
@@ -42,12 +43,14 @@ pub fn build(
         "add_image" => configure(with, |config| add_image::tool(name, config, base, clients)),
         "ask_question" => configure(with, |config| delegate::tool(&ASK_QUESTION, name, config)),
         "calculator" => configure(with, |_: NoSettings| Ok(calculator::tool(name))),
+        "call_tool" => configure(with, |_: NoSettings| Ok(find_tools::call_tool(name))),
         "current_time" => configure(with, |_: NoSettings| Ok(current_time::tool(name))),
         "delegate_work" => configure(with, |config| delegate::tool(&DELEGATE_WORK, name, config)),
         "http_get" => configure(with, |config| http_get::tool(name, config, clients)),
         "read_cache" => configure(with, |_: NoSettings| Ok(read_cache::tool(name))),
         "read_file" => configure(with, |config| read_file::tool(name, config, base)),
         "read_result" => configure(with, |_: NoSettings| Ok(read_result::tool(name))),
+        "search_tools" => configure(with, |_: NoSettings| Ok(find_tools::search_tool(name))),
         _ => return None,
     })
 }

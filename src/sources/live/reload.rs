@@ -165,6 +165,7 @@ impl LiveTools {
         let Manifest {
             defaults,
             callers,
+            toolsets,
             calls,
             tools,
             sources,
@@ -196,7 +197,7 @@ impl LiveTools {
             TokenSources::default(),
         )));
         let declared_state = DeclaredState {
-            callers: Arc::new(Callers::new(callers)),
+            callers: Arc::new(Callers::new(callers).with_toolsets(toolsets)),
             calls,
             tools,
             defaults,

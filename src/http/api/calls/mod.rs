@@ -2,7 +2,8 @@
 //!
 //! - `route.rs`: the handler; `in_process.rs`: the same without a server
 //! - `request.rs` reads the body and the options
-//! - `turn.rs` runs the calls, and `answer.rs` is the answer
+//! - `turn.rs` runs the calls, and `answer.rs` is the answer; `references.rs`: found tools for
+//!   Anthropic
 //! - `resume.rs` answers later for calls that waited for a person; `held_message.rs` keeps the other
 //!   results meanwhile, and `ended_call.rs` is an ended call as data
 
@@ -10,6 +11,7 @@ mod answer;
 mod ended_call;
 mod held_message;
 mod in_process;
+mod references;
 pub(crate) mod request;
 mod resume;
 pub(crate) mod route;

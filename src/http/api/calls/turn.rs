@@ -12,6 +12,7 @@ use toolcrib_dialect::{
 use super::answer::{CallProblem, CallResult, CallsAnswer, WaitingCall};
 use super::ended_call::EndedCall;
 use super::held_message::{HeldCall, HeldMessage};
+use super::references;
 use super::request::CallsRequest;
 use crate::call::json::hash_parts;
 use crate::call::request_fields::{CallOptions, MAX_ID_LEN};
@@ -50,6 +51,8 @@ pub(super) struct CompletedTurn {
     completed: Vec<CompletedCall>,
     /// A reminder of how to write calls, for a model that writes them as text.
     reminder: Option<String>,
+    /// The catalog, if results of searches are references to its tools.
+    references: Option<Arc<Catalog>>,
     /// The waiting calls for which the whole message is held.
     held: Vec<InvocationId>,
 }
@@ -128,8 +131,12 @@ impl Turn {
             message,
             completed,
             reminder,
+            references: None,
             held: Vec::new(),
         };
+        if references::are_used(&self.catalog, &self.caller, turn.message.dialect) {
+            turn.references = Some(self.catalog.clone());
+        }
         if request.holds {
             self.hold(&mut turn).await;
         }
@@ -476,6 +483,15 @@ impl CompletedTurn {
             .map(|(call, completed)| completed.to_reply(call.is_err()))
             .collect();
         let mut messages = toolcrib_dialect::write_replies(&self.message, &replies);
+        for call in &self.completed {
+            if let (Some(catalog), Some(id)) = (&self.references, &call.id)
+                && let CallOutcome::Ran { entry, answer, .. } = &call.outcome
+                && entry.finds_tools()
+                && let Some(found) = &answer.result.structured_content
+            {
+                references::write(&mut messages, catalog, id, found);
+            }
+        }
         append_reminder(&mut messages, self.reminder.as_deref());
         messages
     }

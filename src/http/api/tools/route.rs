@@ -1,7 +1,6 @@
 //! The routes of tools: list, details, calls, validation, and the operator's switches.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -14,143 +13,26 @@ use tower_http::request_id::RequestId;
 use utoipa::IntoParams;
 
 use super::invoke_request::InvokeRequest;
+use super::list::tool_view;
 use super::respond::{self, Accepted, ResponseMode};
 use crate::audit::Action;
 use crate::cache::Purge;
-use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId, Origin};
+use crate::call::{CallError, Caller, Charged, Failure, IdempotencyKey, InvocationId};
 use crate::catalog::registry::{Catalog, Entry, NameMatch, NewCall, Registry, ResolveError};
-use crate::formats::Format;
-use crate::http::api::wire::{
-    EnvView, InvokeAnswer, PolicyView, ToolDetail, ToolJson, ToolList, ToolView, Validated,
-};
+use crate::http::api::wire::{EnvView, InvokeAnswer, PolicyView, ToolDetail, Validated};
 use crate::http::edge::auth::{Admin, Authenticated};
 use crate::http::edge::body::{CallJson, PathPart};
 use crate::http::edge::request_id;
-use crate::http::headers::etag::TaggedBody;
 use crate::http::headers::{call_headers, prefer};
 use crate::http::openapi::documented;
 use crate::http::openapi::responses::{
     AuthResponses, BodyResponses, CallResponses, CommonResponses, LedgerResponses, LookupResponses,
-    QueryResponses, ValidationResponses,
+    ValidationResponses,
 };
 use crate::http::problem::{ApiError, Problem};
 use crate::http::query::QueryParams;
 
 type Tools = State<Arc<Registry>>;
-
-/// Which tools to list, and how.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListTools {
-    /// The format of the definitions: the shape of another API.
-    #[param(value_type = Option<Format>)]
-    format: Option<String>,
-    /// Only tools with this tag.
-    tag: Option<String>,
-    /// Only tools with this origin.
-    origin: Option<Origin>,
-    /// The cursor of the previous page. All tools are on the first page, so the only valid cursor
-    /// is empty.
-    #[param(max_length = 0)]
-    cursor: Option<String>,
-}
-
-/// The answer of `GET /tools`.
-#[derive(utoipa::ToSchema)]
-#[serde(untagged)]
-#[schema(as = Listed)]
-#[expect(dead_code, reason = "only the renderer of a format knows its shape")]
-enum ToolListResponse<'a> {
-    /// Toolcrib's own shape.
-    Native(ToolList<'a>),
-    /// Definitions in another API's shape: openai, openai-responses, anthropic, gemini.
-    List(Vec<HashMap<String, Value>>),
-    /// The same where that API has a list inside an object: bedrock, mcp.
-    Wrapped(WrappedToolList),
-}
-
-/// A list of definitions, inside an object.
-#[derive(utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ForeignTools)]
-#[expect(dead_code, reason = "only the renderer of a format knows its shape")]
-struct WrappedToolList {
-    /// Definitions in another API's shape.
-    tools: Vec<HashMap<String, Value>>,
-}
-
-/// The caller's tools.
-#[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
-    (status = 200, description = "The tools that this caller may use; in another format, the shape of that API", body = ToolListResponse<'_>),
-    (status = 304, description = "Not changed since the ETag in If-None-Match."), CommonResponses, AuthResponses, QueryResponses))]
-pub(crate) async fn list_tools(
-    Authenticated { caller, catalog }: Authenticated,
-    QueryParams(params): QueryParams<ListTools>,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let format = match params.format.as_deref() {
-        None => Format::Native,
-        Some(word) => Format::from_name(word).ok_or_else(|| {
-            let known: Vec<&str> = Format::ALL.into_iter().map(|(name, _)| name).collect();
-            ApiError::Malformed(format!(
-                "there is no format `{word}`; there are {}",
-                known.join(", ")
-            ))
-        })?,
-    };
-    if params.cursor.is_some_and(|cursor| !cursor.is_empty()) {
-        return Err(ApiError::Malformed(
-            "invalid cursor: all tools are on the first page".into(),
-        ));
-    }
-    let mut entries = catalog.tools_for(&caller);
-    if let Some(origin) = params.origin {
-        entries.retain(|entry| entry.origin == origin);
-    }
-    if let Some(tag) = &params.tag {
-        entries.retain(|entry| entry.definition.tags.contains(tag));
-    }
-    let body = match format {
-        Format::Native => TaggedBody::new(&ToolList {
-            tools: entries.iter().map(|entry| tool_json(entry)).collect(),
-            next_cursor: None,
-        }),
-        other => TaggedBody::new(&catalog.render(other, &entries)),
-    };
-    Ok(body?.respond_to(&headers))
-}
-
-/// The JSON of a tool. That of an available tool is written once.
-fn tool_json(entry: &Entry) -> ToolJson<'_> {
-    if let Some(written) = entry.listed.get().filter(|_| entry.is_available()) {
-        return ToolJson::Written(written);
-    }
-    let view = tool_view(entry);
-    if view.available
-        && let Ok(written) = serde_json::value::to_raw_value(&view)
-        && entry.listed.set(written).is_ok()
-        && let Some(written) = entry.listed.get()
-    {
-        return ToolJson::Written(written);
-    }
-    ToolJson::View(Box::new(view))
-}
-
-fn tool_view(entry: &Entry) -> ToolView<'_> {
-    ToolView::new(
-        &entry.definition,
-        (
-            entry.kind,
-            entry.origin,
-            entry.source(),
-            entry.policy.effect,
-        ),
-        &entry.rules.context,
-        entry.is_available(),
-        entry.definition_hash.clone(),
-    )
-}
 
 /// Finds the tool of a path by its name or an alias. Routes that change something accept no other
 /// spelling, so that they never change another tool.
@@ -233,7 +115,7 @@ pub(crate) async fn detail_response(
 ) -> Result<Response, ApiError> {
     let usage = registry.limit_usage(entry, caller).await?;
     let detail = ToolDetail {
-        tool: tool_view(entry),
+        tool: tool_view(entry, &entry.definition),
         policy: PolicyView::new(&entry.policy, entry.definition.paging, entry.is_enabled()),
         usage: usage.iter().map(Charged::to_usage).collect(),
         env: entry.definition.env.iter().map(EnvView::from).collect(),

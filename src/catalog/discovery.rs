@@ -1,0 +1,86 @@
+//! Lists that have only the tools that find the others (`discovery:`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Catalog, Entry};
+use crate::access::tool_pattern::{ToolPattern, any_grants};
+use crate::call::{Discovery, ListBound, ToolName};
+use crate::formats::Format;
+
+impl Catalog {
+    /// The part of a caller's tools that a list in this format shows. `found`: tools that the run has
+    /// found already. All tools are shown if the list is short enough, or if the caller has no tool
+    /// that finds others.
+    pub fn shown_tools(
+        &self,
+        format: Format,
+        mut entries: Vec<Arc<Entry>>,
+        found: &BTreeSet<ToolName>,
+    ) -> Vec<Arc<Entry>> {
+        let discovery = self.call_settings.discovery.as_ref();
+        if let Some(discovery) = discovery.filter(|one| is_too_long(one, format, &entries)) {
+            let keep = ToolPattern::parse_list(&discovery.keep);
+            entries.retain(|entry| {
+                entry.finds_tools()
+                    || found.contains(&entry.definition.name)
+                    || any_grants(&keep, entry.definition.names(), |_| false)
+            });
+        }
+        entries
+    }
+}
+
+impl Catalog {
+    /// Whether Anthropic's list of these tools has all of them, and defers most.
+    pub(crate) fn defers_tools(&self, entries: Vec<Arc<Entry>>) -> bool {
+        let discovery = self.call_settings.discovery.as_ref();
+        let defers = discovery.is_some_and(|discovery| discovery.defer_loading);
+        defers && {
+            let all = entries.len();
+            self.shown_tools(Format::Anthropic, entries, &BTreeSet::new())
+                .len()
+                < all
+        }
+    }
+
+    /// The list for a model: the shown tools, and for Anthropic also the deferred ones with the
+    /// mark `true`.
+    pub(crate) fn list_for_model(
+        &self,
+        format: Format,
+        entries: Vec<Arc<Entry>>,
+        found: &BTreeSet<ToolName>,
+    ) -> Vec<(Arc<Entry>, bool)> {
+        let defers = format == Format::Anthropic && self.defers_tools(entries.clone());
+        let shown = self.shown_tools(format, entries.clone(), found);
+        if !defers {
+            return shown.into_iter().map(|entry| (entry, false)).collect();
+        }
+        let loaded: BTreeSet<&ToolName> =
+            shown.iter().map(|entry| &entry.definition.name).collect();
+        entries
+            .into_iter()
+            // The model calls a tool that is loaded by its own name.
+            .filter(|entry| !(entry.finds_tools() && entry.rules.runner.traits().calls_tools))
+            .map(|entry| {
+                let is_deferred = !loaded.contains(&entry.definition.name);
+                (entry, is_deferred)
+            })
+            .collect()
+    }
+}
+
+fn is_too_long(discovery: &Discovery, format: Format, entries: &[Arc<Entry>]) -> bool {
+    let listed = || entries.iter().filter(|entry| entry.is_available());
+    let finders = listed().filter(|entry| entry.finds_tools()).count();
+    let others = || listed().filter(|entry| !entry.finds_tools());
+    // One finds, the other calls.
+    finders >= 2
+        && match discovery.above {
+            ListBound::Tools(most) => others().count() > most,
+            ListBound::Tokens(most) => {
+                others().map(|entry| entry.tokens(format)).sum::<usize>() > most
+            }
+        }
+}
