@@ -73,9 +73,8 @@ async fn query_lists_the_best_matches_first() {
         "a denied tool is not found"
     );
     assert_eq!(listed("key-of-ann", "search%20tools").await, "");
-    for refused in ["/tools?limit=5", "/tools?query=x&limit=0"] {
-        assert_eq!(app.get_as("key-of-ann", refused).await.0, 400, "{refused}");
-    }
+    let (status, _) = app.get_as("key-of-ann", "/tools?query=x&limit=0").await;
+    assert_eq!(status, 400);
     let (_, list) = app
         .get_as("key-of-ann", "/tools?query=fax&format=anthropic")
         .await;

@@ -93,8 +93,6 @@ fn is_valid_initialize(message: &Message) -> bool {
 pub(in crate::http) struct McpQuery {
     /// Only the tools with this tag.
     tag: Option<String>,
-    /// Only the tools of this toolset. The path `/mcp/NAME` means the same.
-    toolset: Option<String>,
 }
 
 /// The part of the tools that a request names in its query or path.
@@ -106,11 +104,10 @@ impl FromRequestParts<AppState> for Selected {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let Authenticated { caller, catalog } =
             Authenticated::from_request_parts(parts, state).await?;
-        let QueryParams(McpQuery { tag, toolset }) =
-            QueryParams::from_request_parts(parts, state).await?;
+        let QueryParams(McpQuery { tag }) = QueryParams::from_request_parts(parts, state).await?;
         let in_path = Option::<Path<String>>::from_request_parts(parts, state).await;
         let in_path = in_path.ok().flatten().map(|Path(name)| name);
-        let selection = Selection::new(tag, in_path.or(toolset));
+        let selection = Selection::new(tag, in_path);
         let checked = catalog.check_selection(&caller, &selection);
         checked.map_err(ApiError::NotFound)?;
         Ok(Self(selection))

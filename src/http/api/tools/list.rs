@@ -20,7 +20,7 @@ use crate::http::api::wire::{ToolJson, ToolList, ToolView};
 use crate::http::edge::auth::Authenticated;
 use crate::http::headers::etag::TaggedBody;
 use crate::http::openapi::responses::{AuthResponses, CommonResponses, QueryResponses};
-use crate::http::problem::ApiError;
+use crate::http::problem::{ApiError, Problem};
 use crate::http::query::{QueryParams, page_size};
 
 /// Tools that a search lists, unless it names a limit.
@@ -44,7 +44,7 @@ pub(crate) struct ListTools {
     detail: Option<ListDetail>,
     /// Only tools that match these words, the best first.
     query: Option<String>,
-    /// With `query`: most tools to list. Default: 5.
+    /// Most tools that match `query`. Default: 5. A list without `query` has no limit.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
     /// The run whose found tools are listed, if the list is shortened (`discovery`).
@@ -105,7 +105,8 @@ struct WrappedToolList {
 /// The caller's tools.
 #[utoipa::path(get, operation_id = "list_tools", path = "/tools", tag = "tools", params(ListTools), responses(
     (status = 200, description = "The tools that this caller may use; in another format, the shape of that API", body = ToolListResponse<'_>),
-    (status = 304, description = "Not changed since the ETag in If-None-Match."), CommonResponses, AuthResponses, QueryResponses))]
+    (status = 304, description = "Not changed since the ETag in If-None-Match."),
+    (status = 404, description = "There is no such toolset", body = Problem, content_type = "application/problem+json"), CommonResponses, AuthResponses, QueryResponses))]
 pub(crate) async fn list_tools(
     State(registry): State<Arc<Registry>>,
     Authenticated { caller, catalog }: Authenticated,
@@ -169,9 +170,6 @@ fn listed_tools(
     let has_origin = |entry: &Entry| params.origin.is_none_or(|origin| entry.origin == origin);
     let whole = |entries: Vec<Arc<Entry>>| entries.into_iter().map(|entry| (entry, false));
     let Some(query) = &params.query else {
-        if params.limit.is_some() {
-            return Err(ApiError::Malformed("`limit` needs `query`".into()));
-        }
         let mut entries = catalog.selected_tools(caller, selection);
         entries.retain(|entry| has_origin(entry));
         if params.discovery.is_some() {
