@@ -8,6 +8,67 @@ export interface ContentBlock {
   [field: string]: unknown;
 }
 
+/**
+ * The tools of a service by name: `{ get_weather: { arguments: …; result: … } }`. A file that `toolcrib types` writes
+ * declares them, and the methods below then check names and arguments. Without such a file, any name is possible.
+ */
+export interface Tools {}
+
+/** The name of a declared tool, or any text if none is declared. */
+export type ToolName = [keyof Tools] extends [never] ? string : keyof Tools & string;
+
+/** The arguments of a tool. */
+export type ToolArguments<Name extends string> = Name extends keyof Tools
+  ? Tools[Name] extends { arguments: infer Arguments } ? Arguments : Json
+  : Json;
+
+/** The structured content of a tool's result. */
+export type ToolResult<Name extends string> = Name extends keyof Tools
+  ? Tools[Name] extends { result: infer Result } ? Result : unknown
+  : unknown;
+
+/** The answer of a tool. If it is no error, its structured content has the type of the tool's result. */
+export type ToolAnswer<Name extends string> = Name extends keyof Tools ? Success<ToolResult<Name>> | Failure : Answer;
+
+/** An answer that is no error. */
+export interface Success<Result> extends Answer {
+  is_error: false;
+  structured_content: Result;
+}
+
+/** An answer that is an error of the tool itself. */
+export interface Failure extends Answer {
+  is_error: true;
+}
+
+/** A name that is permitted: a declared one, or a text that is known only when the program runs. */
+export type CheckedName<Name extends string> = [keyof Tools] extends [never]
+  ? Name
+  : string extends Name ? Name : Name extends keyof Tools ? Name : ToolName;
+
+/** What follows the name in a call: arguments, or their JSON, and options. */
+export type CallParameters<Name extends string> = {} extends ToolArguments<Name>
+  ? [args?: ToolArguments<Name> | string, options?: InvokeOptions]
+  : [args: ToolArguments<Name> | string, options?: InvokeOptions];
+
+/** A tool as a function. It returns the structured content of the result, else its text. An error of the tool is thrown. */
+export type ToolFunction<Name extends string> = (...parameters: CallParameters<Name>) => Promise<ToolResult<Name>>;
+
+/** A tool as the functions of the AI SDK take it. */
+export interface AiSdkTool<Arguments = Json, Output = Answer> {
+  description?: string;
+  inputSchema: any;
+  execute: (input: Arguments, options: { toolCallId: string; abortSignal?: AbortSignal; messages: any[] }) => Promise<Output>;
+  toModelOutput: (output: any) => any;
+}
+
+/** The tools for the AI SDK, by the names that models may use: a dot in a name is an underscore. */
+export type AiSdkTools = [keyof Tools] extends [never]
+  ? Record<string, AiSdkTool>
+  : { [Name in ToolName as WithoutDots<Name>]: AiSdkTool<ToolArguments<Name>, ToolAnswer<Name>> };
+
+type WithoutDots<Name extends string> = Name extends `${infer Left}.${infer Right}` ? WithoutDots<`${Left}_${Right}`> : Name;
+
 /** The answer of a tool. `is_error: true` is an error of the tool itself. */
 export interface Answer {
   invocation_id: string;
@@ -136,10 +197,16 @@ export interface ServiceEvent {
 }
 
 /** An event of a stream. */
-export type Event =
+export type Event<Result = Answer> =
   | { type: "progress"; data: { invocation_id: string; tool: string; tool_use_id: string | null; data: unknown } }
-  | { type: "result"; data: Answer }
+  | { type: "result"; data: Result }
   | { type: "waiting"; data: Json };
+
+/** A tool answered with an error of its own. */
+export class ToolError extends Error {
+  constructor(answer: Answer);
+  readonly answer: Answer;
+}
 
 /** The service refused or failed a request. */
 export class ToolcribError extends Error {
@@ -200,18 +267,26 @@ export class Client {
   constructor(baseUrl?: string | URL, key?: string);
   /** The tools of this caller. */
   tools(options?: { tag?: string; format?: undefined }): Promise<Tool[]>;
+  /** The tools for `generateText` and the like of the AI SDK (package `ai`, versions 5 to 7). The options hold for all calls. */
+  tools(
+    options: { format: "ai-sdk"; tag?: string } & Pick<InvokeOptions, "runId" | "context" | "cache" | "timeout" | "page" | "traceparent">,
+  ): Promise<AiSdkTools>;
   /** The tools in the shape of a provider's API, such as `openai`. */
   tools(options: { format: string; tag?: string }): Promise<any>;
   /** One tool with its policy and usage. */
-  tool(name: string): Promise<Tool>;
+  definition(name: string): Promise<Tool>;
+  /** A tool as a function. */
+  tool<Name extends ToolName | (string & {})>(name: CheckedName<Name>): ToolFunction<Name>;
   /** Calls a tool. */
-  invoke(name: string, args?: Json | string, options?: InvokeOptions): Promise<Answer>;
+  invoke<Name extends ToolName | (string & {})>(name: CheckedName<Name>, ...parameters: CallParameters<Name>): Promise<ToolAnswer<Name>>;
   /** Checks arguments without calling the tool. */
   validate(name: string, args?: Json): Promise<{ valid: true; arguments: Json; coercions: Json[] }>;
   /** Executes the tool calls in a model's message: the provider's response as an object, as JSON, or as text. */
   calls(message: unknown, options?: CallsOptions): Promise<CallsAnswer>;
   /** Calls a tool and yields its progress. The last event is the result. */
-  stream(name: string, args?: Json | string, options?: InvokeOptions): AsyncGenerator<Event, void, undefined>;
+  stream<Name extends ToolName | (string & {})>(
+    name: CheckedName<Name>, ...parameters: CallParameters<Name>
+  ): AsyncGenerator<Event<ToolAnswer<Name>>, void, undefined>;
   /** The recorded calls, newest first. */
   invocations(filters?: InvocationFilters): AsyncGenerator<Invocation, void, undefined>;
   /** One recorded call with its result. */

@@ -32,6 +32,15 @@ export class ToolcribError extends Error {
   }
 }
 
+/** A tool answered with an error of its own. */
+export class ToolError extends Error {
+  constructor(answer) {
+    super(textOf(answer.content) || "the tool failed");
+    this.name = "ToolError";
+    this.answer = answer;
+  }
+}
+
 /** Calls the tools of a service. */
 export class Client {
   #base;
@@ -42,13 +51,25 @@ export class Client {
     this.#headers = key ? { authorization: `Bearer ${key}` } : {};
   }
 
-  async tools({ format, tag } = {}) {
-    const listed = await this.#json("GET", `/tools${query({ format, tag })}`);
+  async tools({ format, tag, ...options } = {}) {
+    const isAiSdk = format === "ai-sdk";
+    if (isAiSdk) renamed(options, { ...BODY_OPTIONS, traceparent: "traceparent" });
+    // The names and schemas for OpenAI are those that all providers accept.
+    const listed = await this.#json("GET", `/tools${query({ format: isAiSdk ? "openai" : format, tag })}`);
+    if (isAiSdk) return Object.fromEntries(listed.map((tool) => [tool.function.name, aiSdkTool(this, tool.function, options)]));
     return format ? listed : listed.tools;
   }
 
-  tool(name) {
+  definition(name) {
     return this.#json("GET", path("tools", name));
+  }
+
+  tool(name) {
+    return async (args, options) => {
+      const answer = await this.invoke(name, args, options);
+      if (answer.is_error) throw new ToolError(answer);
+      return answer.structured_content ?? textOf(answer.content);
+    };
   }
 
   async invoke(name, args = {}, options = {}) {
@@ -177,6 +198,46 @@ export class Client {
     const detail = `no answer from ${this.#base}: ${reason}. Is the service running?`;
     return new ToolcribError({ kind: "unreachable", detail, retryable: true }, { cause: error });
   }
+}
+
+function textOf(content) {
+  return (content ?? []).filter((block) => block.type === "text").map((block) => block.text).join("\n");
+}
+
+/** A tool as the functions of the AI SDK take it. Its package recognizes schemas by these symbols, in all versions. */
+function aiSdkTool(client, { name, description, parameters }, fixed) {
+  const marks = { [Symbol.for("vercel.ai.schema")]: true, [Symbol.for("vercel.ai.validator")]: true };
+  return {
+    description,
+    // The service checks the arguments.
+    inputSchema: { ...marks, _type: undefined, jsonSchema: parameters, validate: undefined },
+    async execute(input, { toolCallId, abortSignal } = {}) {
+      try {
+        const answer = await client.invoke(name, input, { ...fixed, toolUseId: toolCallId, signal: abortSignal });
+        if (answer.is_error) throw new ToolError(answer);
+        return answer;
+      } catch (error) {
+        // The SDK hands the message of an error to the model.
+        if (error instanceof ToolcribError) error.message = textOf(error.content) || error.message;
+        throw error;
+      }
+    },
+    toModelOutput,
+  };
+}
+
+/** What the model sees of an answer. Version 5 of the AI SDK passes the answer itself, and later ones pass it as `output`. */
+function toModelOutput(given) {
+  const isOld = given.output === undefined;
+  const { content } = isOld ? given : given.output;
+  if (content.every((block) => block.type === "text")) return { type: "text", value: textOf(content) };
+  const value = content.map((block) => {
+    if (block.type === "text") return { type: "text", text: block.text };
+    const { data, mimeType: mediaType } = block;
+    if (data === undefined || mediaType === undefined) return { type: "text", text: JSON.stringify(block) };
+    return { type: isOld ? "media" : block.type === "image" ? "image-data" : "file-data", data, mediaType };
+  });
+  return { type: "content", value };
 }
 
 function path(...parts) {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use super::log::LogFormat;
 use super::{
     approvals, audit, backup, call, check, export, import, invocations, key, migrate, operate, pin,
-    sandbox, serve, sources, tools, usage,
+    sandbox, serve, sources, tools, types, usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -48,6 +48,8 @@ pub(super) enum Command {
     Check(check::CheckArgs),
     /// Print the tools that a manifest declares.
     Tools(tools::ToolsArgs),
+    /// Print types of all tools, for callers in TypeScript or Python.
+    Types(types::TypesArgs),
     /// Call one tool, in this process or on a running server, and print the answer.
     Call(call::CallArgs),
     /// Print totals per tool and caller.
@@ -124,7 +126,9 @@ impl Command {
     /// Whether the command may start programs: tools, or sources of tools.
     pub(super) fn starts_programs(&self) -> bool {
         match self {
-            Self::Serve(_) | Self::Tools(_) | Self::Pin(_) | Self::Sandbox(_) => true,
+            Self::Serve(_) | Self::Tools(_) | Self::Types(_) | Self::Pin(_) | Self::Sandbox(_) => {
+                true
+            }
             Self::Call(args) => args.runs_in_process(),
             Self::Check(args) => args.live,
             Self::Openapi { manifest } => manifest.is_some(),

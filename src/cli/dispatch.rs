@@ -10,7 +10,7 @@ use super::output::{print_json, print_line};
 use super::tools::{fail_on_faults, log_progress};
 use super::{
     Failure, approvals, audit, backup, call, check, client, export, import, init, invocations, key,
-    migrate, operate, pin, sandbox, serve, sources, tools, usage,
+    migrate, operate, pin, sandbox, serve, sources, tools, types, usage,
 };
 use crate::app::{self, DeclaredTools};
 use crate::environment::Environment;
@@ -27,6 +27,7 @@ pub(super) async fn run_command(
         Command::Serve(args) => serve::run(args, environment, log).await?,
         Command::Check(args) => check::run(&args, environment).await?,
         Command::Tools(args) => tools::run(args, environment).await?,
+        Command::Types(args) => types::run(args, environment).await?,
         Command::Call(args) => call::run(args, environment).await?,
         Command::Usage(args) => usage::run(args, environment).await?,
         Command::Invocations(args) => invocations::run(args, environment).await?,

@@ -37,6 +37,7 @@ mod sources;
 mod table;
 mod tool_tokens;
 mod tools;
+mod types;
 mod usage;
 
 use std::ffi::OsString;

@@ -86,16 +86,7 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
     if let Some(client) = args.server.client()? {
         return print_tools_of_server(&client, format, environment).await;
     }
-    let mut declared = match args.manifest.path()? {
-        Some(path) => app::load_declared(&path, environment, log_progress).await?,
-        None => {
-            log_demo();
-            DeclaredTools {
-                tools: builtin::demo_tools(&OwnPorts::default()),
-                ..DeclaredTools::default()
-            }
-        }
-    };
+    let mut declared = load_tools(&args.manifest, environment).await?;
     let tools = &mut declared.tools;
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     match format {
@@ -129,6 +120,21 @@ pub(super) async fn run(args: ToolsArgs, environment: &Environment) -> Result<()
         .for_each(|warning| print_note(warning));
     print_findings(&declared.findings);
     fail_on_faults(declared.faults)
+}
+
+/// The tools that a manifest declares, or those of the demo.
+pub(super) async fn load_tools(
+    manifest: &ManifestArg,
+    environment: &Environment,
+) -> Result<DeclaredTools, Failure> {
+    if let Some(path) = manifest.path()? {
+        return Ok(app::load_declared(&path, environment, log_progress).await?);
+    }
+    log_demo();
+    Ok(DeclaredTools {
+        tools: builtin::demo_tools(&OwnPorts::default()),
+        ..DeclaredTools::default()
+    })
 }
 
 async fn print_tools_of_server(
@@ -165,7 +171,7 @@ fn build_table_of_answer(answer: &Value) -> Table {
     table
 }
 
-fn native_list(tools: &[Tool]) -> Value {
+pub(super) fn native_list(tools: &[Tool]) -> Value {
     let tools: Vec<http::DeclaredTool<'_>> = tools.iter().map(http::DeclaredTool::from).collect();
     json!({"tools": tools, "next_cursor": null})
 }

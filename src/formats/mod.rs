@@ -12,6 +12,7 @@ pub mod providers;
 mod shape;
 pub mod tokens;
 pub(crate) mod toolbox;
+pub mod types;
 
 use serde_json::Value;
 

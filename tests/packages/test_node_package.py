@@ -91,7 +91,7 @@ test("calls takes a message of a model", async () => {
 test("tools come in the shape of a provider", async () => {
   assert.deepEqual((await toolcrib.tools()).map((tool) => tool.name).sort(), ["calculator", "checked", "wait"]);
   assert.equal((await toolcrib.tools({ format: "openai" }))[0].type, "function");
-  assert.equal((await toolcrib.tool("wait")).effect, "read");
+  assert.equal((await toolcrib.definition("wait")).effect, "read");
   assert.equal((await toolcrib.validate("calculator", { expression: "1" })).valid, true);
 });
 

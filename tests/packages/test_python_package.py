@@ -326,12 +326,12 @@ def test_client_tools_and_fixture_work_together(installed, binary, tmp_path):
 def test_readme_of_the_package_is_valid(installed, binary, tmp_path):
     text = (PACKAGE / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         ast.parse(block)
-    (tmp_path / "greetings.py").write_text(blocks[2])
+    (tmp_path / "greetings.py").write_text(blocks[3])
     (tmp_path / "toolcrib.yaml").write_text(f"python_modules: {{g: {{module: ./greetings.py, interpreter: {installed.python}, context: [language]}}}}")
-    (tmp_path / "test_readme.py").write_text(f"from greetings import test_greet_uses_the_language\n{blocks[3]}")
+    (tmp_path / "test_readme.py").write_text(f"from greetings import test_greet_uses_the_language\n{blocks[4]}")
     output = installed.run("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, env={**os.environ, "TOOLCRIB_BIN": str(binary)}, cwd=tmp_path)
     assert "2 passed" in output, output
 

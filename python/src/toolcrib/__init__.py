@@ -4,7 +4,7 @@
 the same decorator, and uses that one.
 """
 
-from ._client import ApprovalFilters, AsyncClient, CallsOptions, Client, Event, InvocationFilters, InvokeOptions, Problem, ToolcribError
+from ._client import ApprovalFilters, AsyncClient, CallsOptions, Client, Event, InvocationFilters, InvokeOptions, Problem, ToolAnswer, ToolcribError
 from ._tool import Agent, Answer, NotAsked, ToolContext, tool
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "InvokeOptions",
     "NotAsked",
     "Problem",
+    "ToolAnswer",
     "ToolContext",
     "ToolcribError",
     "tool",

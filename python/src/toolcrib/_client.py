@@ -48,6 +48,18 @@ class InvokeOptions(TypedDict, total=False):
     prefer: str | None
 
 
+class ToolAnswer(TypedDict):
+    """The answer of a tool. A module that `toolcrib types` writes adds the type of `structured_content`."""
+
+    invocation_id: str
+    tool: str
+    tool_use_id: str | None
+    is_error: bool
+    content: list[Json]
+    result_as_answer: bool
+    meta: Json
+
+
 class CallsOptions(TypedDict, total=False):
     """Options of the calls in a model's message."""
 
