@@ -58,7 +58,9 @@ pub(crate) async fn load_declared(
             .set_ledger(file, &venv_folder(&manifest.ledger));
     }
     for source in &mut manifest.sources {
-        source.settings.set_venv_dir(&venv_folder(&manifest.ledger));
+        source
+            .settings
+            .set_package_dir(&venv_folder(&manifest.ledger));
     }
     let redactor = Arc::new(Redactor::new(manifest.secrets.iter().map(String::as_str)));
     let mut process_env = ProcessEnv::new(redactor.clone(), environment);

@@ -14,7 +14,7 @@ use crate::call::units::HumanDuration;
 use crate::call::{EnvVar, JsonObject, Kind};
 use crate::kinds::SandboxSetting;
 use crate::sources::SourceSettings;
-use crate::sources::python::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
+use crate::sources::workers::{Language, ModulePath, ModuleSettings, WorkerRange};
 
 /// One entry of `python_modules:`: a Python file or module with tools.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -139,10 +139,13 @@ impl SourceEntry for ModuleEntry {
         let start_timeout = source.start_timeout(self.start_timeout);
         let interpreter = read_interpreter(self.interpreter, self.requirements, source);
         let module = read_module(self.module, source);
+        let (program, requirements) = interpreter?;
         let settings = ModuleSettings {
+            language: Language::Python,
             name: name.to_owned(),
             module: module?,
-            interpreter: interpreter?,
+            program,
+            requirements,
             workers: match self.workers {
                 Some(workers) => WorkerRange::exactly(workers),
                 // An object may hold state that all calls share.
@@ -160,10 +163,10 @@ impl SourceEntry for ModuleEntry {
                 .setting(self.sandbox, source.inputs.base),
             workdir: absolute_path(source.inputs.base),
             // The program that starts the service chooses where it may write.
-            venvs: PathBuf::new(),
+            packages: PathBuf::new(),
             start_timeout,
         };
-        Some(SourceSettings::Python(settings.into()))
+        Some(SourceSettings::Module(settings.into()))
     }
 }
 
@@ -171,28 +174,28 @@ fn read_interpreter(
     program: Option<String>,
     requirements: Option<String>,
     source: &Source<'_>,
-) -> Option<Interpreter> {
+) -> Option<(PathBuf, Option<PathBuf>)> {
+    let default = || PathBuf::from("python3");
     match (program, requirements) {
         (Some(_), Some(_)) => {
             let message = "interpreter and requirements exclude each other: keep one";
             source.error("requirements", message);
             None
         }
-        (None, Some(file)) => source
-            .existing_file("requirements", &file)
-            .map(Interpreter::Requirements),
-        (Some(program), None) if program.contains('/') => source
-            .existing_file("interpreter", &program)
-            .map(Interpreter::Program),
+        (None, Some(file)) => {
+            let file = source.existing_file("requirements", &file);
+            file.map(|file| (default(), Some(file)))
+        }
+        (Some(program), None) if program.contains('/') => {
+            let program = source.existing_file("interpreter", &program);
+            program.map(|program| (program, None))
+        }
         (Some(program), None) if program.trim().is_empty() => {
             let message = "a program is expected here, e.g. python3 or ./venv/bin/python";
             source.error("interpreter", message);
             None
         }
-        (program, None) => {
-            let program = program.unwrap_or_else(|| "python3".into());
-            Some(Interpreter::Program(program.into()))
-        }
+        (program, None) => Some((program.map_or_else(default, PathBuf::from), None)),
     }
 }
 
@@ -252,7 +255,7 @@ mod tests {
             .unwrap_or_else(|errors| panic!("{errors:?}"))
             .settings
         {
-            SourceSettings::Python(settings) => *settings,
+            SourceSettings::Module(settings) => *settings,
             SourceSettings::Mcp(_)
             | SourceSettings::Openapi(_)
             | SourceSettings::Program { .. } => {
@@ -268,7 +271,7 @@ mod tests {
                      tools: {f: {effect: read, timeout: 9s, cache: {ttl: 5m}, limits: [{calls: 1, per: day}], aliases: [g], \
                      tags: [t], description: Does it., annotations: {title: T}, result_as_answer: true, capture: digest}}}";
         let declared = module(entry).unwrap();
-        let SourceSettings::Python(module) = &declared.settings else {
+        let SourceSettings::Module(module) = &declared.settings else {
             panic!("not a module")
         };
         assert_eq!(
@@ -276,7 +279,9 @@ mod tests {
             ModuleSettings {
                 name: "m".into(),
                 module: ModulePath::File("/etc/crib/tools/m.py".into()),
-                interpreter: Interpreter::Program("/etc/crib/venv/bin/python".into()),
+                language: Language::Python,
+                program: "/etc/crib/venv/bin/python".into(),
+                requirements: None,
                 workers: WorkerRange::exactly(2),
                 functions: Some(vec!["f".into()]),
                 object: Some("C".into()),
@@ -285,7 +290,7 @@ mod tests {
                 environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
                 sandbox: SandboxSetting::Service,
                 workdir: "/etc/crib".into(),
-                venvs: PathBuf::new(),
+                packages: PathBuf::new(),
                 start_timeout: Duration::from_secs(5),
             }
         );
@@ -330,11 +335,8 @@ mod tests {
             ModulePath::Name("strands_tools.calculator".into())
         );
         assert_eq!(
-            (plain.interpreter, plain.workers),
-            (
-                Interpreter::Program("python3".into()),
-                WorkerRange::on_demand()
-            )
+            (plain.program, plain.workers),
+            ("python3".into(), WorkerRange::on_demand())
         );
         let object = settings("{module: tools/m.py, object: C}");
         assert_eq!(
@@ -348,8 +350,8 @@ mod tests {
         );
         let required = settings("{module: tools/m.py, requirements: requirements.txt}");
         assert_eq!(
-            required.interpreter,
-            Interpreter::Requirements("/etc/crib/requirements.txt".into())
+            required.requirements,
+            Some("/etc/crib/requirements.txt".into())
         );
     }
 

@@ -291,7 +291,7 @@ mod tests {
             .settings
         {
             SourceSettings::Mcp(settings) => *settings,
-            SourceSettings::Python(_)
+            SourceSettings::Module(_)
             | SourceSettings::Openapi(_)
             | SourceSettings::Program { .. } => {
                 panic!("not a server")

@@ -185,7 +185,7 @@ mod tests {
         let text = "python_modules: {m: {module: tools/m.py, object: C, env: [{name: NOT_THERE, required: false}], \
                     init: {list: [a, '${env:NOT_THERE}', b], gone: '${env:NOT_THERE}'}, functions: [f, '${env:NOT_THERE}']}}\n";
         let source = load_text(text).unwrap().sources.remove(0);
-        let crate::sources::SourceSettings::Python(settings) = source.settings else {
+        let crate::sources::SourceSettings::Module(settings) = source.settings else {
             panic!("a module")
         };
         assert_eq!(

@@ -3,6 +3,7 @@
 //! - `source.rs`: the trait of a source, and what it lists
 //! - `settings.rs`: what a source is started with. It is the only file that knows all kinds of sources
 //! - `mcp/`, `python/`, `openapi/`: the kinds
+//! - `workers/`: modules of every language, in worker processes
 //! - `kept.rs`: one worker or connection that is replaced whenever it ends; how often something ended
 //!   lately, and how long to wait before the next start
 //! - `live/`: the tools while the service runs; `live/lifecycle/`: the state of each source
@@ -11,9 +12,10 @@ mod kept;
 pub mod live;
 pub mod mcp;
 pub mod openapi;
-pub mod python;
+mod python;
 mod settings;
 mod source;
+pub mod workers;
 
 pub use settings::{ProgramSource, SourceKind, SourceSettings};
 pub use source::{

@@ -10,8 +10,9 @@ use utoipa::ToSchema;
 
 use super::mcp::{Server, ServerSettings, Transport};
 use super::openapi::{Api, ApiSettings, DocumentLocation};
-use super::python::{Interpreter, Module, ModulePath, ModuleSettings};
+use super::python::PythonRuntime;
 use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use super::workers::{Language, Module, ModulePath, ModuleSettings};
 use crate::call::{Kind, Origin};
 use crate::kinds::SandboxSetting;
 use crate::kinds::process_env::ProcessEnv;
@@ -42,8 +43,8 @@ impl SourceKind {
 /// Everything that a source is started with. Sources with equal settings need not be started twice.
 #[derive(Clone, PartialEq)]
 pub enum SourceSettings {
-    /// A Python module.
-    Python(Box<ModuleSettings>),
+    /// A module in another language.
+    Module(Box<ModuleSettings>),
     /// An MCP server.
     Mcp(Box<ServerSettings>),
     /// An OpenAPI document.
@@ -71,7 +72,7 @@ impl SourceSettings {
     /// The name of the source, unique among all sources.
     pub fn name(&self) -> &str {
         match self {
-            Self::Python(module) => &module.name,
+            Self::Module(module) => &module.name,
             Self::Mcp(server) => &server.name,
             Self::Openapi(api) => &api.name,
             Self::Program { name, .. } => name,
@@ -81,7 +82,7 @@ impl SourceSettings {
     /// The kind of its tools.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Python(_) => Kind::Python,
+            Self::Module(module) => module.language.kind(),
             Self::Mcp(_) => Kind::Mcp,
             Self::Openapi(_) => Kind::Http,
             Self::Program { .. } => Kind::Native,
@@ -91,7 +92,7 @@ impl SourceSettings {
     /// Where the source was declared.
     pub fn origin(&self) -> Origin {
         match self {
-            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => Origin::Manifest,
+            Self::Module(_) | Self::Mcp(_) | Self::Openapi(_) => Origin::Manifest,
             Self::Program { .. } => Origin::Program,
         }
     }
@@ -99,7 +100,9 @@ impl SourceSettings {
     /// The kind of the source.
     pub fn source_kind(&self) -> SourceKind {
         match self {
-            Self::Python(_) => SourceKind::Python,
+            Self::Module(module) => match module.language {
+                Language::Python => SourceKind::Python,
+            },
             Self::Mcp(_) => SourceKind::Mcp,
             Self::Openapi(_) => SourceKind::Openapi,
             Self::Program { .. } => SourceKind::Native,
@@ -118,7 +121,7 @@ impl SourceSettings {
         match self {
             Self::Mcp(_) => true,
             Self::Openapi(api) => matches!(api.document, DocumentLocation::Url(_)),
-            Self::Python(_) | Self::Program { .. } => false,
+            Self::Module(_) | Self::Program { .. } => false,
         }
     }
 
@@ -130,15 +133,12 @@ impl SourceSettings {
     /// The files from which the source is loaded. If one changes, the source has changed.
     pub fn source_files(&self) -> Vec<&Path> {
         match self {
-            Self::Python(settings) => {
+            Self::Module(settings) => {
                 let module = match &settings.module {
                     ModulePath::File(file) => Some(file.as_path()),
                     ModulePath::Name(_) => None,
                 };
-                let requirements = match &settings.interpreter {
-                    Interpreter::Requirements(file) => Some(file.as_path()),
-                    Interpreter::Program(_) => None,
-                };
+                let requirements = settings.requirements.as_deref();
                 module.into_iter().chain(requirements).collect()
             }
             Self::Openapi(api) => match &api.document {
@@ -152,10 +152,7 @@ impl SourceSettings {
     /// The program that it starts, and what this may do.
     pub fn program(&self) -> Option<(&Path, &SandboxSetting)> {
         match self {
-            Self::Python(module) => Some(match &module.interpreter {
-                Interpreter::Program(program) => (program, &module.sandbox),
-                Interpreter::Requirements(_) => (Path::new("python3"), &module.sandbox),
-            }),
+            Self::Module(module) => Some((&module.program, &module.sandbox)),
             Self::Mcp(server) => match &server.transport {
                 Transport::Command { argv, sandbox, .. } => {
                     Some((Path::new(argv.first()?), sandbox))
@@ -169,7 +166,7 @@ impl SourceSettings {
     /// The working folder of its programs.
     pub fn workdir(&self) -> Option<&Path> {
         match self {
-            Self::Python(module) => Some(&module.workdir),
+            Self::Module(module) => Some(&module.workdir),
             Self::Mcp(server) => match &server.transport {
                 Transport::Command { workdir, .. } => Some(workdir),
                 Transport::Url { .. } => None,
@@ -178,19 +175,22 @@ impl SourceSettings {
         }
     }
 
-    /// Sets the folder for virtual environments. Only the code that starts the service knows a
+    /// Sets the folder for packages of modules. Only the code that starts the service knows a
     /// writable folder.
-    pub fn set_venv_dir(&mut self, folder: &Path) {
-        if let Self::Python(module) = self {
-            folder.clone_into(&mut module.venvs);
+    pub fn set_package_dir(&mut self, folder: &Path) {
+        if let Self::Module(module) = self {
+            folder.clone_into(&mut module.packages);
         }
     }
 
     /// Builds the source without starting it.
     pub fn build(&self, process_env: &ProcessEnv) -> Arc<dyn Source> {
         match self {
-            Self::Python(module) if cfg!(feature = "python") => {
-                Arc::new(Module::new(ModuleSettings::clone(module), process_env))
+            Self::Module(module) if missing_feature(self.kind()).is_none() => {
+                let settings = ModuleSettings::clone(module);
+                match module.language {
+                    Language::Python => Arc::new(Module::new(settings, PythonRuntime, process_env)),
+                }
             }
             Self::Mcp(server) if cfg!(feature = "mcp") => {
                 Arc::new(Server::new(ServerSettings::clone(server), process_env))
@@ -199,7 +199,7 @@ impl SourceSettings {
                 Arc::new(Api::new(ApiSettings::clone(api), process_env))
             }
             Self::Program { source, .. } => source.0.clone(),
-            Self::Python(_) | Self::Mcp(_) | Self::Openapi(_) => {
+            Self::Module(_) | Self::Mcp(_) | Self::Openapi(_) => {
                 Arc::new(UnsupportedSource(self.kind()))
             }
         }

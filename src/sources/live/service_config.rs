@@ -143,7 +143,7 @@ impl ServiceConfig {
     ) -> Result<Vec<DeclaredSource>, BuildError> {
         let mut all = self.program_sources.clone();
         for mut source in declared {
-            source.settings.set_venv_dir(&self.venv_folder);
+            source.settings.set_package_dir(&self.venv_folder);
             all.push(source);
         }
         let mut names = HashSet::new();

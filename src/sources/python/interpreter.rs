@@ -1,16 +1,13 @@
 //! Finds a Python, and asks for its version.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use humantime::format_duration;
-use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::setup_program;
 use crate::call::CutEnds;
-use crate::kinds::ProcessEnv;
-use crate::kinds::process::{OrphanReaper, is_executable_file, which};
+use crate::kinds::process::is_executable_file;
+use crate::sources::workers::{Setup, run_to_end};
 
 /// The oldest version on which the worker runs.
 const MIN_VERSION: (u32, u32) = (3, 9);
@@ -25,38 +22,14 @@ pub(super) struct Python {
     pub version: String,
 }
 
-/// The program's file. A bare name is searched in `PATH`.
-pub(super) fn locate_program(name: &Path, process_env: &ProcessEnv) -> Result<PathBuf, String> {
-    let shown = name.display();
-    if name.components().count() > 1 || name.is_absolute() {
-        return match name.metadata() {
-            Err(error) => Err(format!("the interpreter {shown} cannot be run: {error}")),
-            Ok(_) if !is_executable_file(name) => Err(format!(
-                "the interpreter {shown} cannot be run: it is not an executable file"
-            )),
-            Ok(_) => Ok(name.to_owned()),
-        };
-    }
-    let path = process_env
-        .variables
-        .get(std::ffi::OsStr::new("PATH"))
-        .cloned()
-        .unwrap_or_default();
-    which(&path, name)
-        .ok_or_else(|| format!("there is no interpreter `{shown}` in the service's PATH"))
-}
-
-/// Asks an interpreter for its version. `max_time` is the longest time for the response.
-pub(super) async fn query_version(
-    program: &Path,
-    mut command: Command,
-    orphan_reaper: &OrphanReaper,
-    max_time: Duration,
-) -> Result<Python, String> {
+/// Asks an interpreter for its version.
+pub(super) async fn query_version(program: &Path, setup: &Setup<'_>) -> Result<Python, String> {
     let shown = program.display();
+    let max_time = setup.settings.start_timeout;
+    let mut command = setup.command(program);
     command.args(["-c", VERSION_SCRIPT]);
     let mut response = None;
-    let outcome = setup_program::run_to_end(command, orphan_reaper, |line, _| {
+    let outcome = run_to_end(command, setup.orphan_reaper, |line, _| {
         if let Some((version, program)) = line
             .strip_prefix("python:")
             .and_then(|rest| rest.split_once(':'))
@@ -110,10 +83,15 @@ pub(super) async fn query_version(
 mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::environment::Environment;
+    use crate::kinds::ProcessEnv;
+    use crate::kinds::process::OrphanReaper;
     use crate::secrets::Redactor;
+    use crate::sources::workers::testing::settings_for_tests;
+    use crate::sources::workers::{Language, ModuleSettings};
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -125,18 +103,21 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         let environment = Environment::from_iter([("PATH", folder.path())]);
         let process_env = ProcessEnv::new(Arc::new(Redactor::new([])), &environment);
-        let program = locate_program(Path::new("python3.8"), &process_env)?;
+        let settings = ModuleSettings {
+            start_timeout: max_time,
+            ..settings_for_tests(Language::Python, &file)
+        };
+        let setup = Setup {
+            settings: &settings,
+            process_env: &process_env,
+            orphan_reaper: &OrphanReaper::default(),
+            report_status: &|_| {},
+        };
+        let program = setup.locate_program(Path::new("python3.8"), "interpreter")?;
         // The file was written a moment ago, so a child process of another test may still hold it
         // open for writing.
         for _ in 0..100 {
-            match query_version(
-                &program,
-                Command::new(&program),
-                &OrphanReaper::default(),
-                max_time,
-            )
-            .await
-            {
+            match query_version(&program, &setup).await {
                 Err(fault) if fault.contains("Text file busy") => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -182,12 +163,6 @@ mod tests {
                 new_python.program.to_str().unwrap()
             ),
             ("3.14.0", "/bin/sh")
-        );
-        let empty_env = ProcessEnv::new(Arc::default(), &Environment::default());
-        let fault = locate_program(Path::new("/no/such/python"), &empty_env).unwrap_err();
-        assert!(
-            fault.starts_with("the interpreter /no/such/python cannot be run: No such file"),
-            "{fault}"
         );
         let slow_python = query_script(
             "#!/bin/sh\nexec sleep 3600\n",

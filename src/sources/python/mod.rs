@@ -1,30 +1,16 @@
-//! The `python` kind: functions of Python modules, called in long-lived worker processes.
+//! The `python` kind: how the workers of Python modules are started.
 //!
-//! - `module`: the source of these tools, with all workers of a module
-//! - `interpreter`, `venv`: find or build the interpreter; `setup_program` runs the programs for it
-//! - `worker`, `line_reader`, `protocol`, `call_message`: one process, its lines, its messages
-//! - the folder `worker/`: the program of that process, in Python
-//! - `sync_pool`, `async_supervisor`: keep workers and give them calls;
-//!   `pool_state` has the workers of a pool and the queue of calls that wait for one
-//! - `config`: the settings of a module
-//! - `stderr_log`: writes the output of a module to the log, never into the protocol
+//! - `runtime`: the program of a worker and its arguments
+//! - `interpreter`, `venv`: find or build the interpreter
+//! - the folder `worker/`: the program of a worker, in Python
+//!
+//! `sources/workers/` has everything else.
 
-mod async_supervisor;
-mod call_message;
-mod config;
 mod interpreter;
-mod line_reader;
-mod module;
-mod pool_state;
-mod protocol;
-mod setup_program;
-mod stderr_log;
-mod sync_pool;
+mod runtime;
 mod venv;
-mod worker;
 
-pub use self::config::{Interpreter, ModulePath, ModuleSettings, WorkerRange};
-pub use self::module::Module;
+pub(super) use self::runtime::PythonRuntime;
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,8 @@ use crate::kinds::process::OrphanReaper;
 use crate::kinds::process::tests::{python, with_fast_clock};
 use crate::kinds::{ProcessEnv, Runner};
 use crate::secrets::Redactor;
+use crate::sources::workers::testing::settings_for_tests;
+use crate::sources::workers::{Language, Module, ModuleSettings, Setup, WorkerRange};
 use crate::sources::{DiscoveredTool, Source, SourceStatus};
 
 mod calls;
@@ -64,20 +66,15 @@ fn settings(folder: &TempDir, source: &str, mark: &str) -> ModuleSettings {
     let file = folder.path().join("tools.py");
     std::fs::write(&file, source).unwrap();
     ModuleSettings {
-        sandbox: crate::kinds::SandboxSetting::None,
-        name: "probe".into(),
-        module: ModulePath::File(file),
-        interpreter: Interpreter::Program(python().unwrap().into()),
-        workers: WorkerRange::exactly(1),
-        functions: None,
-        object: None,
-        share: false,
-        init: JsonObject::new(),
+        program: python().unwrap().into(),
         environment: [("MARK".into(), mark.to_owned())].into(),
-        workdir: folder.path().into(),
-        venvs: folder.path().join("venvs"),
         start_timeout: TIMEOUT,
+        ..settings_for_tests(Language::Python, &file)
     }
+}
+
+fn module(settings: ModuleSettings) -> Module {
+    Module::new(settings, PythonRuntime, &test_env())
 }
 
 impl Fixture {
@@ -92,7 +89,7 @@ impl Fixture {
             &mark,
         );
         change(&mut settings);
-        let module = Module::new(settings, &test_env());
+        let module = module(settings);
         let tools = module.list(&|_| {}).await.map_err(|fault| fault.0)?.tools;
         Ok(Self {
             module,

@@ -28,7 +28,7 @@ async fn load_failure_names_place_and_reason() {
         "its worker process ended with exit status 5; its last output: no licence: [redacted]"
     );
     let missing = fault("", |settings| {
-        settings.interpreter = Interpreter::Program("python2.99".into());
+        settings.program = "python2.99".into();
     })
     .await;
     assert_eq!(
@@ -46,7 +46,7 @@ async fn slow_load_fails_at_its_timeout() {
     }
     let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
     let source = "import time\nopen('loads', 'w').close()\ntime.sleep(3600)\n";
-    let module = Module::new(settings(&folder, source, &mark), &test_env());
+    let module = module(settings(&folder, source, &mark));
     let mut listing = std::pin::pin!(module.list(&|_| {}));
     let loads = folder.path().join("loads");
     // Time runs fast only once the module loads: the interpreter starts in real time.
@@ -64,7 +64,7 @@ async fn module_can_be_listed_after_a_failure() {
         return;
     }
     let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
-    let module = Module::new(settings(&folder, "1 / 0", &mark), &test_env());
+    let module = module(settings(&folder, "1 / 0", &mark));
     let fault = module.list(&|_| {}).await.err().unwrap().0;
     assert!(
         fault.contains("tools.py:1") && fault.contains("division by zero"),
@@ -104,7 +104,7 @@ async fn aborted_listing_leaves_no_process() {
     }
     let (folder, mark) = (tempfile::tempdir().unwrap(), Uuid::now_v7().to_string());
     let source = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nopen('up', 'w').write('x')\ntime.sleep(3600)\n";
-    let module = Arc::new(Module::new(settings(&folder, source, &mark), &test_env()));
+    let module = Arc::new(module(settings(&folder, source, &mark)));
     let listing = tokio::spawn({
         let module = module.clone();
         async move { module.list(&|_| {}).await.map(drop) }

@@ -42,14 +42,14 @@ def answer() -> list:
     return [tiny.ANSWER, sys.prefix]
 ";
 
-fn module(folder: &TempDir, mark: &str) -> Module {
+fn venv_module(folder: &TempDir, mark: &str) -> Module {
     let mut settings = settings(folder, SOURCE, mark);
-    settings.interpreter = Interpreter::Requirements(folder.path().join("requirements.txt"));
-    Module::new(settings, &test_env())
+    settings.requirements = Some(folder.path().join("requirements.txt"));
+    super::module(settings)
 }
 
 fn built_environments(folder: &TempDir) -> Vec<String> {
-    let entries = std::fs::read_dir(folder.path().join("venvs"))
+    let entries = std::fs::read_dir(folder.path().join("packages"))
         .unwrap()
         .flatten();
     let names = entries.map(|entry| entry.file_name().into_string().unwrap());
@@ -69,12 +69,12 @@ async fn environment_is_built_once_after_an_interruption() {
         "./tiny-1.0-py3-none-any.whl  # by hand\n",
     )
     .unwrap();
-    let first = Arc::new(module(&folder, &mark));
+    let first = Arc::new(venv_module(&folder, &mark));
     let interrupted = tokio::spawn({
         let first = first.clone();
         async move { first.list(&|_| {}).await.map(drop) }
     });
-    let venvs = folder.path().join("venvs");
+    let venvs = folder.path().join("packages");
     wait_until("the build has started", || {
         venvs
             .is_dir()
@@ -90,7 +90,7 @@ async fn environment_is_built_once_after_an_interruption() {
     .await;
 
     let reports = Arc::new(Mutex::new(Vec::new()));
-    let second = module(&folder, &mark);
+    let second = venv_module(&folder, &mark);
     let collector = reports.clone();
     let report_status = move |line: String| collector.lock().push(line);
     let (one, other) = tokio::join!(first.list(&report_status), second.list(&report_status));
@@ -104,7 +104,7 @@ async fn environment_is_built_once_after_an_interruption() {
         assert_eq!(result[0], 42);
         let prefix = result[1].as_str().unwrap();
         assert!(
-            prefix.ends_with(&format!("venvs/{}", built_environments(&folder)[0])),
+            prefix.ends_with(&format!("packages/{}", built_environments(&folder)[0])),
             "{prefix}"
         );
     }
@@ -141,19 +141,19 @@ async fn hanging_builds_time_out() {
         folder.path().to_str().unwrap().to_owned(),
     );
     let (process_env, orphan_reaper) = (test_env(), OrphanReaper::default());
-    let program = interpreter::locate_program("python3".as_ref(), &process_env).unwrap();
-    let python = interpreter::Python {
-        program,
-        version: "3".into(),
-    };
-    let spec = venv::VenvSpec {
-        file: &file,
+    let setup = Setup {
         settings: &settings,
         process_env: &process_env,
         orphan_reaper: &orphan_reaper,
         report_status: &|_| {},
     };
-    let fault = spec.ensure_built(&python).await.unwrap_err();
+    let python = interpreter::Python {
+        program: setup
+            .locate_program("python3".as_ref(), "interpreter")
+            .unwrap(),
+        version: "3".into(),
+    };
+    let fault = venv::build_venv(&python, &file, &setup).await.unwrap_err();
     let shown = file.display();
     let expected = format!(
         "the virtual environment for {shown} was not built in 10m; python -m venv was still running"
@@ -164,7 +164,7 @@ async fn hanging_builds_time_out() {
     })
     .await;
 
-    let venvs = std::fs::read_dir(&settings.venvs)
+    let venvs = std::fs::read_dir(&settings.packages)
         .unwrap()
         .flatten()
         .map(|entry| entry.path());
@@ -176,7 +176,7 @@ async fn hanging_builds_time_out() {
     // A process that another test has just forked also holds the lock, until it executes its
     // program.
     wait_until("the lock is free", || lock.try_lock().ok()).await;
-    let fault = spec.ensure_built(&python).await.unwrap_err();
+    let fault = venv::build_venv(&python, &file, &setup).await.unwrap_err();
     assert!(
         fault.starts_with("another build of the virtual environment ")
             && fault.ends_with(" has been running for 10m"),
@@ -195,12 +195,12 @@ async fn build_failure_repeats_the_last_output() {
     let fails = "import sys\nprint('no room for hunter2-hunter2')\nsys.exit(1)\n";
     std::fs::write(folder.path().join("venv.py"), fails).unwrap();
     let mut settings = settings(&folder, SOURCE, &mark);
-    settings.interpreter = Interpreter::Requirements(requirements.clone());
+    settings.requirements = Some(requirements.clone());
     settings.environment.insert(
         "PYTHONPATH".into(),
         folder.path().to_str().unwrap().to_owned(),
     );
-    let module = Module::new(settings, &test_env());
+    let module = super::module(settings);
     let fault = module.list(&|_| {}).await.err().unwrap().0;
     let expected = "failed with exit status: 1: no room for [redacted]";
     assert_eq!(

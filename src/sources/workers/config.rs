@@ -1,21 +1,26 @@
-//! The manifest's settings of a Python module.
+//! The manifest's settings of a module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::language::Language;
 use crate::call::JsonObject;
 use crate::kinds::SandboxSetting;
 
-/// One entry of `python_modules:`, with references and relative paths resolved.
+/// One entry of a section of modules, with references and relative paths resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleSettings {
+    /// The language of the module.
+    pub language: Language,
     /// Name of the entry.
     pub name: String,
     /// The module to load.
     pub module: ModulePath,
-    /// The Python that loads it.
-    pub interpreter: Interpreter,
+    /// The program that loads it. A bare name is searched in `PATH`.
+    pub program: PathBuf,
+    /// A file that names the packages of the module. They are installed at its first use.
+    pub requirements: Option<PathBuf>,
     /// Worker processes for functions that are not async.
     pub workers: WorkerRange,
     /// Names of the functions that become tools; `None`: all tools of the module.
@@ -32,9 +37,9 @@ pub struct ModuleSettings {
     pub sandbox: SandboxSetting,
     /// The working folder: the manifest's folder.
     pub workdir: PathBuf,
-    /// The folder for virtual environments.
-    pub venvs: PathBuf,
-    /// Longest time for the interpreter to report its version, and for a worker to load the module.
+    /// The folder for packages of modules, e.g. virtual environments.
+    pub packages: PathBuf,
+    /// Longest time for the program to report its version, and for a worker to load the module.
     pub start_timeout: Duration,
 }
 
@@ -84,14 +89,4 @@ pub enum ModulePath {
     File(PathBuf),
     /// An importable module, e.g. `strands_tools.calculator`.
     Name(String),
-}
-
-/// The Python that loads a module.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Interpreter {
-    /// This program. A bare name is searched in `PATH`.
-    Program(PathBuf),
-    /// The Python of a virtual environment with the packages of this requirements file. It is built
-    /// at its first use.
-    Requirements(PathBuf),
 }

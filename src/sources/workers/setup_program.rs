@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -13,10 +12,8 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::config::ModuleSettings;
 use super::worker::new_marker;
 use crate::call::CutEnds;
-use crate::kinds::ProcessEnv;
 use crate::kinds::process::{Launch, LineThrottle, OrphanReaper, OutputLine, ProcessTree};
 
 /// After a program's end its output closes within this time, unless a process that it left behind
@@ -28,29 +25,14 @@ const MAX_LINES_PER_SECOND: u32 = 50;
 const MAX_LAST_LINES: usize = 8;
 
 /// How a program ended.
-pub(super) struct SetupOutcome {
+pub(in crate::sources) struct SetupOutcome {
     pub status: ExitStatus,
     /// The last lines of both outputs together.
     pub last_lines: VecDeque<(String, CutEnds)>,
 }
 
-/// A command for a preparing program. It sees the variables that the module declares and a few of
-/// the service.
-pub(super) fn setup_command(
-    program: &Path,
-    settings: &ModuleSettings,
-    process_env: &ProcessEnv,
-) -> Command {
-    let mut command = Command::new(program);
-    command
-        .env_clear()
-        .envs(&process_env.variables)
-        .envs(&settings.environment);
-    command
-}
-
 /// Runs a program to its end. Dropping the future ends the program and everything that it started.
-pub(super) async fn run_to_end(
+pub(in crate::sources) async fn run_to_end(
     mut command: Command,
     orphan_reaper: &OrphanReaper,
     mut report_line: impl FnMut(&str, CutEnds),
@@ -60,7 +42,7 @@ pub(super) async fn run_to_end(
         .stdin(Stdio::null())
         .stdout(input.try_clone()?)
         .stderr(input);
-    // It writes the virtual environment, and where packages are kept.
+    // It writes the packages of the module, and the cache of the program that installs them.
     let launch = Launch::default();
     let mut tree = ProcessTree::spawn(&mut command, new_marker(), orphan_reaper, launch)?;
     // The command holds our copies of the pipe's write end. While they are open, the output has no

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::call_message::CallMessage;
 use super::config::WorkerRange;
+use super::language::log_as;
 use super::pool_state::{CallEnd, PoolState, PooledWorker, Turn, WaitingCall, watch_exit};
 use super::protocol::{Function, ModuleListing, Role};
 use super::stderr_log::LogOwner;
@@ -166,19 +167,19 @@ impl SyncPool {
     }
 
     fn busy_error(&self) -> ToolError {
-        let name = &self.launcher.name;
+        let module = self.launcher.describe_module();
         let workers = self.state.lock().worker_count;
         let busy = match workers {
             0 => return self.unavailable_error(),
-            1 => format!("the worker process of the Python module {name} was busy"),
-            count => format!("all {count} worker processes of the Python module {name} were busy"),
+            1 => format!("the worker process of {module} was busy"),
+            count => format!("all {count} worker processes of {module} were busy"),
         };
         let message = format!("{busy}; `workers:` of the module sets how many there are");
         ToolError::unavailable_before_start(message, Some(BUSY_RETRY_AFTER))
     }
 
     fn unavailable_error(&self) -> ToolError {
-        let subject = format!("the Python module {}", self.launcher.name);
+        let subject = self.launcher.describe_module();
         let history = &self.state.lock().restart_history;
         history.unavailable_error(&subject, "its worker processes are gone")
     }
@@ -341,7 +342,12 @@ impl SyncPool {
     /// Records that a worker did not start. Returns whether to try again, because the worker is
     /// still missing.
     fn record_failed_start(&self, began: Instant, fault: &str) -> bool {
-        tracing::warn!(target: "toolcrib::python", module = &*self.launcher.name, "a worker could not be started: {fault}");
+        log_as!(
+            self.launcher.settings.language,
+            warn,
+            module = &*self.launcher.name,
+            "a worker could not be started: {fault}"
+        );
         let is_missing = {
             let mut state = self.state.lock();
             state.restart_history.record_failed_start(began, fault);
@@ -524,7 +530,12 @@ impl WorkerLease {
     /// Replaces a worker that has ended by itself.
     fn replace_dead(mut self, reason: &str) {
         if let Some(pooled) = self.worker.take() {
-            tracing::warn!(target: "toolcrib::python", module = &*self.pool.launcher.name, "a worker is replaced: {reason}");
+            log_as!(
+                self.pool.launcher.settings.language,
+                warn,
+                module = &*self.pool.launcher.name,
+                "a worker is replaced: {reason}"
+            );
             {
                 let mut state = self.pool.state.lock();
                 state.worker_count -= 1;

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::config::{ModulePath, ModuleSettings};
+use super::language::Language;
 use super::stderr_log::log_traceback;
 use crate::call::{
     AskError, Content, CutEnds, EnvVar, QuestionAnswer, ToolContext, ToolError, ToolResult,
@@ -19,7 +20,7 @@ use crate::schema::SchemaOwner;
 /// Longest result that a worker writes, in bytes of its JSON.
 const MAX_RESULT_BYTES: usize = 4 << 20;
 /// Characters of an exception's text that a worker sends (`MAX_EXCEPTION_CHARS` in
-/// `worker/calls.py`).
+/// `calls.py` of the Python worker).
 const MAX_EXCEPTION_CHARS: usize = 1 << 20;
 /// Bytes of this text that are kept, if the function raised the exception.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -232,11 +233,11 @@ pub(super) enum Note {
 
 impl Note {
     /// Hands the note to the caller of the call, or to the log.
-    pub(super) fn pass_on(self, context: &ToolContext) {
+    pub(super) fn pass_on(self, language: Language, context: &ToolContext) {
         match self {
             Self::Progress(data) => context.progress(data),
             Self::Warning(warning) => context.warn(warning),
-            Self::Traceback(traceback) => log_traceback(context, &traceback),
+            Self::Traceback(traceback) => log_traceback(language, context, &traceback),
         }
     }
 }
@@ -290,7 +291,10 @@ struct RawViolation {
 ///
 /// # Errors
 /// What is wrong with the line. After that the worker cannot be trusted, and must be ended.
-pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> {
+pub(super) fn read_message(
+    language: Language,
+    line: &[u8],
+) -> Result<(u64, WorkerMessage), String> {
     let line: RawMessage<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let failed = |error| WorkerMessage::End(Err(error), Changes::default());
     let message = match line.op {
@@ -311,9 +315,11 @@ pub(super) fn read_message(line: &[u8]) -> Result<(u64, WorkerMessage), String> 
             let mut changes = Changes::default();
             WorkerMessage::End(read_result(&line, &mut changes), changes)
         }
-        Op::Invalid => failed(ToolError::InvalidArguments(
-            line.violations.into_iter().map(to_violation).collect(),
-        )),
+        Op::Invalid => {
+            let violations = line.violations.into_iter();
+            let violations = violations.map(|violation| to_violation(language, violation));
+            failed(ToolError::InvalidArguments(violations.collect()))
+        }
         Op::FailedCall => failed(ToolError::BadOutput(line.message.unwrap_or_default())),
         // A call that the service cancelled has no waiting caller, so this is read only if the
         // function cancelled itself.
@@ -421,16 +427,16 @@ fn check_block(block: &Content) -> Result<(), String> {
     }
 }
 
-/// The keyword is our own, because no keyword of JSON Schema expresses what a Python type hint
+/// The keyword is our own, because no keyword of JSON Schema expresses what a type of the language
 /// does.
-fn to_violation(RawViolation { pointer, message }: RawViolation) -> Violation {
+fn to_violation(language: Language, RawViolation { pointer, message }: RawViolation) -> Violation {
     let property = pointer
         .split('/')
         .nth(1)
         .map(|token| format!("/properties/{token}"));
     Violation {
         pointer,
-        keyword: "python".into(),
+        keyword: language.kind().as_str().into(),
         message,
         schema_pointer: property.unwrap_or_default(),
     }
@@ -479,7 +485,7 @@ mod tests {
     fn result_with_block(content: Value) -> Result<ToolResult, ToolError> {
         let line =
             json!({"op": "result", "id": 7, "content": [content], "structured_content": null});
-        match read_message(line.to_string().as_bytes()) {
+        match read_message(Language::Python, line.to_string().as_bytes()) {
             Ok((7, WorkerMessage::End(end, _))) => end,
             _ => panic!("{line}"),
         }

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_message::CallMessage;
+use super::language::{Language, log_as};
 use super::protocol::{self, Function, Mode, Role, WorkerMessage, WorkerQuestion, warn_of_changes};
 use super::worker::{Launcher, Worker, WorkerEvent};
 use crate::call::{JsonObject, ToolContext, ToolError, ToolResult};
@@ -129,6 +130,7 @@ impl AsyncWorkerSupervisor {
         context: &ToolContext,
         begin_by: Instant,
     ) -> Result<ToolResult, ToolError> {
+        let language = self.shared.launcher.settings.language.name();
         let (mut last_loss, mut previous) = (String::new(), None);
         for _ in 0..MAX_STARTS {
             // `context.wait_for` marks a wait during which nothing has run. It fits the first round
@@ -197,7 +199,11 @@ impl AsyncWorkerSupervisor {
                         "the function did not end: {reason}"
                     )));
                 }
-                Err(_) => return Err(ToolError::unavailable("the Python module has ended")),
+                Err(_) => {
+                    return Err(ToolError::unavailable(format!(
+                        "the {language} module has ended"
+                    )));
+                }
             }
         }
         Err(match last_loss.as_str() {
@@ -233,7 +239,7 @@ impl Drop for PendingCall<'_> {
 
 impl Shared {
     fn unavailable_error(&self) -> ToolError {
-        let module = format!("the Python module {}", self.launcher.name);
+        let module = self.launcher.describe_module();
         let history = self.worker.history.lock();
         history.unavailable_error(&module, "its worker process is gone")
     }
@@ -245,8 +251,8 @@ impl Shared {
 
     fn busy_error(&self) -> ToolError {
         let message = format!(
-            "the async worker process of the Python module {} took no calls",
-            self.launcher.name
+            "the async worker process of {} took no calls",
+            self.launcher.describe_module()
         );
         ToolError::unavailable_before_start(message, Some(BUSY_RETRY_AFTER))
     }
@@ -254,13 +260,19 @@ impl Shared {
     /// Keeps a worker running, forever.
     async fn keep_worker(self: Arc<Self>, mut first: Option<Worker>) {
         let module = &*self.launcher.name;
+        let language = self.launcher.settings.language;
         loop {
             let worker = match first.take() {
                 Some(worker) => worker,
                 None => {
                     let start = || async { Ok(self.launcher.start(self.role).await?.0) };
                     let log = |fault: &str| {
-                        tracing::warn!(target: "toolcrib::python", module, "the async worker could not be started: {fault}");
+                        log_as!(
+                            language,
+                            warn,
+                            module,
+                            "the async worker could not be started: {fault}"
+                        );
                     };
                     self.worker.start_until_up(start, log).await
                 }
@@ -277,14 +289,24 @@ impl Shared {
             // for the next worker, or fail at once if workers keep dying.
             match async_worker.serve(worker, requests).await {
                 WorkerEnd::Died(reason) => {
-                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: {reason}");
+                    log_as!(
+                        language,
+                        warn,
+                        module,
+                        "the async worker is replaced: {reason}"
+                    );
                     let has_answered = async_worker.calls.lock().has_answered;
                     self.worker.record_death(started_at, has_answered, &reason);
                     async_worker.fail_open_calls(&reason, false);
                 }
                 WorkerEnd::Blocked => {
                     let reason = "its worker process was stopped because another call blocked it";
-                    tracing::warn!(target: "toolcrib::python", module, "the async worker is replaced: a call did not end when it was cancelled");
+                    log_as!(
+                        language,
+                        warn,
+                        module,
+                        "the async worker is replaced: a call did not end when it was cancelled"
+                    );
                     self.worker.record_end();
                     async_worker.fail_open_calls(reason, true);
                 }
@@ -375,14 +397,16 @@ impl AsyncWorker {
                 }
             };
             match next {
-                WorkerEvent::Line => match protocol::read_message(worker.stdout.line()) {
-                    Ok((id, message)) => self.dispatch(id, message),
-                    Err(reason) => {
-                        return WorkerEnd::Died(format!(
-                            "it wrote a line that cannot be used: {reason}"
-                        ));
+                WorkerEvent::Line => {
+                    match protocol::read_message(worker.language, worker.stdout.line()) {
+                        Ok((id, message)) => self.dispatch(worker.language, id, message),
+                        Err(reason) => {
+                            return WorkerEnd::Died(format!(
+                                "it wrote a line that cannot be used: {reason}"
+                            ));
+                        }
                     }
-                },
+                }
                 WorkerEvent::TooLong => {
                     return WorkerEnd::Died(
                         "it wrote a line that is longer than any result".into(),
@@ -393,7 +417,7 @@ impl AsyncWorker {
         }
     }
 
-    fn dispatch(&self, id: u64, message: WorkerMessage) {
+    fn dispatch(&self, language: Language, id: u64, message: WorkerMessage) {
         match message {
             WorkerMessage::Ask(question) => {
                 let calls = self.calls.lock();
@@ -408,7 +432,7 @@ impl AsyncWorker {
                 let context = calls.open_calls.get(&id).map(|open| open.context.clone());
                 drop(calls);
                 if let Some(context) = context {
-                    note.pass_on(&context);
+                    note.pass_on(language, &context);
                 }
             }
             WorkerMessage::End(end, changes) => {

@@ -133,13 +133,16 @@ impl PooledWorker {
     /// Reads the worker's messages until the end of the call.
     pub(super) async fn read_end(&mut self, id: u64, context: &ToolContext) -> CallEnd {
         loop {
+            let language = self.worker.language;
             let message = match self.worker.next_event().await {
-                WorkerEvent::Line => protocol::read_message(self.worker.stdout.line()),
+                WorkerEvent::Line => protocol::read_message(language, self.worker.stdout.line()),
                 WorkerEvent::TooLong => Err("it is longer than any result".into()),
                 WorkerEvent::Ended(reason) => return CallEnd::Died(reason),
             };
             match message {
-                Ok((call_id, WorkerMessage::Note(note))) if call_id == id => note.pass_on(context),
+                Ok((call_id, WorkerMessage::Note(note))) if call_id == id => {
+                    note.pass_on(language, context)
+                }
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.
                 Ok((call_id, WorkerMessage::Note(Note::Progress(_)))) if call_id < id => {}
@@ -236,8 +239,8 @@ mod tests {
     use super::*;
     use crate::call::JsonObject;
     use crate::kinds::http::tests::test_context;
-    use crate::sources::python::call_message::CallMessage;
-    use crate::sources::python::protocol::Function;
+    use crate::sources::workers::call_message::CallMessage;
+    use crate::sources::workers::protocol::Function;
 
     fn turn() -> Turn<()> {
         let (context, _call) = test_context();

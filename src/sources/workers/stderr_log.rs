@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::process::ChildStderr;
 
+use super::language::{Language, log_as};
 use crate::call::{CutEnds, InvocationId, ToolContext, ToolName};
 use crate::kinds::process;
 use crate::secrets::Redactor;
@@ -15,10 +16,10 @@ pub(super) type LogOwner = (InvocationId, ToolName);
 type Owner = Mutex<Option<LogOwner>>;
 
 /// Logs the exception with which a function ended, as one record.
-pub(super) fn log_traceback(context: &ToolContext, traceback: &str) {
+pub(super) fn log_traceback(language: Language, context: &ToolContext, traceback: &str) {
     let (id, tool) = (context.invocation_id, &context.tool);
     let traceback = context.excerpt(traceback.as_bytes(), CutEnds::NONE);
-    tracing::warn!(target: "toolcrib::python", invocation_id = %id, %tool, traceback, "the function ended with an exception");
+    log_as!(language, warn, invocation_id = %id, %tool, traceback, "the function ended with an exception");
 }
 
 /// The output of one worker. Dropped with the worker; what is in the pipe then is still logged.
@@ -30,7 +31,12 @@ pub(super) struct StderrLog {
 
 impl StderrLog {
     /// Logs what comes out of the pipe, without secrets.
-    pub(super) fn follow(stderr: ChildStderr, module: Arc<str>, redactor: Arc<Redactor>) -> Self {
+    pub(super) fn follow(
+        stderr: ChildStderr,
+        language: Language,
+        module: Arc<str>,
+        redactor: Arc<Redactor>,
+    ) -> Self {
         let owner = Arc::new(Owner::default());
         let call = owner.clone();
         let reader = process::StderrLog::follow(stderr, redactor, move |line, missed| {
@@ -39,7 +45,15 @@ impl StderrLog {
                 id.as_ref().map(tracing::field::display),
                 tool.as_ref().map(tracing::field::display),
             );
-            tracing::info!(target: "toolcrib::python", module = &*module, invocation_id = id, tool, missed, "{line}");
+            log_as!(
+                language,
+                info,
+                module = &*module,
+                invocation_id = id,
+                tool,
+                missed,
+                "{line}"
+            );
         });
         Self { owner, reader }
     }

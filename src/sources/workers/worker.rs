@@ -1,8 +1,6 @@
 //! One worker process: its start, its messages, its end.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +14,10 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::config::ModuleSettings;
+use super::language::{Language, log_as};
 use super::line_reader::LineReader;
 use super::protocol::{self, Function, Hello, ModuleListing, Role};
+use super::runtime::WorkerProgram;
 use super::stderr_log::StderrLog;
 use crate::call::CutEnds;
 use crate::kinds::process::{self, Launch, OrphanReaper, ProcessMarker, ProcessTree};
@@ -38,10 +38,9 @@ pub(super) struct Launcher {
     pub settings: ModuleSettings,
     pub sandbox: Arc<EntrySandbox>,
     pub name: Arc<str>,
-    pub python: PathBuf,
+    /// The program of a worker.
+    pub program: WorkerProgram,
     pub redactor: Arc<Redactor>,
-    /// What the boot script of each worker reads first.
-    pub worker_source: Vec<u8>,
     /// The text of the module's file when it was listed. Workers that start later run the same
     /// text, even if the file has changed. `None`: not a file, not readable or not UTF-8.
     pub source: Option<String>,
@@ -54,6 +53,7 @@ pub(super) struct Launcher {
 /// A process that has loaded the module. Dropping it ends the process and everything that the
 /// process started.
 pub(super) struct Worker {
+    pub language: Language,
     pub tree: ProcessTree,
     /// The pipe for requests. `None` after a task has taken it.
     pub stdin: Option<ChildStdin>,
@@ -101,7 +101,12 @@ impl Launcher {
         let mut listed = self.listed_functions.lock();
         if listed.get_or_insert_with(|| functions.to_vec()) != functions {
             let module = &*self.name;
-            tracing::warn!(target: "toolcrib::python", module, "the tools of the module have changed since it was listed: reload to use them");
+            log_as!(
+                self.settings.language,
+                warn,
+                module,
+                "the tools of the module have changed since it was listed: reload to use them"
+            );
         }
     }
 
@@ -112,14 +117,20 @@ impl Launcher {
         let tree = ProcessTree::spawn(&mut command, new_marker(), &self.orphan_reaper, launch);
         let workdir = &self.settings.workdir;
         let mut tree = tree.map_err(|error| match workdir.is_dir() {
-            true => format!("cannot start {}: {error}", self.python.display()),
+            true => format!("cannot start {}: {error}", self.program.path.display()),
             false => format!("its working folder {} does not exist", workdir.display()),
         })?;
         let (Some(stdin), Some(stdout), Some(stderr)) = tree.take_pipes() else {
             return Err("its pipes are missing".into());
         };
-        let stderr = StderrLog::follow(stderr, self.name.clone(), self.redactor.clone());
+        let stderr = StderrLog::follow(
+            stderr,
+            self.settings.language,
+            self.name.clone(),
+            self.redactor.clone(),
+        );
         let mut worker = Worker {
+            language: self.settings.language,
             tree,
             stdin: Some(stdin),
             stdout: LineReader::new(stdout),
@@ -130,7 +141,7 @@ impl Launcher {
         let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
         // A worker that ends during these writes reports its reason on its output, which is read
         // below. So ignore the error.
-        if worker.write(&self.worker_source).await.is_ok() {
+        if worker.write(&self.program.boot_message).await.is_ok() {
             let _ = worker.write(&load).await;
         }
         match worker.next_event().await {
@@ -154,10 +165,16 @@ impl Launcher {
         }
     }
 
+    /// The module, as the subject of a sentence.
+    pub(super) fn describe_module(&self) -> String {
+        let (language, name) = (self.settings.language.name(), &self.name);
+        format!("the {language} module {name}")
+    }
+
     fn worker_command(&self, launch: &mut Launch) -> Command {
-        let mut command = launch.command(&self.python);
+        let mut command = launch.command(&self.program.path);
         command
-            .args(["-X", "utf8", "-c", BOOT_SCRIPT])
+            .args(&self.program.arguments)
             .current_dir(&self.settings.workdir)
             .env_clear()
             .envs(&self.settings.environment)
@@ -170,7 +187,7 @@ impl Launcher {
     fn log_traceback(&self, traceback: &str) {
         for line in sanitize::clean_text(traceback).lines() {
             let line = process::redact_line(line, CutEnds::NONE, &self.redactor);
-            tracing::warn!(target: "toolcrib::python", module = &*self.name, "{line}");
+            log_as!(self.settings.language, warn, module = &*self.name, "{line}");
         }
     }
 }
@@ -247,20 +264,4 @@ impl Worker {
         };
         process::describe_exit("its worker process", status)
     }
-}
-
-/// The argument of `python -c`. Reads the other files from standard input, and runs them. See
-/// [`boot_message`].
-const BOOT_SCRIPT: &str = include_str!("worker/boot.py");
-
-/// Pairs of the path of a file in `worker/` and its text, listed by `build.rs`.
-const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_worker.rs"));
-
-/// What [`BOOT_SCRIPT`] reads: a line with a number, and so many bytes of JSON, an object with the
-/// text of each file.
-pub(super) fn boot_message() -> Vec<u8> {
-    let files: BTreeMap<_, _> = FILES.iter().copied().collect();
-    // Cannot fail: it writes to memory, and all keys are strings.
-    let json = serde_json::to_vec(&files).unwrap_or_default();
-    [format!("{}\n", json.len()).into_bytes(), json].concat()
 }

@@ -1,6 +1,6 @@
-//! A Python module as a source of tools.
+//! A module as a source of tools.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -8,13 +8,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::async_supervisor::AsyncWorkerSupervisor;
-use super::config::{Interpreter, ModulePath, ModuleSettings};
-use super::interpreter::{locate_program, query_version};
+use super::config::{ModulePath, ModuleSettings};
 use super::protocol::{self, Function, Mode, Role};
-use super::setup_program::setup_command;
+use super::runtime::{Setup, WorkerProgram, WorkerRuntime};
 use super::sync_pool::SyncPool;
-use super::venv::VenvSpec;
-use super::worker::{Launcher, Worker, boot_message};
+use super::worker::{Launcher, Worker};
 use crate::call::{JsonObject, ToolContext};
 use crate::kinds::process::OrphanReaper;
 use crate::kinds::sandbox::{EntrySandbox, OwnPaths, program_paths};
@@ -22,22 +20,25 @@ use crate::kinds::{ProcessEnv, Runner, RunnerTraits, ToolOutcome};
 use crate::runtime::blocking;
 use crate::sources::{DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
 
-/// The program that makes virtual environments.
-const DEFAULT_PROGRAM: &str = "python3";
-
-/// A Python module and its workers. The workers end when the module and all runners that it gave
+/// A module and its workers. The workers end when the module and all runners that it gave
 /// are dropped.
 pub struct Module {
     settings: ModuleSettings,
+    runtime: Box<dyn WorkerRuntime>,
     process_env: ProcessEnv,
     pools: Mutex<WorkerPools>,
 }
 
 impl Module {
     /// A module for which nothing has been started yet.
-    pub fn new(settings: ModuleSettings, process_env: &ProcessEnv) -> Self {
+    pub(in crate::sources) fn new(
+        settings: ModuleSettings,
+        runtime: impl WorkerRuntime,
+        process_env: &ProcessEnv,
+    ) -> Self {
         Self {
             settings,
+            runtime: Box::new(runtime),
             process_env: process_env.clone(),
             pools: Mutex::default(),
         }
@@ -71,51 +72,20 @@ impl Module {
         })
     }
 
-    /// The interpreter of the module. Builds its virtual environment, if there is none.
-    ///
-    /// # Errors
-    /// A sentence with the reason.
-    async fn find_interpreter(
-        &self,
-        orphan_reaper: &OrphanReaper,
-        report_status: &StatusFn,
-    ) -> Result<PathBuf, String> {
-        let (settings, process_env) = (&self.settings, &self.process_env);
-        let find_python = async |name: &Path| {
-            let program = locate_program(name, process_env)?;
-            query_version(
-                &program,
-                setup_command(&program, settings, process_env),
-                orphan_reaper,
-                settings.start_timeout,
-            )
-            .await
-        };
-        match &settings.interpreter {
-            Interpreter::Program(name) => Ok(find_python(name).await?.program),
-            Interpreter::Requirements(file) => {
-                let python = find_python(Path::new(DEFAULT_PROGRAM)).await?;
-                let venv = VenvSpec {
-                    file,
-                    settings,
-                    process_env,
-                    orphan_reaper,
-                    report_status,
-                };
-                venv.ensure_built(&python).await
-            }
-        }
-    }
-
     /// The sandbox of the workers.
-    fn sandbox(&self, python: &Path) -> EntrySandbox {
-        let mut needed = program_paths(python);
+    fn sandbox(&self, program: &WorkerProgram) -> EntrySandbox {
+        let mut needed = program_paths(&program.path);
+        needed.extend(program.needed.iter().cloned());
         if let ModulePath::File(file) = &self.settings.module {
             // The module may import what is beside it.
             needed.extend(file.parent().map(PathBuf::from));
         }
         let own = OwnPaths {
-            entry: format!("python_modules.{}", self.settings.name),
+            entry: format!(
+                "{}.{}",
+                self.settings.language.section(),
+                self.settings.name
+            ),
             workdir: self.settings.workdir.clone(),
             needed,
             written: Vec::new(),
@@ -126,15 +96,20 @@ impl Module {
 
     async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
         let orphan_reaper = OrphanReaper::default();
-        let python = self.find_interpreter(&orphan_reaper, report_status).await?;
-        let sandbox = Arc::new(self.sandbox(&python));
+        let setup = Setup {
+            settings: &self.settings,
+            process_env: &self.process_env,
+            orphan_reaper: &orphan_reaper,
+            report_status,
+        };
+        let program = self.runtime.prepare(&setup).await?;
+        let sandbox = Arc::new(self.sandbox(&program));
         let launcher = Arc::new(Launcher {
             settings: self.settings.clone(),
             sandbox,
             name: self.settings.name.as_str().into(),
-            python,
+            program,
             redactor: self.process_env.redactor.clone(),
-            worker_source: boot_message(),
             source: self.read_source().await,
             listed_functions: Mutex::default(),
             orphan_reaper,
