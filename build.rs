@@ -1,5 +1,5 @@
 //! Compresses the built files of the console and the OpenAPI document, and lists the files of the
-//! Python worker.
+//! workers.
 
 use std::error::Error;
 use std::io::Read;
@@ -34,22 +34,26 @@ fn main() -> Result<(), Box<dyn Error>> {
             .read_to_end(&mut compressed)?;
         fs::write(Path::new(&folder).join(format!("{file}.gz")), compressed)?;
     }
-    list_worker_files(Path::new(&folder))
+    list_worker_files("python", "py", Path::new(&folder))?;
+    list_worker_files("typescript", "cjs", Path::new(&folder))
 }
 
-/// Writes what `src/sources/python/worker.rs` embeds: the path and the text of each file of
-/// the worker, but of the script that reads them.
-fn list_worker_files(out: &Path) -> Result<(), Box<dyn Error>> {
-    let root = fs::canonicalize("src/sources/python/worker")?;
+/// Writes what `runtime.rs` of a language embeds: the path and the text of each file of the worker,
+/// but of the script that reads them.
+fn list_worker_files(language: &str, ending: &str, out: &Path) -> Result<(), Box<dyn Error>> {
+    let root = fs::canonicalize(format!("src/sources/{language}/worker"))?;
     println!("cargo:rerun-if-changed={}", root.display());
     let (mut folders, mut files) = (vec![root.clone()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            let is_python = path.extension().is_some_and(|extension| extension == "py");
+            let is_code = path
+                .extension()
+                .is_some_and(|extension| extension == ending);
+            let is_boot = path.file_stem().is_some_and(|name| name == "boot");
             if path.is_dir() {
                 folders.push(path);
-            } else if is_python && !path.ends_with("boot.py") {
+            } else if is_code && !is_boot {
                 let name = path.strip_prefix(&root)?;
                 files.push(format!("({name:?}, include_str!({path:?}))"));
             }
@@ -57,5 +61,5 @@ fn list_worker_files(out: &Path) -> Result<(), Box<dyn Error>> {
     }
     files.sort();
     let list = format!("&[{}]", files.join(", "));
-    Ok(fs::write(out.join("python_worker.rs"), list)?)
+    Ok(fs::write(out.join(format!("{language}_worker.rs")), list)?)
 }

@@ -6,7 +6,7 @@
 use toolcrib::App;
 
 /// An entry of each kind, and whether this build has its feature.
-const ENTRIES: [(&str, bool, &str); 7] = [
+const ENTRIES: [(&str, bool, &str); 8] = [
     (
         "command",
         cfg!(feature = "command"),
@@ -31,6 +31,11 @@ const ENTRIES: [(&str, bool, &str); 7] = [
         "python",
         cfg!(feature = "python"),
         "python_modules: {m: {module: ./tools.py}}",
+    ),
+    (
+        "typescript",
+        cfg!(feature = "typescript"),
+        "typescript_modules: {m: {module: ./tools.ts}}",
     ),
     (
         "mcp",

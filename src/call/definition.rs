@@ -90,6 +90,8 @@ pub enum Kind {
     Http,
     /// A function in a Python process.
     Python,
+    /// A function in a process of Node.js, Deno or Bun.
+    Typescript,
     /// A prepared statement.
     Sql,
     /// A model with tools of its own.

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use super::log::LogFormat;
 use super::{
-    approvals, audit, backup, call, check, export, import, invocations, key, migrate, operate, pin,
-    sandbox, serve, sources, tools, types, usage,
+    approvals, audit, backup, call, check, export, import, init, invocations, key, migrate,
+    operate, pin, sandbox, serve, sources, tools, types, usage,
 };
 
 /// Executes the tool calls of software agents: validated, limited, cached, retried and recorded.
@@ -40,7 +40,7 @@ pub(super) struct Cli {
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Write a first manifest, toolcrib.yaml, in this folder.
-    Init,
+    Init(init::InitArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// Check a manifest and print its errors. Runs nothing, except with --live.
@@ -132,7 +132,7 @@ impl Command {
             Self::Call(args) => args.runs_in_process(),
             Self::Check(args) => args.live,
             Self::Openapi { manifest } => manifest.is_some(),
-            Self::Init
+            Self::Init(_)
             | Self::Usage(_)
             | Self::Invocations(_)
             | Self::Export(_)

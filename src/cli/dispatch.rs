@@ -23,7 +23,7 @@ pub(super) async fn run_command(
     log: &LogWriter,
 ) -> Result<(), Failure> {
     match command {
-        Command::Init => init::run()?,
+        Command::Init(args) => init::run(&args)?,
         Command::Serve(args) => serve::run(args, environment, log).await?,
         Command::Check(args) => check::run(&args, environment).await?,
         Command::Tools(args) => tools::run(args, environment).await?,

@@ -40,7 +40,9 @@ pub fn tool_with_defaults(kind: Kind, name: &str) -> Tool<()> {
     match kind {
         Kind::Agent => agent::add_default_parameters(tool),
         Kind::Sql => tool.effect(Effect::Read),
-        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Mcp => tool,
+        Kind::Native | Kind::Command | Kind::Http | Kind::Python | Kind::Typescript | Kind::Mcp => {
+            tool
+        }
     }
 }
 
@@ -52,7 +54,7 @@ pub fn manifest_keys(kind: Kind) -> &'static [&'static str] {
         Kind::Http => serde_introspect::<http::Config>(),
         Kind::Sql => serde_introspect::<sql::Config>(),
         Kind::Agent => serde_introspect::<agent::Config>(),
-        Kind::Python | Kind::Mcp => &[],
+        Kind::Python | Kind::Typescript | Kind::Mcp => &[],
     }
 }
 
@@ -63,13 +65,13 @@ pub fn manifest_schema(kind: Kind, generator: &mut SchemaGenerator) -> schemars:
         Kind::Http => http::Config::json_schema(generator),
         Kind::Sql => sql::Config::json_schema(generator),
         Kind::Agent => agent::Config::json_schema(generator),
-        Kind::Native | Kind::Python | Kind::Mcp => schemars::Schema::default(),
+        Kind::Native | Kind::Python | Kind::Typescript | Kind::Mcp => schemars::Schema::default(),
     }
 }
 
 /// Builds the runner from the kind's own keys. It shares the clients and databases with the runners
-/// that got them before. `None` for kinds that are not built from an entry: native, Python and MCP
-/// tools.
+/// that got them before. `None` for kinds that are not built from an entry: native, Python,
+/// TypeScript and MCP tools.
 pub fn build_runner(
     kind: Kind,
     config: Value,
@@ -79,7 +81,7 @@ pub fn build_runner(
     sandboxes: &SandboxDefaults,
 ) -> Option<BuildResult> {
     match kind {
-        Kind::Native | Kind::Python | Kind::Mcp => None,
+        Kind::Native | Kind::Python | Kind::Typescript | Kind::Mcp => None,
         Kind::Command if cfg!(feature = "command") => {
             let config = decode_settings(&config, &[]);
             Some(config.and_then(|config| command::build(config, context, sandboxes)))
@@ -133,6 +135,7 @@ pub(crate) fn missing_feature(kind: Kind) -> Option<String> {
         Kind::Command => cfg!(feature = "command"),
         Kind::Http => cfg!(feature = "http"),
         Kind::Python => cfg!(feature = "python"),
+        Kind::Typescript => cfg!(feature = "typescript"),
         Kind::Mcp => cfg!(feature = "mcp"),
         Kind::Sql => cfg!(feature = "sql"),
         Kind::Agent => cfg!(feature = "agent"),
@@ -154,6 +157,7 @@ mod tests {
             (Kind::Command, cfg!(feature = "command")),
             (Kind::Http, cfg!(feature = "http")),
             (Kind::Python, cfg!(feature = "python")),
+            (Kind::Typescript, cfg!(feature = "typescript")),
             (Kind::Mcp, cfg!(feature = "mcp")),
             (Kind::Sql, cfg!(feature = "sql")),
             (Kind::Agent, cfg!(feature = "agent")),

@@ -31,6 +31,7 @@ use super::service_sections::{
 };
 use super::source_tools::read_source;
 use super::tool::read_tool;
+use super::typescript_modules::TypescriptEntry;
 use super::{
     DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest, callers, lock, name_conflicts, policy,
     tool_lists, toolsets,
@@ -130,8 +131,13 @@ type ReadSource = fn(&Inputs<'_>, &str, Entry<'_>) -> Option<(DeclaredSource, Ve
 
 /// The sections that declare sources: the key, the plural for messages, and the function that reads
 /// an entry.
-const SOURCE_SECTIONS: [(&str, &str, ReadSource); 3] = [
+const SOURCE_SECTIONS: [(&str, &str, ReadSource); 4] = [
     ("python_modules", "modules", read_source::<ModuleEntry>),
+    (
+        "typescript_modules",
+        "modules",
+        read_source::<TypescriptEntry>,
+    ),
     (MCP_SERVERS, "servers", read_source::<ServerEntry>),
     (OPENAPI, "APIs", read_source::<ApiEntry>),
 ];
@@ -264,8 +270,8 @@ impl Loader<'_> {
             && self.manifest.tools.is_empty()
             && self.manifest.sources.is_empty()
         {
-            let message =
-                "declares no tools: add `tools:`, `python_modules:`, `mcp_servers:` or `openapi:`";
+            let message = "declares no tools: add `tools:`, `python_modules:`, `typescript_modules:`, `mcp_servers:` or \
+                 `openapi:`";
             whole.report::<&str>(Severity::Warning, Rule::NoTools, &[], message);
         }
         if let Some(node) = root.get("defaults")

@@ -16,7 +16,7 @@ use crate::call::ToolName;
 use crate::call::json::parse_strict;
 use crate::manifest::pins::{self, Pins, ServerPins};
 use crate::sources::SourceSettings;
-use crate::sources::mcp::ToolFilter;
+use crate::sources::ToolFilter;
 
 /// Reads the pins of the manifest at `path`, if it has any. An unreadable file is an error: without
 /// pins, a server could change its definitions at will.
@@ -118,7 +118,9 @@ pub(super) fn apply_pins(manifest: &mut Manifest, pins: &Pins) {
         let is_name =
             |own: &&String| ToolName::parse(&format!("{}{own}", declared.rules.prefix)).is_ok();
         let is_selected = |own: &&String| match &declared.settings {
-            SourceSettings::Mcp(settings) => ToolFilter::from_settings(settings).allows(own),
+            SourceSettings::Mcp(settings) => {
+                ToolFilter::new(&settings.include, &settings.exclude).allows(own)
+            }
             // The selectors of an API are about operations, and the pins have only names.
             _ => true,
         };

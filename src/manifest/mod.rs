@@ -75,6 +75,7 @@ mod tool;
 mod tool_lists;
 mod tool_schemas;
 mod toolsets;
+mod typescript_modules;
 mod variables;
 mod yaml_syntax;
 

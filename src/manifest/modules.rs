@@ -111,15 +111,8 @@ impl SourceEntry for ModuleEntry {
                 "at least one worker is needed; leave the key out to start them on demand";
             source.error("workers", message);
         }
-        if self.functions.as_ref().is_some_and(Vec::is_empty) {
-            let message = "names no function, so the module would have no tools; leave the key out for all tools of the \
-                           module";
-            source.error("functions", message);
-        }
-        if self.init.is_some() && self.object.is_none() {
-            let message = "these are arguments for a class, and `object` is missing; add `object`, or leave init out";
-            source.error("init", message);
-        }
+        check_functions(self.functions.as_deref(), source);
+        check_object(self.object.as_deref(), self.init.is_some(), source);
         if self.share && self.object.is_none() {
             let message = "only an object can be shared, and `object` is missing; add `object`, or leave share out";
             source.error("share", message);
@@ -128,13 +121,6 @@ impl SourceEntry for ModuleEntry {
             let message =
                 "`share: true` keeps one object in one process: leave out workers or share";
             source.error("workers", message);
-        }
-        let is_blank = |object: &String| object.trim().is_empty();
-        if self.object.as_ref().is_some_and(is_blank) {
-            source.error(
-                "object",
-                "the name of a class in the module is expected here",
-            );
         }
         let start_timeout = source.start_timeout(self.start_timeout);
         let interpreter = read_interpreter(self.interpreter, self.requirements, source);
@@ -153,6 +139,8 @@ impl SourceEntry for ModuleEntry {
                 None => WorkerRange::on_demand(),
             },
             functions: self.functions,
+            include: Vec::new(),
+            exclude: Vec::new(),
             object: self.object,
             share: self.share,
             init: self.init.unwrap_or_default(),
@@ -163,10 +151,33 @@ impl SourceEntry for ModuleEntry {
                 .setting(self.sandbox, source.inputs.base),
             workdir: absolute_path(source.inputs.base),
             // The program that starts the service chooses where it may write.
-            packages: PathBuf::new(),
+            package_dir: PathBuf::new(),
             start_timeout,
         };
         Some(SourceSettings::Module(settings.into()))
+    }
+}
+
+/// Reports `functions:` of a module without an entry.
+pub(super) fn check_functions(functions: Option<&[String]>, source: &Source<'_>) {
+    if functions.is_some_and(<[String]>::is_empty) {
+        let message = "names no function, so the module would have no tools; leave the key out for all tools of the \
+                       module";
+        source.error("functions", message);
+    }
+}
+
+/// Reports `init:` and `object:` of a module that do not fit together.
+pub(super) fn check_object(object: Option<&str>, has_init: bool, source: &Source<'_>) {
+    if has_init && object.is_none() {
+        let message = "these are arguments for a class, and `object` is missing; add `object`, or leave init out";
+        source.error("init", message);
+    }
+    if object.is_some_and(|object| object.trim().is_empty()) {
+        source.error(
+            "object",
+            "the name of a class in the module is expected here",
+        );
     }
 }
 
@@ -284,13 +295,15 @@ mod tests {
                 requirements: None,
                 workers: WorkerRange::exactly(2),
                 functions: Some(vec!["f".into()]),
+                include: Vec::new(),
+                exclude: Vec::new(),
                 object: Some("C".into()),
                 share: false,
                 init: serde_json::from_str(r#"{"url": "value-of-key", "n": 1}"#).unwrap(),
                 environment: [("K".to_owned(), "value-of-key".to_owned())].into(),
                 sandbox: SandboxSetting::Service,
                 workdir: "/etc/crib".into(),
-                packages: PathBuf::new(),
+                package_dir: PathBuf::new(),
                 start_timeout: Duration::from_secs(5),
             }
         );

@@ -13,14 +13,20 @@ pub(super) const MCP_SERVERS: &str = "mcp_servers";
 pub(super) const OPENAPI: &str = "openapi";
 
 /// The sections that declare tools, each in the manifest or in an included file.
-pub(super) const TOOL_SECTIONS: [&str; 4] = ["tools", "python_modules", MCP_SERVERS, OPENAPI];
+pub(super) const TOOL_SECTIONS: [&str; 5] = [
+    "tools",
+    "python_modules",
+    "typescript_modules",
+    MCP_SERVERS,
+    OPENAPI,
+];
 
 /// The content of the files, as far as it could be read.
 #[derive(Default)]
 pub(super) struct ParsedManifest {
     pub(super) root: Option<Node>,
     pub(super) tools: Vec<ParsedTool>,
-    /// Entries of `python_modules:` and `mcp_servers:`.
+    /// Entries of the sections that declare sources.
     pub(super) sources: Vec<ParsedSource>,
     /// The approved definitions of servers' tools.
     pub(super) pins: Option<Pins>,

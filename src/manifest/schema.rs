@@ -16,6 +16,7 @@ use super::sections::{
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
+use super::typescript_modules::TypescriptEntry;
 use crate::call::{CallSettings, Discovery, Kind};
 use crate::kinds::{self, builtin};
 
@@ -44,7 +45,7 @@ pub(super) struct Sections {
     /// Clients with keys. Without callers, only loopback clients are served, and all are trusted.
     callers: Vec<Caller>,
     #[schemars(
-        description = "Further files with `tools`, `python_modules`, `mcp_servers` and `openapi`; `*` stands for any characters."
+        description = "Further files with `tools`, `python_modules`, `typescript_modules`, `mcp_servers` and `openapi`; `*` stands for any characters."
     )]
     include: Vec<String>,
     /// Policy of every tool that has no such key of its own.
@@ -55,6 +56,8 @@ pub(super) struct Sections {
     tools: BTreeMap<String, Value>,
     /// Python files and modules by name.
     python_modules: BTreeMap<String, ModuleEntry>,
+    /// TypeScript and JavaScript files and packages by name.
+    typescript_modules: BTreeMap<String, TypescriptEntry>,
     /// MCP servers by name.
     mcp_servers: BTreeMap<String, ServerEntry>,
     /// OpenAPI documents by name. Each operation becomes a tool of kind `http`.

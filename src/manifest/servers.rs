@@ -17,8 +17,8 @@ use crate::call::{EnvVar, JsonObject, Kind};
 use crate::kinds::SandboxSetting;
 use crate::kinds::http::AuthConfig;
 use crate::kinds::http::address_policy::AddressPolicy;
-use crate::sources::SourceSettings;
-use crate::sources::mcp::{Mode, Protocol, ServerSettings, ToolFilter, Transport};
+use crate::sources::mcp::{Mode, Protocol, ServerSettings, Transport};
+use crate::sources::{SourceSettings, ToolFilter};
 
 /// One entry of `mcp_servers:`. Its tools are called `{server}_{tool}`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -200,7 +200,7 @@ impl SourceEntry for ServerEntry {
         let SourceSettings::Mcp(settings) = settings else {
             return;
         };
-        let filter = ToolFilter::from_settings(settings);
+        let filter = ToolFilter::new(&settings.include, &settings.exclude);
         for own in rules.tools.keys().filter(|own| !filter.allows(own)) {
             let message = "include and exclude leave this tool out, so this policy has no effect";
             entry.error(&["tools", own], message);

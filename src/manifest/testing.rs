@@ -7,11 +7,14 @@ use super::{Finding, Manifest, ManifestInput, Severity, check, load, read_ledger
 
 const MANIFEST: &str = "/etc/crib/t.yaml";
 const INCLUDED: &str = "/etc/crib/more/m.yaml";
-const FILES: [&str; 5] = [
+const FILES: [&str; 8] = [
+    "/etc/crib/bin/node",
     "/etc/crib/bin/server",
     "/etc/crib/more/server",
+    "/etc/crib/package.json",
     "/etc/crib/requirements.txt",
     "/etc/crib/tools/m.py",
+    "/etc/crib/tools/shop.ts",
     "/etc/crib/venv/bin/python",
 ];
 

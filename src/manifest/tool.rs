@@ -92,7 +92,7 @@ fn build_tool(
     let input_schema = read_input_schema(entry);
     let mut tool = match kind {
         Kind::Native => native_tool(inputs, name, entry)?,
-        Kind::Python | Kind::Mcp => return None,
+        Kind::Python | Kind::Typescript | Kind::Mcp => return None,
         Kind::Command | Kind::Http | Kind::Sql | Kind::Agent => {
             let schema = input_schema.as_ref().map(|schema| &*schema.value);
             let fields = fields.as_deref().unwrap_or_default();
@@ -199,6 +199,9 @@ fn read_kind(inputs: &Inputs<'_>, entry: Entry<'_>) -> Option<Kind> {
                     .into()
             }
             "python" => "tools of kind python are declared in the section `python_modules:`".into(),
+            "typescript" => {
+                "tools of kind typescript are declared in the section `typescript_modules:`".into()
+            }
             "mcp" => "tools of kind mcp are declared in the section `mcp_servers:`".into(),
             _ => unknown_kind_message(&value),
         };

@@ -12,7 +12,8 @@ use super::mcp::{Server, ServerSettings, Transport};
 use super::openapi::{Api, ApiSettings, DocumentLocation};
 use super::python::PythonRuntime;
 use super::source::{Source, SourceFault, SourceListing, SourceStatus, StatusFn};
-use super::workers::{Language, Module, ModulePath, ModuleSettings};
+use super::typescript::TypescriptRuntime;
+use super::workers::{Language, Module, ModuleSettings};
 use crate::call::{Kind, Origin};
 use crate::kinds::SandboxSetting;
 use crate::kinds::process_env::ProcessEnv;
@@ -27,6 +28,8 @@ pub enum SourceKind {
     Native,
     /// A Python module.
     Python,
+    /// A TypeScript or JavaScript module.
+    Typescript,
     /// An MCP server.
     Mcp,
     /// An OpenAPI document.
@@ -102,6 +105,7 @@ impl SourceSettings {
         match self {
             Self::Module(module) => match module.language {
                 Language::Python => SourceKind::Python,
+                Language::Typescript => SourceKind::Typescript,
             },
             Self::Mcp(_) => SourceKind::Mcp,
             Self::Openapi(_) => SourceKind::Openapi,
@@ -134,10 +138,7 @@ impl SourceSettings {
     pub fn source_files(&self) -> Vec<&Path> {
         match self {
             Self::Module(settings) => {
-                let module = match &settings.module {
-                    ModulePath::File(file) => Some(file.as_path()),
-                    ModulePath::Name(_) => None,
-                };
+                let module = settings.module.file();
                 let requirements = settings.requirements.as_deref();
                 module.into_iter().chain(requirements).collect()
             }
@@ -179,7 +180,7 @@ impl SourceSettings {
     /// writable folder.
     pub fn set_package_dir(&mut self, folder: &Path) {
         if let Self::Module(module) = self {
-            folder.clone_into(&mut module.packages);
+            folder.clone_into(&mut module.package_dir);
         }
     }
 
@@ -190,6 +191,9 @@ impl SourceSettings {
                 let settings = ModuleSettings::clone(module);
                 match module.language {
                     Language::Python => Arc::new(Module::new(settings, PythonRuntime, process_env)),
+                    Language::Typescript => {
+                        Arc::new(Module::new(settings, TypescriptRuntime, process_env))
+                    }
                 }
             }
             Self::Mcp(server) if cfg!(feature = "mcp") => {

@@ -194,7 +194,9 @@ fn attempt_name_and_kind(call: &EndedCall) -> (String, SpanKind) {
     };
     let kind = match call.kind {
         Kind::Http | Kind::Mcp | Kind::Sql => SpanKind::Client,
-        Kind::Native | Kind::Command | Kind::Python | Kind::Agent => SpanKind::Internal,
+        Kind::Native | Kind::Command | Kind::Python | Kind::Typescript | Kind::Agent => {
+            SpanKind::Internal
+        }
     };
     (name, kind)
 }

@@ -161,8 +161,7 @@ def test_places_of_compiled_files(with_compiler):
     assert "fail.ts:7" in worker.tracebacks[-1]
 
 
-def test_the_files_of_a_module_are_listed(newest_node, make_workshop):
-    workshop = make_workshop(newest_node)
+def test_the_files_of_a_module_are_listed(workshop):
     workshop.write("export const a = 1;", "lib.mjs")
     worker, _ = workshop.load("import { a } from './lib.mjs';\n/** G. */\nexport function give() { return a }")
     assert worker.ready["files"] == [f"{workshop.folder}/tools_here.mjs", f"{workshop.folder}/lib.mjs"]

@@ -31,7 +31,8 @@ pub(super) fn to_json(
         // With `--live`, those of the sources included.
         "tools": live.map_or(checked.manifest.tools.len(), |live| live.tools.len()),
         // The sources, by kind. Their tools are unknown here.
-        "modules": count_sources(&checked.manifest, Kind::Python),
+        "modules": count_sources(&checked.manifest, Kind::Python)
+            + count_sources(&checked.manifest, Kind::Typescript),
         "servers": count_sources(&checked.manifest, Kind::Mcp),
         "apis": count_sources(&checked.manifest, Kind::Http),
         "callers": checked.manifest.callers.len(),

@@ -83,6 +83,7 @@ pub(super) fn format(
 fn describe_sources(manifest: &Manifest, is_listed: bool) -> String {
     let sources: Vec<String> = [
         (Kind::Python, "module"),
+        (Kind::Typescript, "TypeScript module"),
         (Kind::Mcp, "MCP server"),
         (Kind::Http, "OpenAPI document"),
     ]

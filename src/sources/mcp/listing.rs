@@ -13,14 +13,14 @@ use rmcp::service::Peer;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::config::{ServerSettings, ToolFilter};
+use super::config::ServerSettings;
 use super::fault::{self, ListToolsError};
 use super::message::TASK_ONLY_KEY;
 use super::partial_list;
 use crate::call::{CutEnds, JsonObject, Redact};
 use crate::schema::{Schema, SchemaOwner};
 use crate::secrets::Redactor;
-use crate::sources::DefinitionFingerprint;
+use crate::sources::{DefinitionFingerprint, ToolFilter};
 use crate::text::sanitize;
 
 /// Most tools of a server.
@@ -232,7 +232,7 @@ fn select_tools(
             .take(MAX_WARNING_CHARS)
             .collect()
     };
-    let filter = ToolFilter::from_settings(settings);
+    let filter = ToolFilter::new(&settings.include, &settings.exclude);
     let (mut chosen, mut skipped_names, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let all_names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     let mut warnings = Vec::new();

@@ -40,7 +40,6 @@ mod server;
 mod transport_adapter;
 mod verified_listing;
 
-pub(crate) use self::config::ToolFilter;
 pub use self::config::{Mode, Protocol, ServerSettings, Transport};
 pub use self::per_caller::PerCaller;
 pub use self::server::Server;

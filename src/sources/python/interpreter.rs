@@ -165,7 +165,7 @@ mod tests {
             ("3.14.0", "/bin/sh")
         );
         let slow_python = query_script(
-            "#!/bin/sh\nexec sleep 3600\n",
+            "#!/bin/sh\nexec /bin/sleep 3600\n",
             0o755,
             Duration::from_millis(50),
         )

@@ -30,6 +30,8 @@ impl WorkerRuntime for PythonRuntime {
             arguments: ["-X", "utf8", "-c", BOOT_SCRIPT].map(Into::into).into(),
             boot_message: WorkerProgram::boot_message(FILES),
             needed: Vec::new(),
+            variables: Vec::new(),
+            packages: None,
         })
     }
 }

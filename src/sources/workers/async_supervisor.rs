@@ -212,6 +212,14 @@ impl AsyncWorkerSupervisor {
         })
     }
 
+    /// How busy it is: whether calls would have to wait for a worker, and the number of open calls.
+    pub(super) fn load(&self) -> (bool, usize) {
+        match self.shared.worker.current() {
+            None => (true, 0),
+            Some(worker) => (false, worker.calls.lock().open_calls.len()),
+        }
+    }
+
     pub(super) fn is_unavailable(&self) -> bool {
         self.shared.worker.is_unavailable()
     }

@@ -1,7 +1,7 @@
 //! The manifest's settings of a module.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::language::Language;
@@ -21,10 +21,14 @@ pub struct ModuleSettings {
     pub program: PathBuf,
     /// A file that names the packages of the module. They are installed at its first use.
     pub requirements: Option<PathBuf>,
-    /// Worker processes for functions that are not async.
+    /// Worker processes: of Python for functions that are not async, of TypeScript for all.
     pub workers: WorkerRange,
     /// Names of the functions that become tools; `None`: all tools of the module.
     pub functions: Option<Vec<String>>,
+    /// Tools to take: names of the module, or patterns. Empty: all tools.
+    pub include: Vec<String>,
+    /// Tools to leave out. Takes precedence over `include`.
+    pub exclude: Vec<String>,
     /// Name of a class. Each worker has one instance, and its methods are the tools.
     pub object: Option<String>,
     /// Whether blocking and async methods share one process, and so one instance of `object`.
@@ -38,7 +42,7 @@ pub struct ModuleSettings {
     /// The working folder: the manifest's folder.
     pub workdir: PathBuf,
     /// The folder for packages of modules, e.g. virtual environments.
-    pub packages: PathBuf,
+    pub package_dir: PathBuf,
     /// Longest time for the program to report its version, and for a worker to load the module.
     pub start_timeout: Duration,
 }
@@ -89,4 +93,14 @@ pub enum ModulePath {
     File(PathBuf),
     /// An importable module, e.g. `strands_tools.calculator`.
     Name(String),
+}
+
+impl ModulePath {
+    /// The file.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Name(_) => None,
+        }
+    }
 }

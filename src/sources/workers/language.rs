@@ -7,6 +7,8 @@ use crate::call::Kind;
 pub enum Language {
     /// Python.
     Python,
+    /// TypeScript or JavaScript.
+    Typescript,
 }
 
 impl Language {
@@ -14,6 +16,7 @@ impl Language {
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
+            Self::Typescript => "TypeScript",
         }
     }
 
@@ -21,13 +24,20 @@ impl Language {
     pub fn kind(self) -> Kind {
         match self {
             Self::Python => Kind::Python,
+            Self::Typescript => Kind::Typescript,
         }
+    }
+
+    /// Whether its functions may block their thread. Otherwise one process takes many calls at once.
+    pub fn may_block(self) -> bool {
+        self == Self::Python
     }
 
     /// The section of the manifest that declares its modules.
     pub fn section(self) -> &'static str {
         match self {
             Self::Python => "python_modules",
+            Self::Typescript => "typescript_modules",
         }
     }
 }
@@ -38,6 +48,7 @@ macro_rules! log_as {
     ($language:expr, $level:ident, $($message:tt)+) => {
         match $language {
             $crate::sources::workers::Language::Python => tracing::$level!(target: "toolcrib::python", $($message)+),
+            $crate::sources::workers::Language::Typescript => tracing::$level!(target: "toolcrib::typescript", $($message)+),
         }
     };
 }

@@ -6,12 +6,14 @@
 //! - `sync_pool`, `async_supervisor`: keep workers and give them calls;
 //!   `pool_state` has the workers of a pool and the queue of calls that wait for one
 //! - `config`, `language`: the settings of a module, and its language
+//! - `imported_files`: whether a module has to be loaded again
 //! - `setup_program`, `package_folder`: run the programs that prepare a module, and build its packages once
 //! - `stderr_log`: writes the output of a module to the log, never into the protocol
 
 mod async_supervisor;
 mod call_message;
 mod config;
+mod imported_files;
 mod language;
 mod line_reader;
 mod module;

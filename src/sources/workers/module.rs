@@ -1,24 +1,32 @@
 //! A module as a source of tools.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::async_supervisor::AsyncWorkerSupervisor;
-use super::config::{ModulePath, ModuleSettings};
-use super::protocol::{self, Function, Mode, Role};
+use super::config::ModuleSettings;
+use super::imported_files::ImportedFiles;
+use super::protocol::{self, Function, Mode, ModuleListing, Role};
 use super::runtime::{Setup, WorkerProgram, WorkerRuntime};
 use super::sync_pool::SyncPool;
 use super::worker::{Launcher, Worker};
-use crate::call::{JsonObject, ToolContext};
+use crate::call::{JsonObject, ToolContext, ToolError};
 use crate::kinds::process::OrphanReaper;
 use crate::kinds::sandbox::{EntrySandbox, OwnPaths, program_paths};
 use crate::kinds::{ProcessEnv, Runner, RunnerTraits, ToolOutcome};
 use crate::runtime::blocking;
-use crate::sources::{DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn};
+use crate::sources::{
+    DiscoveredTool, Source, SourceFault, SourceListing, SourceStatus, StatusFn, ToolFilter,
+};
+
+/// Between two looks at the imported files.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A module and its workers. The workers end when the module and all runners that it gave
 /// are dropped.
@@ -27,6 +35,17 @@ pub struct Module {
     runtime: Box<dyn WorkerRuntime>,
     process_env: ProcessEnv,
     pools: Mutex<WorkerPools>,
+    /// The functions of the last listing, by name.
+    callables: Mutex<HashMap<String, Arc<Callable>>>,
+    /// The files that the last listing was made of, without the module itself.
+    imported_files: Mutex<ImportedFiles>,
+}
+
+/// A function and its workers. A tool that is equal in the next listing keeps its runner, so the
+/// next workers take the place of these.
+struct Callable {
+    function: Function,
+    pool: Mutex<WorkerPool>,
 }
 
 impl Module {
@@ -41,19 +60,30 @@ impl Module {
             runtime: Box::new(runtime),
             process_env: process_env.clone(),
             pools: Mutex::default(),
+            callables: Mutex::default(),
+            imported_files: Mutex::default(),
         }
     }
 
     /// The current text of the module's file.
     async fn read_source(&self) -> Option<String> {
-        let ModulePath::File(path) = &self.settings.module else {
-            return None;
-        };
-        let path = path.clone();
+        let path = self.settings.module.file()?.to_owned();
         // Ignore a file that cannot be read: the worker then reports the reason.
         blocking::run_blocking(move || std::fs::read_to_string(path).ok())
             .await
             .flatten()
+    }
+
+    /// Leaves out the tools that `include` and `exclude` do not select.
+    fn apply_filter(&self, module: &mut ModuleListing) {
+        let filter = ToolFilter::new(&self.settings.include, &self.settings.exclude);
+        let names: Vec<&str> = module.tools.iter().map(|tool| &*tool.name).collect();
+        for (key, text) in filter.unmatched_entries(&names) {
+            let warning = format!("`{key}`: no tool of the module has the name `{text}`");
+            module.warnings.push(warning);
+        }
+        module.tools.retain(|tool| filter.allows(&tool.name));
+        module.skipped_names.retain(|name| filter.allows(name));
     }
 
     /// A warning for an object that has methods of both kinds: each process has its own instance.
@@ -76,10 +106,9 @@ impl Module {
     fn sandbox(&self, program: &WorkerProgram) -> EntrySandbox {
         let mut needed = program_paths(&program.path);
         needed.extend(program.needed.iter().cloned());
-        if let ModulePath::File(file) = &self.settings.module {
-            // The module may import what is beside it.
-            needed.extend(file.parent().map(PathBuf::from));
-        }
+        // The module may import what is beside it.
+        let folder = self.settings.module.file().and_then(Path::parent);
+        needed.extend(folder.map(PathBuf::from));
         let own = OwnPaths {
             entry: format!(
                 "{}.{}",
@@ -95,6 +124,12 @@ impl Module {
     }
 
     async fn load(&self, report_status: &StatusFn) -> Result<(WorkerPools, SourceListing), String> {
+        // What has changed so far is no reason to load it again, even if this fails.
+        let before = {
+            let mut imported_files = self.imported_files.lock();
+            *imported_files = imported_files.refreshed();
+            imported_files.clone()
+        };
         let orphan_reaper = OrphanReaper::default();
         let setup = Setup {
             settings: &self.settings,
@@ -115,12 +150,18 @@ impl Module {
             orphan_reaper,
         });
         report_status("loading the module".into());
-        let role = match self.settings.share {
-            true => Role::Shared,
-            false => Role::Sync,
+        let role = match (self.settings.share, self.settings.language.may_block()) {
+            (true, _) => Role::Shared,
+            (false, true) => Role::Sync,
+            (false, false) => Role::Async,
         };
-        let (worker, module) = launcher.start(role).await?;
-        let pools = WorkerPools::new(&launcher, worker, &module.tools);
+        let (worker, mut module) = launcher.start(role).await?;
+        let imported = std::mem::take(&mut module.files).into_iter();
+        let own = self.settings.module.file();
+        let imported = imported.filter(|file| Some(file.as_path()) != own);
+        *self.imported_files.lock() = ImportedFiles::new(imported, &before);
+        self.apply_filter(&mut module);
+        let pools = WorkerPools::new(&launcher, role, worker, &module.tools);
         let mut listing = SourceListing {
             tools: Vec::new(),
             warnings: module.warnings,
@@ -128,8 +169,9 @@ impl Module {
         };
         let two_instances = self.two_instances_warning(&module.tools);
         listing.warnings.extend(two_instances);
-        for function in module.tools {
-            listing.tools.extend(pools.discovered_tool(function));
+        for callable in self.replace_callables(module.tools, &pools) {
+            let tool = discovered_tool(callable, pools.sandbox.clone());
+            listing.tools.push(tool);
         }
         for tool in &mut listing.tools {
             tool.redact_secrets(&self.process_env.redactor);
@@ -138,11 +180,49 @@ impl Module {
     }
 }
 
+impl Module {
+    /// Gives these functions the workers, in place of those of the last listing.
+    fn replace_callables(
+        &self,
+        functions: Vec<Function>,
+        pools: &WorkerPools,
+    ) -> Vec<Arc<Callable>> {
+        let mut known = self.callables.lock();
+        let (mut replaced, mut callables) = (Vec::new(), Vec::new());
+        for function in functions {
+            let Some(pool) = pools.pool_for(function.mode) else {
+                continue;
+            };
+            let equal = known.get(&function.name);
+            callables.push(match equal.filter(|known| known.function == function) {
+                Some(known) => {
+                    replaced.push(std::mem::replace(&mut *known.pool.lock(), pool));
+                    known.clone()
+                }
+                None => Arc::new(Callable {
+                    function,
+                    pool: Mutex::new(pool),
+                }),
+            });
+        }
+        let by_name = callables
+            .iter()
+            .map(|callable| (callable.function.name.clone(), callable.clone()));
+        let previous = std::mem::replace(&mut *known, by_name.collect());
+        drop(known);
+        // Dropping the old workers takes time, so do it after the locks are released.
+        drop((replaced, previous));
+        callables
+    }
+}
+
 #[async_trait]
 impl Source for Module {
     async fn list(&self, report_status: &StatusFn) -> Result<SourceListing, SourceFault> {
         let (pools, result) = match self.load(report_status).await {
             Ok((pools, listed)) => (pools, Ok(listed)),
+            // The workers of the last listing still serve its tools.
+            Err(fault) if self.pools.lock().has_workers() => return Err(SourceFault(fault)),
             Err(fault) => (WorkerPools::unavailable(&fault), Err(SourceFault(fault))),
         };
         // Dropping the old workers takes time, so do it after the lock is released.
@@ -154,6 +234,21 @@ impl Source for Module {
     fn status(&self) -> SourceStatus {
         self.pools.lock().status()
     }
+
+    /// Ends when an imported file has changed. The module's own file is watched with the manifest.
+    async fn changed(&self) {
+        loop {
+            sleep(POLL_INTERVAL).await;
+            let known = self.imported_files.lock().clone();
+            if known.is_empty() {
+                continue;
+            }
+            let refreshed = blocking::run_blocking(move || known.refreshed() != known).await;
+            if refreshed.unwrap_or_default() {
+                return;
+            }
+        }
+    }
 }
 
 /// The workers after a listing, or the reason why there are none.
@@ -161,21 +256,30 @@ impl Source for Module {
 struct WorkerPools {
     sandbox: Option<Arc<EntrySandbox>>,
     blocking: Option<Arc<SyncPool>>,
-    coroutines: Option<Arc<AsyncWorkerSupervisor>>,
+    /// One for each process that takes many calls at once.
+    coroutines: Arc<[Arc<AsyncWorkerSupervisor>]>,
     /// The state without workers.
     unlisted: SourceStatus,
 }
 
 impl WorkerPools {
-    /// Workers for these functions. `first` was started as a worker for blocking functions. If
-    /// there are no such functions, it was needed only for the listing and ends.
-    pub(super) fn new(launcher: &Arc<Launcher>, first: Worker, functions: &[Function]) -> Self {
+    /// Workers for these functions. `first` was started in this role. If it is for blocking
+    /// functions, and there are none, it was needed only for the listing and ends.
+    pub(super) fn new(
+        launcher: &Arc<Launcher>,
+        role: Role,
+        first: Worker,
+        functions: &[Function],
+    ) -> Self {
         let sandbox = Some(launcher.sandbox.clone());
-        if launcher.settings.share {
-            let coroutines = AsyncWorkerSupervisor::new(launcher, Role::Shared, Some(first));
+        if role != Role::Sync {
+            let mut first = Some(first);
+            let numbers = 0..launcher.settings.workers.min;
             return Self {
                 sandbox,
-                coroutines: Some(coroutines),
+                coroutines: numbers
+                    .map(|_| AsyncWorkerSupervisor::new(launcher, role, first.take()))
+                    .collect(),
                 ..Self::default()
             };
         }
@@ -184,7 +288,9 @@ impl WorkerPools {
             sandbox,
             blocking: has(Mode::Sync).then(|| SyncPool::new(launcher, first)),
             coroutines: has(Mode::Async)
-                .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None)),
+                .then(|| AsyncWorkerSupervisor::new(launcher, Role::Async, None))
+                .into_iter()
+                .collect(),
             unlisted: SourceStatus::default(),
         }
     }
@@ -197,34 +303,19 @@ impl WorkerPools {
         }
     }
 
-    /// A function as a tool.
-    pub(super) fn discovered_tool(&self, function: Function) -> Option<DiscoveredTool> {
-        let pool = match (function.mode, &self.blocking) {
-            (Mode::Sync, Some(blocking)) => WorkerPool::Sync(blocking.clone()),
+    fn has_workers(&self) -> bool {
+        self.blocking.is_some() || !self.coroutines.is_empty()
+    }
+
+    /// The workers that run functions of this mode.
+    fn pool_for(&self, mode: Mode) -> Option<WorkerPool> {
+        match (mode, &self.blocking) {
+            (Mode::Sync, Some(blocking)) => Some(WorkerPool::Sync(blocking.clone())),
             // With `share: true` there are no separate workers for blocking functions: they use the
             // one for coroutines.
-            (Mode::Sync | Mode::Async, _) => WorkerPool::Async(self.coroutines.clone()?),
-        };
-        Some(DiscoveredTool {
-            name: function.name.clone(),
-            description: function.description.clone(),
-            input_schema: function.input_schema.clone(),
-            output_schema: function.output_schema.clone(),
-            schema_owner: function.schema_owner,
-            effect: None,
-            tags: Vec::new(),
-            annotations: JsonObject::new(),
-            meta: JsonObject::new(),
-            result_as_answer: function.result_as_answer,
-            max_calls: function.max_calls,
-            env: function.env.clone(),
-            runner: Arc::new(FunctionRunner {
-                function,
-                pool,
-                sandbox: self.sandbox.clone(),
-            }),
-            snapshot: None,
-        })
+            (Mode::Sync | Mode::Async, _) if self.coroutines.is_empty() => None,
+            (Mode::Sync | Mode::Async, _) => Some(WorkerPool::Async(self.coroutines.clone())),
+        }
     }
 
     /// The state of all workers together.
@@ -248,16 +339,37 @@ impl WorkerPools {
     }
 }
 
+/// A function as a tool.
+fn discovered_tool(callable: Arc<Callable>, sandbox: Option<Arc<EntrySandbox>>) -> DiscoveredTool {
+    let function = &callable.function;
+    DiscoveredTool {
+        name: function.name.clone(),
+        description: function.description.clone(),
+        input_schema: function.input_schema.clone(),
+        output_schema: function.output_schema.clone(),
+        schema_owner: function.schema_owner,
+        effect: None,
+        tags: Vec::new(),
+        annotations: JsonObject::new(),
+        meta: JsonObject::new(),
+        result_as_answer: function.result_as_answer,
+        max_calls: function.max_calls,
+        env: function.env.clone(),
+        runner: Arc::new(FunctionRunner { callable, sandbox }),
+        snapshot: None,
+    }
+}
+
 struct FunctionRunner {
-    pub sandbox: Option<Arc<EntrySandbox>>,
-    pub function: Function,
-    pub pool: WorkerPool,
+    sandbox: Option<Arc<EntrySandbox>>,
+    callable: Arc<Callable>,
 }
 
 /// The workers that run a function.
+#[derive(Clone)]
 enum WorkerPool {
     Sync(Arc<SyncPool>),
-    Async(Arc<AsyncWorkerSupervisor>),
+    Async(Arc<[Arc<AsyncWorkerSupervisor>]>),
 }
 
 #[async_trait]
@@ -267,14 +379,17 @@ impl Runner for FunctionRunner {
         // reach its deadline while it runs, and its end would also end its worker.
         let now = Instant::now();
         let begin_by = now + context.deadline.saturating_duration_since(now) / 2;
-        let result = match &self.pool {
-            WorkerPool::Sync(pool) => {
-                pool.call(&self.function, &arguments, &context, begin_by)
-                    .await
-            }
-            WorkerPool::Async(pool) => {
-                pool.call(&self.function, &arguments, &context, begin_by)
-                    .await
+        let function = &self.callable.function;
+        let pool = self.callable.pool.lock().clone();
+        let result = match &pool {
+            WorkerPool::Sync(pool) => pool.call(function, &arguments, &context, begin_by).await,
+            WorkerPool::Async(pools) => {
+                // The least busy one. Its worker may be blocked all the same, but then calls pile up
+                // there, and the next ones go elsewhere.
+                let Some(pool) = pools.iter().min_by_key(|pool| pool.load()) else {
+                    return Err(ToolError::unavailable("the module has no workers"));
+                };
+                pool.call(function, &arguments, &context, begin_by).await
             }
         };
         protocol::shorten_error(result, &context)
@@ -285,16 +400,16 @@ impl Runner for FunctionRunner {
     }
 
     fn is_available(&self) -> bool {
-        match &self.pool {
+        match &*self.callable.pool.lock() {
             WorkerPool::Sync(pool) => !pool.is_unavailable(),
-            WorkerPool::Async(pool) => !pool.is_unavailable(),
+            WorkerPool::Async(pools) => pools.iter().any(|pool| !pool.is_unavailable()),
         }
     }
 
     fn traits(&self) -> RunnerTraits {
         RunnerTraits {
-            may_ask: self.function.may_ask(),
-            ..RunnerTraits::with_context(self.function.takes_context)
+            may_ask: self.callable.function.may_ask(),
+            ..RunnerTraits::with_context(self.callable.function.takes_context)
         }
     }
 }

@@ -53,7 +53,7 @@ impl<'a> PackageFolder<'a> {
     ) -> Self {
         let name = hex::encode(&hash_parts(parts)[..8]);
         Self {
-            path: setup.settings.packages.join(name),
+            path: setup.settings.package_dir.join(name),
             setup,
             file,
             what,
@@ -71,7 +71,7 @@ impl<'a> PackageFolder<'a> {
         build: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
         let what = self.what;
-        let folders = &self.setup.settings.packages;
+        let folders = &self.setup.settings.package_dir;
         let fault = |error: io::Error| {
             let folders = folders.display();
             format!("cannot keep {what}s in {folders}: {error}")

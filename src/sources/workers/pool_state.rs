@@ -141,7 +141,7 @@ impl PooledWorker {
             };
             match message {
                 Ok((call_id, WorkerMessage::Note(note))) if call_id == id => {
-                    note.pass_on(language, context)
+                    note.pass_on(language, context);
                 }
                 // A thread of an earlier call still reports progress. The earlier call has ended,
                 // so ignore it.

@@ -1,5 +1,7 @@
 //! The protocol between the service and a worker: one JSON object per line, in UTF-8.
 
+use std::path::{Path, PathBuf};
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
@@ -55,7 +57,12 @@ fn to_line(message: &Value) -> Vec<u8> {
 }
 
 /// The first message: what to load.
-pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role: Role) -> Vec<u8> {
+pub(super) fn load_message(
+    settings: &ModuleSettings,
+    packages: Option<&Path>,
+    source: Option<&str>,
+    role: Role,
+) -> Vec<u8> {
     let (module, is_file) = match &settings.module {
         ModulePath::File(path) => (path.to_string_lossy(), true),
         ModulePath::Name(name) => (name.into(), false),
@@ -69,6 +76,8 @@ pub(super) fn load_message(settings: &ModuleSettings, source: Option<&str>, role
         "object": settings.object,
         "init": settings.init,
         "functions": settings.functions,
+        // The folder with `node_modules`, for packages that are not beside the module.
+        "packages": packages.map(Path::to_string_lossy),
         "role": role,
         "max_result": MAX_RESULT_BYTES,
     }))
@@ -127,6 +136,8 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
         #[serde(default)]
         warnings: Vec<String>,
         #[serde(default)]
+        files: Vec<PathBuf>,
+        #[serde(default)]
         message: String,
         #[serde(default)]
         traceback: Option<String>,
@@ -135,6 +146,7 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
         op,
         tools: written,
         mut warnings,
+        files,
         message,
         traceback,
     } = serde_json::from_slice(line)?;
@@ -159,6 +171,7 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
     Ok(Hello::Ready(ModuleListing {
         tools,
         warnings,
+        files,
         skipped_names: left_out,
     }))
 }
@@ -168,6 +181,8 @@ pub(super) fn read_hello(line: &[u8]) -> serde_json::Result<Hello> {
 pub(super) struct ModuleListing {
     pub tools: Vec<Function>,
     pub warnings: Vec<String>,
+    /// The files of the user that were loaded, as far as the worker reports them.
+    pub files: Vec<PathBuf>,
     /// Names of functions that cannot be used.
     pub skipped_names: Vec<String>,
 }

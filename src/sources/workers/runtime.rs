@@ -29,6 +29,10 @@ pub(in crate::sources) struct WorkerProgram {
     pub boot_message: Vec<u8>,
     /// Files and folders that it needs beside its program and the folder of the module.
     pub needed: Vec<PathBuf>,
+    /// Variables beside those that the module declares.
+    pub variables: Vec<(&'static str, OsString)>,
+    /// The folder with the installed packages, if the worker itself must find them there.
+    pub packages: Option<PathBuf>,
 }
 
 impl WorkerProgram {

@@ -20,13 +20,15 @@ pub(in crate::sources) fn settings_for_tests(language: Language, file: &Path) ->
         requirements: None,
         workers: WorkerRange::exactly(1),
         functions: None,
+        include: Vec::new(),
+        exclude: Vec::new(),
         object: None,
         share: false,
         init: JsonObject::new(),
         environment: BTreeMap::new(),
         sandbox: SandboxSetting::None,
         workdir: folder.into(),
-        packages: folder.join("packages"),
+        package_dir: folder.join("packages"),
         start_timeout: Duration::from_secs(30),
     }
 }

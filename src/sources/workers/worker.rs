@@ -138,7 +138,12 @@ impl Launcher {
             started_at,
             status: None,
         };
-        let load = protocol::load_message(&self.settings, self.source.as_deref(), role);
+        let load = protocol::load_message(
+            &self.settings,
+            self.program.packages.as_deref(),
+            self.source.as_deref(),
+            role,
+        );
         // A worker that ends during these writes reports its reason on its output, which is read
         // below. So ignore the error.
         if worker.write(&self.program.boot_message).await.is_ok() {
@@ -177,6 +182,7 @@ impl Launcher {
             .args(&self.program.arguments)
             .current_dir(&self.settings.workdir)
             .env_clear()
+            .envs(self.program.variables.iter().cloned())
             .envs(&self.settings.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

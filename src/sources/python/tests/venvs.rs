@@ -164,7 +164,7 @@ async fn hanging_builds_time_out() {
     })
     .await;
 
-    let venvs = std::fs::read_dir(&settings.packages)
+    let venvs = std::fs::read_dir(&settings.package_dir)
         .unwrap()
         .flatten()
         .map(|entry| entry.path());

@@ -62,9 +62,9 @@ function makeHooks(config, require, needsCompiler, onFile) {
   return { resolve, load };
 }
 
-/** Installs the hooks. Bun and Deno need none. */
+/** Installs the hooks. Bun and Deno need none. Returns a function that reports the files so far. */
 function installHooks(config, onFile) {
-  if (process.versions.bun || process.versions.deno) return;
+  if (process.versions.bun || process.versions.deno) return () => {};
   if (!process.features.typescript) process.setSourceMapsEnabled(true);
   if (module_.registerHooks) {
     const hooks = makeHooks(config, require, NEEDS_COMPILER, onFile);
@@ -74,10 +74,12 @@ function installHooks(config, onFile) {
     };
 
     module_.registerHooks({ resolve: run(hooks.resolve), load: run(hooks.load) });
-    return;
+    return () => {};
   }
   const text = `import { createRequire } from "node:module";
-    const hooks = (${makeHooks})(${JSON.stringify(config)}, createRequire("file:///toolcrib/"), ${NEEDS_COMPILER});
+    const hooks = (${makeHooks})(${JSON.stringify(config)}, createRequire("file:///toolcrib/"), ${NEEDS_COMPILER}, (file) => port.postMessage(file));
+    let port;
+    export const initialize = (data) => { port = data.port; };
     const run = (hook) => async (...values) => {
       const steps = hook(...values);
       let step = steps.next();
@@ -85,7 +87,11 @@ function installHooks(config, onFile) {
       return step.value;
     };
     export const resolve = run(hooks.resolve), load = run(hooks.load);`;
-  module_.register(`data:text/javascript,${encodeURIComponent(text)}`);
+  const { MessageChannel, receiveMessageOnPort } = require("node:worker_threads");
+  const { port1, port2 } = new MessageChannel();
+  port1.unref();
+  module_.register(`data:text/javascript,${encodeURIComponent(text)}`, { data: { port: port2 }, transferList: [port2] });
+  return () => { for (let read; (read = receiveMessageOnPort(port1)); ) onFile(read.message); };
 }
 
 module.exports = { installHooks };

@@ -122,13 +122,15 @@ async function loadTools(request) {
     url = pathToFileURL(file).href;
   }
   const isPinned = isFile && typeof request.source === "string" && (!fs.existsSync(file) || fs.readFileSync(file, "utf8") !== request.source);
-  installHooks({ sources: isPinned ? { [url]: request.source } : {}, project: path.join(folder, "toolcrib.cjs"), packages: request.packages ? path.join(request.packages, "toolcrib.cjs") : null }, (loaded) => {
+  const reportFiles = installHooks({ sources: isPinned ? { [url]: request.source } : {}, project: path.join(folder, "toolcrib.cjs"), packages: request.packages ? path.join(request.packages, "toolcrib.cjs") : null }, (loaded) => {
     if (loaded.startsWith("file:") && !loaded.includes("/node_modules/")) files.add(fileURLToPath(loaded));
   });
   let exports;
   try { exports = await importModule(url); } catch (error) {
+    reportFiles();
     throw loadFailure(error, `importing ${target}`, new Set([file, ...files]));
   }
+  reportFiles();
   // Modules of CommonJS: what they export is the default, too.
   const names = Object.keys(exports).filter((name) => name !== "default" && name !== "module.exports");
   const values = Object.fromEntries(names.map((name) => [name, exports[name]]));
