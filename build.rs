@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     list_worker_files("typescript", "cjs", Path::new(&folder))
 }
 
-/// Writes what `runtime.rs` of a language embeds: the path and the text of each file of the worker,
+/// Writes what `program.rs` or `runtime.rs` of a language embeds: the path and the text of each file of the worker,
 /// but of the script that reads them.
 fn list_worker_files(language: &str, ending: &str, out: &Path) -> Result<(), Box<dyn Error>> {
     let root = fs::canonicalize(format!("src/sources/{language}/worker"))?;

@@ -61,6 +61,7 @@ async fn kinds_without_a_feature_are_refused() {
         // An empty file is an empty database.
         for (name, text) in [
             ("tools.py", ""),
+            ("tools.ts", ""),
             ("shop.sqlite", ""),
             ("api.json", DOCUMENT),
         ] {

@@ -4,7 +4,7 @@ const fs = require("node:fs");
 const { fileURLToPath } = require("node:url");
 const { messageOf } = require("./results.cjs");
 
-const HIDDEN_FRAMES = /toolcrib-worker|data:text/javascript,|node:internal|\(<anonymous>\)|^\s+at (new Promise|eval) /;
+const HIDDEN_FRAMES = /toolcrib-worker|data:text\/javascript,|node:internal|\(<anonymous>\)|^\s+at (new Promise|eval) /;
 
 /** The stack of an exception without the frames of the worker and of Node. With its causes. */
 function userStack(error, depth = 0) {
