@@ -1,6 +1,6 @@
 //! Types of all tools for those who call them: declarations for TypeScript and for Python.
 //!
-//! A schema becomes a [`Type`](kind::Type), which each language writes in its own words. A type may
+//! A schema becomes a `Type`, which each language writes in its own words. A type may
 //! accept more than its schema does, but never less: what a language cannot express is left out.
 
 mod kind;
