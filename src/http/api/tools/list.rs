@@ -169,6 +169,7 @@ fn listed_tools(
 ) -> Result<Vec<(Arc<Entry>, bool)>, ApiError> {
     let has_origin = |entry: &Entry| params.origin.is_none_or(|origin| entry.origin == origin);
     let whole = |entries: Vec<Arc<Entry>>| entries.into_iter().map(|entry| (entry, false));
+    let limit = page_size(Some(params.limit.unwrap_or(FOUND_TOOLS)))?;
     let Some(query) = &params.query else {
         let mut entries = catalog.selected_tools(caller, selection);
         entries.retain(|entry| has_origin(entry));
@@ -180,7 +181,6 @@ fn listed_tools(
         let found = run.map(|run| runs.found_tools(&caller.name, Some(run)));
         return Ok(catalog.list_for_model(format, entries, &found.unwrap_or_default()));
     };
-    let limit = page_size(Some(params.limit.unwrap_or(FOUND_TOOLS)))?;
     let admits = |entry: &Entry| {
         entry.allows(caller) && entry.is_in(selection) && !entry.finds_tools() && has_origin(entry)
     };
