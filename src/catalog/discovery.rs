@@ -18,30 +18,19 @@ impl Catalog {
         mut entries: Vec<Arc<Entry>>,
         found: &BTreeSet<ToolName>,
     ) -> Vec<Arc<Entry>> {
-        let discovery = self.call_settings.discovery.as_ref();
-        if let Some(discovery) = discovery.filter(|one| is_too_long(one, format, &entries)) {
-            let keep = ToolPattern::parse_list(&discovery.keep);
-            entries.retain(|entry| {
-                entry.finds_tools()
-                    || found.contains(&entry.definition.name)
-                    || any_grants(&keep, entry.definition.names(), |_| false)
-            });
+        if let Some(discovery) = self.shortens(format, &entries) {
+            entries.retain(stays_listed(discovery, found));
         }
         entries
     }
-}
 
-impl Catalog {
     /// Whether Anthropic's list of these tools has all of them, and defers most.
-    pub(crate) fn defers_tools(&self, entries: Vec<Arc<Entry>>) -> bool {
-        let discovery = self.call_settings.discovery.as_ref();
-        let defers = discovery.is_some_and(|discovery| discovery.defer_loading);
-        defers && {
-            let all = entries.len();
-            self.shown_tools(Format::Anthropic, entries, &BTreeSet::new())
-                .len()
-                < all
-        }
+    pub(crate) fn defers_tools(&self, entries: &[Arc<Entry>]) -> bool {
+        let discovery = self.shortens(Format::Anthropic, entries);
+        discovery.is_some_and(|discovery| {
+            let found = BTreeSet::new();
+            discovery.defer_loading && !entries.iter().all(stays_listed(discovery, &found))
+        })
     }
 
     /// The list for a model: the shown tools, and for Anthropic also the deferred ones with the
@@ -52,22 +41,43 @@ impl Catalog {
         entries: Vec<Arc<Entry>>,
         found: &BTreeSet<ToolName>,
     ) -> Vec<(Arc<Entry>, bool)> {
-        let defers = format == Format::Anthropic && self.defers_tools(entries.clone());
-        let shown = self.shown_tools(format, entries.clone(), found);
-        if !defers {
+        let deferring = self.call_settings.discovery.as_ref();
+        let deferring = deferring
+            .filter(|_| format == Format::Anthropic)
+            .filter(|_| self.defers_tools(&entries));
+        let Some(discovery) = deferring else {
+            let shown = self.shown_tools(format, entries, found);
             return shown.into_iter().map(|entry| (entry, false)).collect();
-        }
-        let loaded: BTreeSet<&ToolName> =
-            shown.iter().map(|entry| &entry.definition.name).collect();
+        };
+        let mut is_loaded = stays_listed(discovery, found);
         entries
             .into_iter()
             // The model calls a tool that is loaded by its own name.
             .filter(|entry| !(entry.finds_tools() && entry.rules.runner.traits().calls_tools))
             .map(|entry| {
-                let is_deferred = !loaded.contains(&entry.definition.name);
+                let is_deferred = !is_loaded(&entry);
                 (entry, is_deferred)
             })
             .collect()
+    }
+
+    /// The rules that shorten this list, if it is too long.
+    fn shortens(&self, format: Format, entries: &[Arc<Entry>]) -> Option<&Discovery> {
+        let discovery = self.call_settings.discovery.as_ref();
+        discovery.filter(|discovery| is_too_long(discovery, format, entries))
+    }
+}
+
+/// Whether a shortened list has a tool.
+fn stays_listed(
+    discovery: &Discovery,
+    found: &BTreeSet<ToolName>,
+) -> impl FnMut(&Arc<Entry>) -> bool {
+    let keep = ToolPattern::parse_list(&discovery.keep);
+    move |entry| {
+        entry.finds_tools()
+            || found.contains(&entry.definition.name)
+            || any_grants(&keep, entry.definition.names(), |_| false)
     }
 }
 
