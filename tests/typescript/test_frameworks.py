@@ -407,3 +407,88 @@ def test_progress_of_strands(newest_node, make_workshop):
     assert (seen, text_of(answer)) == (["searching"], "found a")
     assert "it is closed" in error_text(worker.call("fail", {"city": "a"}))
     assert "tools.ts:" in worker.tracebacks[-1]
+
+
+UNION = """z.discriminatedUnion("kind", [z.object({ kind: z.literal("one"), a: z.string() }), z.object({ kind: z.literal("two"), b: z.number() })])"""
+PAIR = "z.object({ pair: z.tuple([z.string(), z.number()]) })"
+ROOTS = {
+    "ai": """import { tool } from "ai"; import * as z from "zod"; import * as z3 from "zod/v3";
+        export const pair = tool({ description: "Pairs.", inputSchema: %s, execute: async (input) => input });
+        export const old_pair = tool({ description: "Pairs.", inputSchema: %s, execute: async (input) => input });
+        export const union = tool({ description: "Unites.", inputSchema: %s, execute: async (input) => input });
+        const Tree = z.object({ name: z.string(), parts: z.array(z.lazy(() => Tree)).optional() });
+        export const tree = tool({ description: "Grows.", inputSchema: Tree.default({ name: "a" }), execute: async (input) => input });
+        export const text = tool({ description: "A text.", inputSchema: z.string(), execute: async (input) => input });"""
+    % (PAIR, PAIR.replace("z.", "z3."), UNION),
+    "mastra": """import { createTool } from "@mastra/core/tools"; import * as z from "zod";
+        export const pair = createTool({ id: "pair", description: "Pairs.", inputSchema: %s, execute: async (input) => input });
+        export const union = createTool({ id: "union", description: "Unites.", inputSchema: %s, execute: async (input) => input });"""
+    % (PAIR, UNION),
+    "langchain": """import { tool } from "@langchain/core/tools"; import * as z from "zod"; import * as z3 from "zod/v3";
+        export const pair = tool(async (input) => JSON.stringify(input), { name: "pair", description: "Pairs.", schema: %s });
+        export const old_pair = tool(async (input) => JSON.stringify(input), { name: "old_pair", description: "Pairs.", schema: %s });
+        export const union = tool(async (input) => JSON.stringify(input), { name: "union", description: "Unites.", schema: %s });"""
+    % (PAIR, PAIR.replace("z.", "z3."), UNION),
+    "openai": """import { tool } from "@openai/agents"; import * as z from "zod";
+        export const pair = tool({ name: "pair", description: "Pairs.", parameters: %s, execute: async (input) => input });"""
+    % PAIR,
+    "mcp": """import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js"; import * as z from "zod";
+        export const server = new McpServer({ name: "s", version: "1.0.0" });
+        server.registerTool("pair", { description: "Pairs.", inputSchema: %s }, async (input) => ({ content: [], structuredContent: input }));"""
+    % PAIR,
+}
+
+
+@pytest.mark.parametrize("framework", ROOTS)
+def test_tuples_and_unions_in_a_schema(framework, newest_node, make_workshop):
+    """Frameworks write tuples as in older drafts, and unions without a type at the root. One such tool must not spoil its module."""
+    workshop = make_workshop(newest_node, "newest")
+    worker, tools = workshop.load(ROOTS[framework], "tools.ts")
+    for tool in tools.values():
+        jsonschema.Draft202012Validator.check_schema(tool["input_schema"])
+        assert tool["input_schema"]["type"] == "object"
+    for name in {"pair", "old_pair"} & set(tools):
+        schema = jsonschema.Draft202012Validator(tools[name]["input_schema"])
+        assert schema.is_valid({"pair": ["a", 1]}) and not schema.is_valid({"pair": [1, "a"]})
+        assert ok(worker.call(name, {"pair": ["a", 1]}))["structured_content"] == {"pair": ["a", 1]}
+    if "union" in tools:
+        schema = jsonschema.Draft202012Validator(tools["union"]["input_schema"])
+        assert schema.is_valid({"kind": "two", "b": 1}) and not schema.is_valid({"kind": "two", "a": "x"})
+        assert ok(worker.call("union", {"kind": "two", "b": 1}))["structured_content"] == {"kind": "two", "b": 1}
+    if framework == "ai":
+        assert set(tools) == {"pair", "old_pair", "union", "tree"}
+        assert ok(worker.call("tree", {"name": "b", "parts": [{"name": "c"}]}))["structured_content"]["parts"] == [{"name": "c"}]
+        assert "'text' cannot be offered: the type at the root of its schema is \"string\"" in worker.ready["warnings"][0]
+
+
+def test_a_tool_that_needs_an_approval_has_a_warning(newest_node, make_workshop):
+    workshop = make_workshop(newest_node, "newest")
+    texts = [
+        """import { tool } from "ai"; import * as z from "zod";
+        export const pay = tool({ description: "Pays.", inputSchema: z.object({}), needsApproval: true, execute: async () => 1 });
+        export const look = tool({ description: "Looks.", inputSchema: z.object({}), execute: async () => 1 });""",
+        """import { createTool } from "@mastra/core/tools"; import * as z from "zod";
+        export const pay = createTool({ id: "pay", description: "Pays.", inputSchema: z.object({}), requireApproval: true, execute: async () => 1 });
+        export const look = createTool({ id: "look", description: "Looks.", inputSchema: z.object({}), execute: async () => 1 });""",
+        """import { tool } from "@openai/agents"; import * as z from "zod";
+        export const pay = tool({ name: "pay", description: "Pays.", parameters: z.object({}), needsApproval: true, execute: async () => 1 });
+        export const look = tool({ name: "look", description: "Looks.", parameters: z.object({}), execute: async () => 1 });""",
+    ]
+    for at, text in enumerate(texts):
+        worker, _ = workshop.load(text, f"tools{at}.ts")
+        [warning] = worker.ready["warnings"]
+        assert f"tools{at}.ts:2: 'pay' is marked as needing an approval" in warning
+
+
+def test_a_result_that_mastra_refuses_is_an_error_of_the_tool(newest_node, make_workshop):
+    workshop = make_workshop(newest_node, "newest")
+    worker, _ = workshop.load(
+        """
+        import { createTool } from "@mastra/core/tools";
+        import * as z from "zod";
+        export const wrong = createTool({ id: "wrong", description: "Gives a number.", inputSchema: z.object({}), outputSchema: z.object({ text: z.string() }), execute: async () => ({ text: 5 }) });
+        """,
+        "tools.ts",
+    )
+    text = error_text(worker.call("wrong"))
+    assert "output validation failed" in text and "expected string" in text and "Returned output" not in text

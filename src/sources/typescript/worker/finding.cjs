@@ -2,7 +2,7 @@
 "use strict";
 const path = require("node:path");
 const { checkTool, NotOffered } = require("./tools.cjs");
-const { frameworkOf, serverTools } = require("./frameworks.cjs");
+const { frameworkOf, serverTools, wantsApproval } = require("./frameworks.cjs");
 const { functionTools } = require("./functions.cjs");
 const { formatPlace, findLine } = require("./locations.cjs");
 const { isRecord, messageOf } = require("./results.cjs");
@@ -41,7 +41,8 @@ async function findTools({ values, instance, object, file, source, project, file
     }
     try {
       const made = kind === "mcp" ? await serverTools(value, key) : [await kind(value, name, project)];
-      for (const tool of made) tools.push({ ...tool, key: made.length > 1 || kind === "mcp" ? tool.name : key, file, line: lineOf(made.length > 1 || kind === "mcp" ? tool.name : key) });
+      const needsApproval = await wantsApproval(value);
+      for (const tool of made) tools.push({ ...tool, needsApproval, key: made.length > 1 || kind === "mcp" ? tool.name : key, file, line: lineOf(made.length > 1 || kind === "mcp" ? tool.name : key) });
     } catch (error) {
       problem(key, messageOf(error), error instanceof NotOffered ? undefined : error);
     }
@@ -58,6 +59,7 @@ async function findTools({ values, instance, object, file, source, project, file
     }
   });
   const { unique, warnings } = removeDuplicates(usable);
+  for (const tool of unique.filter(({ needsApproval }) => needsApproval)) warnings.push(`${formatPlace(tool)}: '${tool.name}' is marked as needing an approval, which its framework asks for. Here only \`approval\` in the policy of the tool does that`);
   for (const name of wanted ?? []) {
     if (usable.some((tool) => tool.name === name || tool.key === name)) continue;
     const reason = problems.find(({ key }) => key === name);

@@ -28,6 +28,12 @@ function frameworkOf(value) {
   } catch {} // a getter that throws
 }
 
+/** Whether the author of a tool wants a person to approve its calls. The OpenAI Agents SDK makes a function of every answer. */
+async function wantsApproval({ needsApproval, requireApproval, type }) {
+  if (type !== "function" || typeof needsApproval !== "function") return Boolean(needsApproval || requireApproval);
+  try { return Boolean(await needsApproval({ context: {} }, {}, "")); } catch { return true; }
+}
+
 /** Whether a function reads more of its second parameter than the signal. */
 const readsContext = (run) => run.length > 1 && /context/i.test(Function.prototype.toString.call(run));
 
@@ -78,8 +84,9 @@ async function mastraTool(value, _, project) {
   const schema = core.parameters ?? core.inputSchema, json = schema?.jsonSchema ? await schema.jsonSchema : (await readSchema(schema, project)).json;
   const start = async (input, call) => {
     const result = await core.execute(input, { toolCallId: call.toolUseId, messages: [], abortSignal: call.signal });
-    if (isRecord(result) && result.error === true && has(result, "message", "validationErrors")) throw new InvalidArguments([{ pointer: "", message: result.message }]);
-    return result;
+    if (!isRecord(result) || result.error !== true || !has(result, "message", "validationErrors")) return result;
+    if (/^Tool output/.test(result.message)) throw new Error(result.message.split("\n\nReturned output")[0]); // its own text has the whole result
+    throw new InvalidArguments([{ pointer: "", message: result.message }]);
   };
   const show = core.toModelOutput ?? value.toModelOutput;
   const renderOutput = async (result, writer) => (show ? renderModelOutput(await show(result), writer) : render(result, writer));
@@ -218,4 +225,4 @@ async function serverTools(given) {
   }));
 }
 
-module.exports = { frameworkOf, serverTools };
+module.exports = { frameworkOf, serverTools, wantsApproval };

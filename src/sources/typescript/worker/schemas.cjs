@@ -4,6 +4,8 @@ const { InvalidArguments, NotOffered } = require("./tools.cjs");
 const { isRecord } = require("./results.cjs");
 const { pointerTo } = require("./json.cjs");
 
+const { parse, stringify } = JSON; // a tool may replace the global one
+
 const JSON_SCHEMA_WORDS = ["type", "properties", "$ref", "anyOf", "oneOf", "allOf", "$schema", "additionalProperties"];
 const AI_SCHEMA = Symbol.for("vercel.ai.schema");
 
@@ -71,7 +73,17 @@ async function convert(schema, project) {
   throw new NotOffered(`its schema is of ${vendor}, which does not write JSON Schema: use zod, valibot or arktype`);
 }
 
-/** A schema without `$schema`, which says nothing to a model. */
-const tidy = ({ $schema, "~standard": _, ...schema }) => schema;
+/**
+ * A schema of draft 2020-12 without `$schema`, which says nothing to a model. Most frameworks write an older draft, whose only
+ * difference here is in tuples. Arguments are always an object, also if the schema is only a union.
+ */
+function tidy({ "~standard": _, ...given }) {
+  const { $schema, ...schema } = parse(stringify(given), (_, value) => {
+    if (value?.type !== "array" || !Array.isArray(value.items)) return value;
+    const { items: prefixItems, additionalItems: items = true, ...rest } = value;
+    return { ...rest, prefixItems, items };
+  });
+  return { type: "object", ...schema };
+}
 
 module.exports = { readSchema, isSchema, standardOf, tidy };

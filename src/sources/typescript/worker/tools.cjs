@@ -26,7 +26,7 @@ function makeTool(fields) { return { schemaOwner: "foreign", takesContext: false
 function checkTool({ name, description, inputSchema }) {
   if (typeof name !== "string" || !TOOL_NAME.test(name)) throw new NotOffered(`its name is ${JSON.stringify(name)}; a name is 1 to 64 of a-z, A-Z, 0-9, _ and -`);
   if (typeof description !== "string" || !description.trim()) throw new NotOffered("it has no description: a model chooses tools by it. Write a comment /** … */ before the function, or set `description`");
-  if (typeof inputSchema !== "object" || inputSchema === null) throw new NotOffered("it has no schema of its arguments");
+  if (inputSchema?.type !== "object") throw new NotOffered(`the type at the root of its schema is ${JSON.stringify(inputSchema?.type)}; arguments are always an object`);
 }
 
 /** The definition, for the message `ready`. */
