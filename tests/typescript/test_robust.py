@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from worker_process import error_text, text_of
+from worker_process import error_text, ok, text_of
 
 
 def test_exit_ends_the_worker_with_a_reason(workshop):
@@ -162,12 +162,13 @@ def test_the_end_of_the_input_ends_the_worker(workshop):
 def test_replaced_globals(workshop):
     worker, _ = workshop.load(
         """
-        process.exit = () => {}; JSON.stringify = () => "{}"; process.stdout.write = () => { throw 1 }; console.log = undefined;
+        import fs from "node:fs";
+        process.exit = () => {}; JSON.stringify = () => "{}"; process.stdout.write = () => { throw 1 }; console.log = undefined; fs.writeSync = () => { throw 1 };
         /** Gives. */
         export function give() { return { a: 1 } }
         """
     )
-    assert worker.call("give", {})["op"] in ("result", "failed_call")
+    assert ok(worker.call("give", {}))["structured_content"] == {"a": 1}
     assert worker.process.poll() is None
 
 
@@ -201,3 +202,27 @@ def test_an_error_after_the_end(workshop):
     worker, _ = workshop.load("/** Throws. */\nexport async function late() { throw new Error('a'.repeat(2_000_000)) }")
     assert len(error_text(worker.call("late", {}))) == 1 << 20
     assert len(worker.tracebacks[-1]) < 10_000
+
+
+def test_a_generator_that_never_waits_leaves_turns_to_other_calls(workshop):
+    worker, _ = workshop.load("/** Counts. */\nexport function* count() { for (let n = 0; ; n++) yield n }\n/** A. */\nexport function a() { return 1 }")
+    number = worker.start_call("count", {})
+    assert text_of(worker.call("a")) == "1"
+    worker.send({"op": "cancel", "id": number})
+    assert worker.receive() == {"op": "cancelled", "id": number}
+
+
+def test_an_exception_that_cannot_be_read(workshop):
+    worker, _ = workshop.load("/** Throws. */\nexport function fail() { throw new Proxy({}, { get() { throw 1 }, getPrototypeOf() { throw 2 } }) }")
+    assert worker.call("fail") == {"op": "failed_call", "id": 1, "kind": "bad_output", "message": "the exception of the function cannot be read", "warnings": []}
+    assert worker.process.poll() is None
+
+
+def test_a_forgotten_promise_at_import_has_a_place(workshop):
+    failed = workshop.fail("export const data = Promise.reject(new Error('no network'));\n/** A. */\nexport function a() { return 1 }")
+    assert "no network" in failed["message"] and failed["message"].endswith("tools_here.mjs:1)")
+
+
+def test_long_lists_of_numbers_are_refused_early(workshop):
+    worker, _ = workshop.load("/** Lists. */\nexport function list() { return { numbers: new Array(3e6).fill(1) } }")
+    assert "longer than the limit" in worker.call("list")["message"]

@@ -9,7 +9,8 @@ const { exit, isUtf8 } = require("./wire.cjs");
 const MAX_STACK_CHARS = 8 << 10;
 const MAX_ERROR_CHARS = 1 << 20; // of an exception's text. The service redacts secrets before it shortens the text.
 const CANCEL_MS = 500; // A cancelled function may end within this time. After that its end is not awaited.
-const quote = JSON.stringify; // a tool may replace the global one
+const MAX_STEPS_IN_A_ROW = 100; // of a generator that waits for nothing. Then other calls, and its own cancellation, have a turn.
+const quote = JSON.stringify, nextTurn = setImmediate; // a tool may replace the global ones
 
 /** The caller of the call cannot be asked, or has left without an answer. */
 class NotAsked extends Error {
@@ -111,7 +112,8 @@ class Call {
   /** The result of a generator: the value that it returns, or else the last one that it yields. Each yield is progress. */
   async exhaust(generator) {
     let last, held, isHeld = false, hasReports = false;
-    for (;;) {
+    for (let count = 1; ; count++) {
+      if (count % MAX_STEPS_IN_A_ROW === 0) await new Promise((done) => nextTurn(done));
       const step = await generator.next();
       if (this.isCancelled) { await generator.return?.(); return undefined; }
       if (step.done) return step.value === undefined ? last : step.value;
@@ -192,7 +194,7 @@ function serve(wire, tools) {
     call.hasBigIntegers = big.length > 0;
     calls.set(call.id, call);
     call.onEnd = () => calls.delete(call.id);
-    call.run();
+    call.run().catch(() => call.end(badOutputLine(call.id, "the exception of the function cannot be read")));
   }
 
   function onEnd() {

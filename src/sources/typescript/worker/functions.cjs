@@ -8,6 +8,8 @@ const { InvalidArguments, makeTool } = require("./tools.cjs");
 const { bytesOf } = require("./results.cjs");
 const { pointerTo, TOO_LARGE } = require("./json.cjs");
 
+const { parse, stringify } = JSON; // a tool may replace the global one
+
 /** The names of a function's parameters, or of those of a class's constructor, from its source. */
 function parameterNames(make) {
   const text = Function.prototype.toString.call(make);
@@ -66,7 +68,7 @@ function functionTool(name, run, { description, parameters, output, line, file }
   const definitions = Object.assign({}, ...visible.map(({ definitions: own }) => own));
   if (Object.keys(definitions).length) inputSchema.$defs = definitions;
   const hidden = { context: (call) => call.context, signal: (call) => call.signal, progress: (call) => call.context.progress };
-  const converts = JSON.stringify(inputSchema).includes('"$js":"');
+  const converts = stringify(inputSchema).includes('"$js":"');
   function start(given, call) {
     if (converts || call.hasBigIntegers) {
       const violations = [];
@@ -83,7 +85,7 @@ function functionTool(name, run, { description, parameters, output, line, file }
 }
 
 /** A schema without the marks of this worker. */
-const withoutMarks = (schema) => JSON.parse(JSON.stringify(schema, (key, value) => (key === "$js" ? undefined : value)));
+const withoutMarks = (schema) => parse(stringify(schema, (key, value) => (key === "$js" ? undefined : value)));
 
 /** The argument as the type of the parameter has it: dates, maps, sets, bytes and big integers. */
 function toValue(value, schema, pointer, violations, definitions) {

@@ -56,6 +56,7 @@ function main() {
     process.exit = exits;
     try {
       const { tools, warnings, files } = await loadTools(request);
+      await new Promise((done) => setImmediate(done)); // a promise that the module forgot, and that is rejected already, fails here
       wire.send(write({ op: "ready", runtime: runtimeName(), tools: tools.map(toolJson), warnings, files }));
       process.off("uncaughtException", failed);
       process.exit = (code) => {

@@ -39,13 +39,13 @@ class JsonWriter {
   /** A copy that JSON.stringify writes as it is. `place`: where the value stands in the result. */
   plain(value, place) {
     if (typeof value === "string") return this.grow(value.length, wellFormed(value));
+    this.grow(1);
     if (typeof value === "bigint") return (this.hasBigIntegers = true) && MARK + value;
     if (typeof value === "number" && !Number.isFinite(value)) return this.lost.push([place, value]) && null;
     if (typeof value !== "object" || value === null) return typeof value === "function" || typeof value === "symbol" ? undefined : value;
     if (this.parents.has(value)) throw new BadOutput(`the result refers to itself at ${place || "its root"}`);
     if (this.parents.size >= MAX_DEPTH) throw new BadOutput(`the result is nested deeper than ${MAX_DEPTH} levels`);
     this.parents.add(value);
-    this.grow(2);
     try { return this.plainObject(value, place); } finally { this.parents.delete(value); }
   }
 

@@ -3,7 +3,7 @@
 const fs = require("node:fs");
 const { isUtf8 } = require("node:buffer");
 
-const exit = process.exit.bind(process);
+const exit = process.exit.bind(process), { writeSync } = fs; // a tool may replace them
 const cell = new Int32Array(new SharedArrayBuffer(4));
 
 class Wire {
@@ -70,7 +70,7 @@ class Wire {
   send(line) {
     const data = Buffer.from(`${line}\n`);
     for (let at = 0; at < data.length; ) {
-      try { at += fs.writeSync(this.sink, data, at); } catch (error) {
+      try { at += writeSync(this.sink, data, at); } catch (error) {
         if (error.code !== "EAGAIN") exit(1); // the service has closed the pipe
         Atomics.wait(cell, 0, 0, 1);
       }
@@ -80,7 +80,7 @@ class Wire {
   /** Writes to the log, whatever the tool did to its streams. */
   writeLog(text) {
     try {
-      fs.writeSync(this.log, `${String(text).trimEnd()}\n`);
+      writeSync(this.log, `${String(text).trimEnd()}\n`);
     } catch {} // the log is closed
   }
 }
