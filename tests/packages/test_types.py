@@ -31,7 +31,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 # Each line that follows a comment `wrong` has to be refused.
 TYPESCRIPT = """
 import { Client, type Answer, type ToolArguments } from "toolcrib";
-import "./tools.js";
+import type {} from "./tools.js";
 
 const toolcrib = new Client("http://localhost:7411");
 declare const name: string, json: Record<string, unknown>;
@@ -165,6 +165,13 @@ def test_typescript_checks_names_arguments_and_results(shop, version):
     tsc(shop, version, "use.ts")
 
 
+def test_a_program_with_the_types_runs(shop):
+    """The file of types has no code: an import that stays in the program fails."""
+    (shop / "runs.ts").write_text('import { Client } from "toolcrib";\nimport type {} from "./tools.js";\nconsole.log(typeof new Client().tool("clock"));\n')
+    run("node", "node_modules/oldest/bin/tsc", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", "--skipLibCheck", "--outDir", "out", "runs.ts", cwd=shop)
+    assert run("node", "out/runs.js", cwd=shop) == "function\n"
+
+
 def test_mypy_checks_names_arguments_and_results(shop, installed):
     (shop / "use.py").write_text(PYTHON)
     found = mypy(installed, shop, "use.py").stdout
@@ -270,7 +277,7 @@ def test_tools_fit_the_types_of_the_ai_sdk(shop, version):
     (shop / f"agent{version}.ts").write_text(f"""
 import {{ generateText, stepCountIs, type ToolSet }} from "ai{version}";
 import {{ Client }} from "toolcrib";
-import "./tools.js";
+import type {} from "./tools.js";
 
 const tools = await new Client().tools({{ format: "ai-sdk" }});
 const set: ToolSet = tools;
