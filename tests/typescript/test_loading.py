@@ -196,3 +196,69 @@ def test_a_package_json_of_commonjs(with_compiler):
     with_compiler.write('{"type": "commonjs"}', "package.json")
     _, tools = with_compiler.load("/** Gives. */\nexport function give(): number { return 1 }", "tools.ts")
     assert set(tools) == {"give"}
+
+
+def test_imports_of_types_without_the_word_type(with_compiler):
+    """Node.js alone refuses such names: they do not exist when the program runs."""
+    with_compiler.write("export interface User { id: string }\nexport type Level = 1 | 2;\nexport const admin: User = { id: 'a' };\nexport default interface Site { url: string }", "lib/types.ts")
+    source = """
+        #!/usr/bin/env node
+        // It's said that `import` can stand late.
+        import fs from "node:fs";
+        import Site, {
+          User,
+          Level as Step, // a User
+          admin as root,
+        } from "./lib/types";
+        import * as types from "./lib/types";
+        import { JSONSchema7 } from "only-types";
+        import { readFileSync } from 'node:fs'
+        const sample = `
+          import { admin } from "./lib/types";
+        `;
+
+        /** Makes a User. */
+        export function make(id: string, level?: Step, site?: Site, schema?: JSONSchema7): User {
+          return { ...(id ? { id } : root), lines: sample.split("\\n").length, late: new Error().stack!.includes("types.ts:18"), ...types.admin.missing, fs: typeof fs.statSync + typeof readFileSync } as User;
+        }
+    """
+    worker, _ = with_compiler.load("\n".join(source.split("\n")[1:]).replace("        #!", "#!"), "types.ts")
+    made = worker.call("make", {"id": ""})
+    assert made["structured_content"] == {"id": "a", "lines": 3, "late": True, "fs": "functionfunction"}
+
+
+def test_a_type_that_is_exported_again(newest_node, make_workshop):
+    workshop = make_workshop(newest_node)
+    workshop.write("export interface User { id: string }", "types.ts")
+    failed = workshop.fail("export { User } from './types.ts';", "again.ts")
+    assert (failed["kind"], failed["line"]) == ("import", 1)
+    assert "an export named 'User'. If it is a type, write `import type` or `export type` (" in failed["message"]
+
+
+def test_json_files_as_typescript_imports_them(with_compiler):
+    with_compiler.write('{"eur": 1.5}', "rates.json")
+    source = "import rates from './rates.json';\nimport again from './rates.json' with { type: 'json' };\n/** Converts money. */\nexport const convert = (amount: number) => amount * rates.eur * again.eur;"
+    worker, _ = with_compiler.load(source, "json.ts")
+    assert worker.call("convert", {"amount": 2})["content"][0]["text"] == "4.5"
+
+
+def test_paths_of_a_tsconfig(with_compiler):
+    with_compiler.write('{\n  // the usual "@/*"\n  "compilerOptions": {"baseUrl": ".", "paths": {"@/*": ["./absent/*", "./src/*"], "~one": ["./src/lib/one"],},},\n}', "base.json")
+    with_compiler.write('{"extends": "./base", "compilerOptions": {"strict": true}}', "tsconfig.json")
+    with_compiler.write("export const one = 1;", "src/lib/one.ts")
+    with_compiler.write("import { one } from '~one';\nexport const two = one + 1;", "src/lib/index.ts")
+    source = "import { two } from '@/lib';\nimport { one } from 'src/lib/one';\n/** Gives. */\nexport const give = (): number => two + one;"
+    worker, _ = with_compiler.load(source, "src/agent/tools.ts")
+    assert worker.call("give", {})["content"][0]["text"] == "3"
+    assert "the package '@/absent' is not installed" in with_compiler.fail("import '@/absent';", "src/agent/bad.ts")["message"]
+
+
+def test_decorators_without_a_compiler(newest_node, make_workshop):
+    failed = make_workshop(newest_node).fail("const log = (run: Function) => run;\nexport class Shop {\n  @log\n  buy() {}\n}", "shop.ts", object="Shop")
+    assert (failed["kind"], failed["line"]) == ("syntax", 3)
+    assert "Node.js runs no decorators. Add `esbuild` or `typescript`" in failed["message"]
+
+
+def test_require_in_a_module(workshop):
+    failed = workshop.fail("const { half } = require('./half.cjs');\nexport const a = half(1);")
+    assert "require is not defined in ES module scope" in failed["message"] and failed["line"] == 1

@@ -45,5 +45,6 @@ Promise.all([import("node:fs"), import("node:module")]).then(([fs, { createRequi
     files[`./${name}`] = files[name];
     delete files[name];
   }
+  for (const name of ["require", "module", "exports", "__filename", "__dirname"]) delete globalThis[name]; // of `-e`: they are of no file of the user
   load("./main.cjs").main();
 });

@@ -1,21 +1,24 @@
-// Files that Node cannot run by itself: TypeScript on older versions, enums, and imports without their suffix.
+// Files that Node cannot run by itself: TypeScript on older versions, enums, imports of types, and imports without their suffix.
 "use strict";
 const module_ = require("node:module");
 
-const NEEDS_COMPILER = /\b(?:enum|namespace)\s+\w+[\w.]*\s*\{|\bconstructor\s*\([^)]*\b(?:private|public|protected|readonly)\s|^\s*import\s+\w+\s*=|^\s*@\w+/m;
+const DECORATOR = /^[ \t]*@\w+/m; // Node reports other syntax that it cannot remove
 
 /**
  * The hooks of Node's module loader. This function also runs as text on the thread of older hooks, so it uses only what it
  * gets. `config`: {sources: {url: text}, project: a file of the project, packages: a file beside the installed node_modules, or null}. Each hook is a generator that yields what it awaits.
  */
-function makeHooks(config, require, needsCompiler, onFile) {
-  const fs = require("node:fs"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
+function makeHooks(config, require, decorator, onFile) {
+  const fs = require("node:fs"), path = require("node:path"), { fileURLToPath, pathToFileURL } = require("node:url"), Module = require("node:module");
   const isNative = Boolean(process.features.typescript);
   const bases = [config.project, config.packages].filter(Boolean).map((file) => Module.createRequire(file));
   const optional = (name) => bases.reduce((found, base) => { try { return found ?? base(name); } catch {} }, undefined);
   const isTypeScript = (url) => /^file:.*\.[mc]?tsx?$/.test(url) && !url.includes("/node_modules/");
 
   function compile(text, file) {
+    if (isNative && !file.endsWith("x") && !decorator.test(text)) {
+      try { return Module.stripTypeScriptTypes(text, { sourceUrl: file }); } catch (error) { if (error.code !== "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX") throw error; }
+    }
     const loader = file.endsWith("x") ? "tsx" : "ts", esbuild = optional("esbuild");
     if (esbuild?.transformSync) return esbuild.transformSync(text, { loader, format: "esm", target: "es2022", sourcemap: "inline", sourcefile: file, tsconfigRaw: { compilerOptions: { experimentalDecorators: false } } }).code;
     const ts = optional("typescript");
@@ -24,14 +27,54 @@ function makeHooks(config, require, needsCompiler, onFile) {
     throw new Error(`Node ${process.versions.node} cannot run ${file}: use Node 22.18 or newer, or add \`esbuild\` or \`typescript\` (5 or 6) to the project (npm install --save-dev esbuild)`);
   }
 
+  /** The code without imported names that it does not use: those of types. The compiler of TypeScript leaves them out, too. */
+  function withoutTypeImports(code) {
+    const step = /\s+|#!.*|\/\/.*|\/\*[\s\S]*?\*\/|(["'])use \w+\1;?|(import|export)\b\s*([^"'`();=]*?)(\s*(?:\bfrom\s*)?(?:"[^"\n]*"|'[^'\n]*')[^\n;]*;?)/y, head = [];
+    let end = 0;
+    for (let found; (found = step.exec(code)); end = step.lastIndex) head.push(found);
+    const rest = [...head.filter(([, , word]) => word === "export").map(([all]) => all), code.slice(end)].join("\n").replace(/("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)|\/\*[\s\S]*?\*\/|(?<=^|[\s;,{}()])\/\/.*/gm, "$1");
+    const isUsed = (item) => { const name = /[\w$]+(?=\s*$)/.exec(item ?? "")?.[0]; return name && new RegExp(`(?<![\\w$]|[^.]\\.)${name.replaceAll("$", "\\$")}(?![\\w$])`).test(rest); };
+    return head.map(([all, , word, clause, from]) => {
+      const [, name, space, list] = (word === "import" && clause && /^([\w$]+)?\s*,?\s*(?:(\*\s*as\s+[\w$]+)|\{([^}]*)\})?\s*$/.exec(clause)) || [all];
+      const names = list?.split(",").filter(isUsed), kept = [isUsed(name) && name, isUsed(space) && space, names?.length && `{${names.join(",")}}`].filter(Boolean);
+      if (!(name ?? space ?? list)) return all;
+      const left = kept.length ? `import ${kept.join(", ")}${from}` : "";
+      return left + "\n".repeat(all.split("\n").length - left.split("\n").length); // each line keeps its number
+    }).join("") + code.slice(end);
+  }
+
   function isModule(text, file) {
     if (/\.m[jt]s$/.test(file)) return true;
     if (/\.c[jt]s$/.test(file)) return false;
     return /^\s*(?:import|export)\b/m.test(text) || !/\b(?:require\s*\(|module\.exports|exports\.)/.test(text);
   }
 
+  /** The files that `paths` and `baseUrl` of the nearest tsconfig.json give for a specifier. */
+  function mapPath(specifier, folder) {
+    const file = path.join(folder, "tsconfig.json"), above = path.dirname(folder);
+    if (!fs.existsSync(file)) return above === folder ? [] : mapPath(specifier, above);
+    const { folder: base, paths = {} } = readPaths(file);
+    return Object.entries(paths).sort(([a], [b]) => b.length - a.length).flatMap(([pattern, targets]) => {
+      const [start, end] = pattern.split("*"), isFitting = end === undefined ? specifier === pattern : specifier.startsWith(start) && specifier.endsWith(end);
+      return isFitting ? targets.map((target) => path.resolve(base, target.replace("*", () => specifier.slice(start.length, specifier.length - (end ?? "").length)))) : [];
+    });
+  }
+
+  /** {folder, paths} of a tsconfig.json, or of one that it extends. */
+  function readPaths(file) {
+    const noise = /("(?:[^"\\]|\\.)*")|\/\/.*|\/\*[\s\S]*?\*\/|,(?=\s*[}\]])/g; // comments, and commas at the end
+    try {
+      const { compilerOptions: { baseUrl, paths } = {}, extends: parents = [] } = JSON.parse(fs.readFileSync(file, "utf8").replace(noise, "$1").replace(noise, "$1"));
+      if (baseUrl !== undefined || paths) return { folder: path.resolve(path.dirname(file), baseUrl ?? "."), paths: { ...paths, ...(baseUrl !== undefined && { "*": ["*"] }) } };
+      return [parents].flat().map((parent) => readPaths(/^[./]/.test(parent) ? path.resolve(path.dirname(file), parent.replace(/(\.json)?$/, ".json")) : Module.createRequire(file).resolve(parent))).find(({ paths: inherited }) => inherited) ?? {};
+    } catch { return {}; }
+  }
+
   function* resolve(specifier, context, next) {
-    try { return yield next(specifier, context); } catch (error) {
+    try {
+      const found = yield next(specifier, context);
+      return /^file:.*\.json$/.test(found.url) && context.importAttributes ? { ...found, importAttributes: { type: "json" } } : found;
+    } catch (error) {
       // Files import the types of this package. It need not be installed.
       if (specifier === "toolcrib") return { url: "data:text/javascript,export%20{}", format: "module", shortCircuit: true };
       if (config.packages && !/^(\.|\/|[a-z]+:)/.test(specifier) && !context.parentURL?.includes("/node_modules/")) {
@@ -39,7 +82,11 @@ function makeHooks(config, require, needsCompiler, onFile) {
           return yield next(specifier, { ...context, parentURL: pathToFileURL(config.packages).href });
         } catch {} // the first error names the importing file
       }
-      if (!/^(\.|\/|file:)/.test(specifier) || context.parentURL?.includes("/node_modules/")) throw error;
+      if (context.parentURL?.includes("/node_modules/")) throw error;
+      for (const target of context.parentURL?.startsWith("file:") && !/^(\.|\/|[a-z]+:)/.test(specifier) ? mapPath(specifier, path.dirname(fileURLToPath(context.parentURL))) : []) {
+        try { return yield* resolve(pathToFileURL(target).href, context, next); } catch {}
+      }
+      if (!/^(\.|\/|file:)/.test(specifier)) throw error;
       const base = specifier.replace(/\?.*$/, ""), bare = base.replace(/\.([mc]?)jsx?$/, ".$1ts");
       for (const candidate of [bare, `${bare}x`, `${base}.ts`, `${base}.tsx`, `${base}.mts`, `${base}.js`, `${base}.mjs`, `${base}/index.ts`, `${base}/index.js`]) {
         if (candidate !== base && fs.existsSync(new URL(candidate, context.parentURL))) return yield next(candidate, context);
@@ -55,8 +102,7 @@ function makeHooks(config, require, needsCompiler, onFile) {
     if (pinned === undefined && !isTypeScript(bare)) return yield next(url, context);
     const file = fileURLToPath(bare), text = pinned ?? fs.readFileSync(file, "utf8"), suffix = isModule(text, file) ? "module" : "commonjs";
     if (!isTypeScript(bare)) return { format: suffix, source: text, shortCircuit: true };
-    if (isNative && !file.endsWith("x") && !needsCompiler.test(text)) return { format: `${suffix}-typescript`, source: text, shortCircuit: true };
-    return { format: suffix, source: compile(text, file), shortCircuit: true };
+    return { format: suffix, source: withoutTypeImports(compile(text, file)), shortCircuit: true };
   }
 
   return { resolve, load };
@@ -67,7 +113,7 @@ function installHooks(config, onFile) {
   if (process.versions.bun || process.versions.deno) return () => {};
   if (!process.features.typescript) process.setSourceMapsEnabled(true);
   if (module_.registerHooks) {
-    const hooks = makeHooks(config, require, NEEDS_COMPILER, onFile);
+    const hooks = makeHooks(config, require, DECORATOR, onFile);
     const run = (hook) => (...values) => {
       const steps = hook(...values);
       for (let step = steps.next(); ; ) { if (step.done) return step.value; step = steps.next(step.value); }
@@ -77,7 +123,7 @@ function installHooks(config, onFile) {
     return () => {};
   }
   const text = `import { createRequire } from "node:module";
-    const hooks = (${makeHooks})(${JSON.stringify(config)}, createRequire("file:///toolcrib/"), ${NEEDS_COMPILER}, (file) => port.postMessage(file));
+    const hooks = (${makeHooks})(${JSON.stringify(config)}, createRequire("file:///toolcrib/"), ${DECORATOR}, (file) => port.postMessage(file));
     let port;
     export const initialize = (data) => { port = data.port; };
     const run = (hook) => async (...values) => {
@@ -94,4 +140,4 @@ function installHooks(config, onFile) {
   return () => { for (let read; (read = receiveMessageOnPort(port1)); ) onFile(read.message); };
 }
 
-module.exports = { installHooks };
+module.exports = { installHooks, DECORATOR };

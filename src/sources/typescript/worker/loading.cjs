@@ -5,7 +5,7 @@ const path = require("node:path");
 const { spawnSync } = require("node:child_process");
 const { createRequire } = require("node:module");
 const { pathToFileURL, fileURLToPath } = require("node:url");
-const { installHooks } = require("./hooks.cjs");
+const { installHooks, DECORATOR } = require("./hooks.cjs");
 const { errorPlace, formatPlace, findLine } = require("./locations.cjs");
 const { messageOf } = require("./results.cjs");
 const { findTools } = require("./finding.cjs");
@@ -44,10 +44,14 @@ function loadFailure(error, action, files = []) {
     hint = reason.includes("package") ? ": add it to the package.json that `requirements` names, or run npm install" : "";
   } else if (/does not provide an export named|Named export/.test(message)) {
     kind = "import";
+    hint = /\.[mc]?ts$/.test(place.file ?? "") && !reason.startsWith("Named") ? ". If it is a type, write `import type` or `export type`" : "";
   } else if (name === "ReferenceError" && /before initialization/.test(message)) {
     hint = ": two files import each other, and one uses a value before it exists. Move what both need to a third file";
   }
   if (kind === "syntax" && !place.file) place = syntaxPlace(files);
+  const decorator = kind === "syntax" && place.file ? findLine(place.file, DECORATOR) : undefined;
+  if (decorator) place = { ...place, line: decorator };
+  if (decorator) hint = ": Node.js runs no decorators. Add `esbuild` or `typescript` (5 or 6) to the project (npm install --save-dev esbuild)";
   const label = kind === "import" || name === "Error" ? "" : `${name}: `;
   const at = place.file ? ` (${formatPlace(place)})` : "";
   return new LoadFailure(kind, `${action} fails: ${label}${reason}${hint}${at}`, place, error instanceof Error ? error : undefined);
