@@ -371,6 +371,24 @@ def test_a_server_that_is_already_connected(newest_node, make_workshop):
     assert ok(worker.call("weather", PLACE))["structured_content"] == {"city": "Oslo", "days": 3}
 
 
+def test_a_function_that_makes_a_server(newest_node, make_workshop):
+    """The MCP SDK 2 shows such a function, which it also serves itself."""
+    workshop = make_workshop(newest_node, "newest")
+    text = """
+        import { McpServer } from "@modelcontextprotocol/server";
+        import { serveStdio } from "@modelcontextprotocol/server/stdio";
+        export function createServer(): McpServer {
+          const server = new McpServer({ name: "shop", version: "1.0.0" });
+          server.registerTool("give", { description: "Gives." }, async () => ({ content: [{ type: "text", text: "1" }] }));
+          return server;
+        }
+        void serveStdio(createServer);
+        """
+    worker, tools = workshop.load(text, "tools.ts", object="createServer")
+    assert set(tools) == {"give"} and worker.ready["warnings"] == []
+    assert text_of(worker.call("give")) == "1"
+
+
 def test_progress_and_cancellation_of_an_mcp_server(newest_node, make_workshop):
     workshop = make_workshop(newest_node, "newest")
     worker, _ = workshop.load(

@@ -259,6 +259,76 @@ def test_decorators_without_a_compiler(newest_node, make_workshop):
     assert "Node.js runs no decorators. Add `esbuild` or `typescript`" in failed["message"]
 
 
-def test_require_in_a_module(workshop):
+def test_words_of_commonjs(with_compiler):
+    """A project that is compiled to CommonJS writes imports, and uses these words."""
+    with_compiler.write("exports.half = (n) => n / 2;", "lib/old.cjs")
+    with_compiler.write("export const where: string = __dirname + require('./old.cjs').half(4);", "lib/nested.ts")
+    source = """
+        import { where } from "./lib/nested";
+        if (require.main === module) process.exit(1);
+
+        /** Gives. */
+        export function give(): unknown { return [where, __dirname, __filename] }
+    """
+    folder = with_compiler.folder
+    worker, _ = with_compiler.load(source, "words.ts")
+    assert worker.call("give", {})["structured_content"] == [f"{folder}/lib2", f"{folder}", f"{folder}/words.ts"]
+    source = """
+        import { createRequire } from "node:module";
+        const require = createRequire(import.meta.url);
+        const __filename = "own", __dirname = "own";
+
+        /** Gives. */
+        export function give(): unknown { return [__dirname, __filename, require("./lib/old.cjs").half(4)] }
+    """
+    worker, _ = with_compiler.load(source, "own.ts")
+    assert worker.call("give", {})["structured_content"] == ["own", "own", 2]
+
+
+def test_require_in_a_module_of_javascript(workshop):
     failed = workshop.fail("const { half } = require('./half.cjs');\nexport const a = half(1);")
     assert "require is not defined in ES module scope" in failed["message"] and failed["line"] == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("import { tool } from './kit.mjs';\nconst unit = 'km';\nconst getWeather = tool({ name: 'w' });", "it exports nothing. Write `export` before `const getWeather`"),
+        ("/** Adds. */\nasync function add(a) {}\nconst b = 1;", "it exports nothing. Write `export` before `async function add`"),
+        ("console.log(1);", "it exports nothing"),
+    ],
+)
+def test_a_module_that_exports_nothing(workshop, source, wanted):
+    workshop.write("export const tool = (fields) => fields;", "kit.mjs")
+    assert workshop.fail(source)["message"] == f"no tool was found in {workshop.folder}/tools_here.mjs: {wanted}"
+
+
+MAKER = """
+    export function webSearch({ key = "none" } = {}) {
+      return { description: "Searches.", inputSchema: { type: "object", properties: { text: { type: "string" } } }, execute: ({ text }) => key + text };
+    }
+"""
+
+
+def test_a_function_that_makes_a_tool(workshop):
+    """Most packages of tools export such functions."""
+    assert workshop.fail(MAKER)["message"].endswith("or set `description`. If it makes tools, set `object: webSearch`")
+    worker, tools = workshop.load(MAKER, object="webSearch", init={"key": "k"})
+    assert set(tools) == {"webSearch"}
+    assert worker.call("webSearch", {"text": "x"})["content"][0]["text"] == "kx"
+
+
+def test_tools_that_can_be_called_and_tools_of_an_agent(workshop):
+    _, tools = workshop.load(
+        """
+        const make = (description) => Object.assign(() => 1, { description, inputSchema: { type: "object", properties: {} }, execute: () => 2 });
+        export const scrape = make("Reads a page.");
+        export const kit = { search: make("Finds.") };
+        class Agent {
+          #tools = { weather: { ...make("Tells the weather.") } };
+          get tools() { return this.#tools; }
+        }
+        export const agent = new Agent();
+        """
+    )
+    assert set(tools) == {"scrape", "search", "weather"}

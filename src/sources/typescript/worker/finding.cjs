@@ -4,7 +4,7 @@ const path = require("node:path");
 const { checkTool, NotOffered } = require("./tools.cjs");
 const { frameworkOf, serverTools, wantsApproval } = require("./frameworks.cjs");
 const { functionTools } = require("./functions.cjs");
-const { formatPlace, findLine } = require("./locations.cjs");
+const { formatPlace, findLine, readText } = require("./locations.cjs");
 const { isRecord, messageOf } = require("./results.cjs");
 
 const isFunction = (value) => typeof value === "function" && !/^class\b/.test(Function.prototype.toString.call(value));
@@ -27,7 +27,7 @@ async function findTools({ values, instance, object, file, source, project, file
   const entries = instance === undefined ? Object.entries(values) : objectEntries(instance);
   const stem = path.basename(file).split(".")[0], ownName = (value) => (/(^|_)default$/.test(value?.name) ? undefined : value?.name);
   const groups = entries.flatMap(([key, value]) => groupEntries(key, value));
-  for (const [key, value, name] of [...groups, ...entries.map(([key, value]) => [key, value, key === "default" ? ownName(value) ?? stem : key])]) {
+  for (const [key, value, name] of [...groups, ...entries.map(([key, value]) => [key, value, key === "default" ? ownName(value) ?? object ?? stem : key])]) {
     if (value === null || (typeof value !== "object" && typeof value !== "function")) continue;
     const kind = frameworkOf(value);
     if (kind && !candidates.has(value)) candidates.set(value, { key, value, kind, name });
@@ -54,7 +54,8 @@ async function findTools({ values, instance, object, file, source, project, file
   }
   const usable = tools.filter((tool) => {
     try { checkTool(tool); return !wanted || wanted.has(tool.name) || wanted.has(tool.key); } catch (error) {
-      problem(tool.key, messageOf(error));
+      const isMaker = !object && tool.framework === "function" && !tool.description.trim();
+      problem(tool.key, messageOf(error) + (isMaker ? `. If it makes tools, set \`object: ${tool.key}\`` : ""));
       return false;
     }
   });
@@ -68,32 +69,40 @@ async function findTools({ values, instance, object, file, source, project, file
   }
   if (!unique.length && !failures.length) {
     const classes = instance === undefined ? Object.keys(values).filter((key) => typeof values[key] === "function" && !isFunction(values[key])) : [];
-    const hint = classes.length ? `to use the methods of a class, set \`object: ${classes[0]}\`` : "export functions with a comment /** … */, or tools of a framework";
+    const hint = classes.length ? `to use the methods of a class, set \`object: ${classes[0]}\`` : Object.keys(values).length ? "export functions with a comment /** … */, or tools of a framework" : `it exports nothing${unexported(source ?? readText(file))}`;
     failures.push(problems[0] ? { kind: "not_found", ...problems[0], message: `no tool was found in ${file}; ${problems[0].message}` } : { kind: "not_found", message: `no tool was found in ${file}: ${hint}`, place: { file } });
   }
   const relevant = problems.filter(({ key }) => !wanted || wanted.has(key));
   return { tools: unique, failures, warnings: [...warnings, ...relevant.map(({ message }) => message)] };
 }
 
+/** What to export: the first tool or server that the text makes, else its first function. */
+function unexported(text) {
+  const found = /^(const|let|var)\s+\w+\s*(?::[^=\n]+)?=\s*(?:await\s+)?(?:new\s+)?[\w.]*(?:tool|server)\w*\s*[(<]/im.exec(text) ?? /^((?:async\s+)?function\b|const|let|var)\*?\s+\w+/m.exec(text);
+  return found ? `. Write \`export\` before \`${/^(?:async\s+)?\w+\*?\s+\w+/.exec(found[0])[0]}\`` : "";
+}
+
 const escape = (text) => String(text).split(".").at(-1).replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
-/** The tools of an object or a list of tools: [key, value, name]. */
+/** The tools of an object or a list of tools, or of an agent: [key, value, name]. */
 function groupEntries(key, value) {
-  if ((!isPlainObject(value) && !Array.isArray(value)) || frameworkOf(value)) return [];
-  const items = Object.entries(value);
-  if (!items.length || !items.every(([, item]) => isRecord(item) && frameworkOf(item))) return [];
-  return items.map(([name, item]) => [`${key}.${name}`, item, Array.isArray(value) ? item.name ?? `${key}_${name}` : name]);
+  if (value === null || typeof value !== "object" || frameworkOf(value)) return [];
+  let group = value;
+  try { if (!isPlainObject(value) && !Array.isArray(value)) group = value.tools ?? {}; } catch { return []; } // a getter that throws
+  const items = Object.entries(group);
+  if (!items.length || !items.every(([, item]) => frameworkOf(item))) return [];
+  return items.map(([name, item]) => [`${key}.${name}`, item, Array.isArray(group) ? item.name ?? `${key}_${name}` : name]);
 }
 
 /** The values of an object, and its methods, those of its base classes first. */
 function objectEntries(instance) {
+  if (frameworkOf(instance)) return [["default", instance]];
   const names = new Map();
   for (let kind = Object.getPrototypeOf(instance); kind && kind !== Object.prototype; kind = Object.getPrototypeOf(kind)) {
     const own = Object.entries(Object.getOwnPropertyDescriptors(kind)).filter(([name, { value }]) => name !== "constructor" && typeof value === "function");
     for (const [name] of own.reverse()) if (!names.has(name)) names.set(name, instance[name].bind(instance));
   }
-  const entries = [...[...names].reverse(), ...Object.entries(instance)].filter(([name]) => !name.startsWith("_"));
-  return frameworkOf(instance) ? [["default", instance], ...entries] : entries;
+  return [...[...names].reverse(), ...Object.entries(instance)].filter(([name]) => !name.startsWith("_"));
 }
 
 /** The last definition of a name is used, with a warning. */

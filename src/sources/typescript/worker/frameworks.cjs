@@ -14,8 +14,10 @@ const isCallable = (value, ...names) => names.every((name) => typeof value[name]
 
 /** A function (value, name in the module, project) that makes the tool; "mcp" for a server; undefined for other values. */
 function frameworkOf(value) {
-  if (typeof value !== "object" || value === null || value instanceof Promise) return undefined;
+  if (value === null || value instanceof Promise) return undefined;
   try {
+    if (typeof value === "function") return isSchema(value.inputSchema) && isCallable(value, "execute") ? objectTool : undefined; // a tool that can be called, too
+    if (typeof value !== "object") return undefined;
     if (isCallable(value, "connect") && (isCallable(value, "registerTool") || isCallable(value, "setRequestHandler"))) return "mcp";
     if (isCallable(value.instance ?? {}, "connect") && value.type === "sdk") return "mcp"; // createSdkMcpServer of Claude
     if (value.lc_runnable === true && isCallable(value, "invoke") && has(value, "name", "description", "schema")) return langchainTool;
@@ -42,7 +44,8 @@ async function objectTool(value, name, project) {
   const key = FUNCTION_KEYS.find((one) => isCallable(value, one));
   if (!key) throw new NotOffered("it has no `execute`: such a tool of the AI SDK runs where the model is called");
   const given = value[SCHEMA_KEYS.find((one) => isSchema(value[one]) || typeof value[one] === "function")];
-  const ai = typeof value.name === "string" ? undefined : await project.import("ai");
+  const ownName = typeof value === "function" ? undefined : value.name;
+  const ai = typeof ownName === "string" ? undefined : await project.import("ai");
   const asSchema = ai?.asSchema, schema = await readSchema(asSchema && key === "execute" ? asSchema(given) : given, project);
   const version = ai && Number.parseInt(project.version("ai"));
   const output = value.outputSchema === undefined ? undefined : await readSchema(value.outputSchema, project).catch(() => undefined);
@@ -57,7 +60,7 @@ async function objectTool(value, name, project) {
     return renderModelOutput(output, writer);
   }
   return makeTool({
-    name: value.name ?? name, description: value.description ?? "", inputSchema: tidy(schema.json), outputSchema: output?.json?.type === "object" && !value.toModelOutput ? tidy(output.json) : undefined,
+    name: ownName ?? name, description: value.description ?? "", inputSchema: tidy(schema.json), outputSchema: output?.json?.type === "object" && !value.toModelOutput ? tidy(output.json) : undefined,
     framework: ai ? "ai" : "object", takesContext: readsContext(value[key]), start, render: renderOutput, ...(ai && { formatError: (error) => aiErrorText(error, version) }),
   });
 }

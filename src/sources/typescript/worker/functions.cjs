@@ -1,11 +1,11 @@
 // Plain functions and methods as tools.
 "use strict";
 const path = require("node:path");
-const fs = require("node:fs");
 const { spawnSync } = require("node:child_process");
 const { describe, closed, findFunction } = require("./typetext.cjs");
 const { InvalidArguments, makeTool } = require("./tools.cjs");
 const { bytesOf } = require("./results.cjs");
+const { readText } = require("./locations.cjs");
 const { pointerTo, TOO_LARGE } = require("./json.cjs");
 
 const { parse, stringify } = JSON; // a tool may replace the global one
@@ -35,8 +35,6 @@ function describeFromText(texts, key, value) {
   const name = key === "default" ? value.name || "default" : key;
   return texts.map((text) => describe(text, name)).find(Boolean) ?? describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
 }
-
-const readText = (file) => { try { return fs.readFileSync(file, "utf8"); } catch { return ""; } };
 
 /** The folder of `typescript` in the project, if its version has the compiler API. */
 function findCompiler(project) {

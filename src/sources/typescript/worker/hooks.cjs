@@ -43,6 +43,13 @@ function makeHooks(config, require, decorator, onFile) {
     }).join("") + code.slice(end);
   }
 
+  /** The code of a module with the words of CommonJS that it uses: a compiled project may write imports and be CommonJS. */
+  function withRequire(code, file) {
+    const made = { require: "toolcrib$(import.meta.url)", module: "{}", __filename: JSON.stringify(file), __dirname: JSON.stringify(path.dirname(file)) };
+    const names = Object.keys(made).filter((name) => new RegExp(`(?<![\\w$.])${name}(?![\\w$:])`).test(code) && !new RegExp(`\\b(?:const|let|var|function|class|import)\\s+(?:[\\w$\\s,{]*[\\s,{])?${name}\\b|,\\s*${name}\\s*=[^=]`).test(code));
+    return code.replace(/^(?:#!.*\n)?/, (start) => (names.length ? `${start}import { createRequire as toolcrib$ } from "node:module"; const ${names.map((name) => `${name} = ${made[name]}`).join(", ")}; ` : start));
+  }
+
   function isModule(text, file) {
     if (/\.m[jt]s$/.test(file)) return true;
     if (/\.c[jt]s$/.test(file)) return false;
@@ -102,7 +109,8 @@ function makeHooks(config, require, decorator, onFile) {
     if (pinned === undefined && !isTypeScript(bare)) return yield next(url, context);
     const file = fileURLToPath(bare), text = pinned ?? fs.readFileSync(file, "utf8"), suffix = isModule(text, file) ? "module" : "commonjs";
     if (!isTypeScript(bare)) return { format: suffix, source: text, shortCircuit: true };
-    return { format: suffix, source: withoutTypeImports(compile(text, file)), shortCircuit: true };
+    const code = withoutTypeImports(compile(text, file));
+    return { format: suffix, source: suffix === "module" ? withRequire(code, file) : code, shortCircuit: true };
   }
 
   return { resolve, load };

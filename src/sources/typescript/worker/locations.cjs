@@ -34,16 +34,16 @@ function errorPlace(error) {
 
 const formatPlace = ({ file, line }) => (file && line ? `${file}:${line}` : file || "?");
 
+/** The text of a file; empty if it is gone. */
+const readText = (file) => { try { return fs.readFileSync(file, "utf8"); } catch { return ""; } };
+
 /** The line of the first place in the file where one of the patterns matches. */
 function findLine(file, ...patterns) {
-  let text = "";
-  try {
-    text = fs.readFileSync(file, "utf8");
-  } catch {} // the file is gone
+  const text = readText(file);
   for (const pattern of patterns) {
     const at = text.search(pattern);
     if (at >= 0) return text.slice(0, at + (/^\s*/.exec(text.slice(at))?.[0].length ?? 0)).split("\n").length;
   }
 }
 
-module.exports = { userStack, errorPlace, formatPlace, findLine };
+module.exports = { userStack, errorPlace, formatPlace, findLine, readText };
