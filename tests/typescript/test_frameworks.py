@@ -418,6 +418,33 @@ def test_blocks_of_langchain(newest_node, make_workshop):
     assert ok(worker.call("blocks"))["content"] == [{"type": "text", "text": "one"}, {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
 
 
+CONTEXTS = {
+    "langchain": """import { tool } from "@langchain/core/tools";
+        export const tell = tool((_, config) => config.configurable.customer + NEW, { name: "tell", description: "Tells.", schema: z.object({}) });""",
+    "mastra": """import { createTool } from "@mastra/core/tools";
+        export const tell = createTool({ id: "tell", description: "Tells.", inputSchema: z.object({}), execute: async (input, context) => (context?.requestContext ?? input.runtimeContext).get("customer") + NEW });""",
+    "openai": """import { tool } from "@openai/agents";
+        export const tell = tool({ name: "tell", description: "Tells.", parameters: z.object({}), execute: async (_, run) => run.context.customer + run.context.caller + NEW });""",
+}
+
+
+@pytest.mark.parametrize("packages", ["oldest", "newest"])
+@pytest.mark.parametrize("framework", CONTEXTS)
+def test_context_as_the_framework_gives_it(framework, packages, newest_node, make_workshop):
+    text = 'import { z } from "zod"; ' + CONTEXTS[framework]
+    text = text.replace("NEW", "config.context.customer" if (framework, packages) == ("langchain", "newest") else "''")
+    worker, tools = make_workshop(newest_node, packages).load(text, "tools.mjs")
+    assert tools["tell"]["takes_context"]
+    expected = {"langchain": "c-17" * (1 + (packages == "newest")), "mastra": "c-17", "openai": "c-17tester"}[framework]
+    assert text_of(ok(worker.call("tell", {}, {"state": {"customer": "c-17"}}))) == expected
+
+
+def test_a_tool_whose_file_reads_no_context_takes_none(newest_node, make_workshop):
+    """Its results may stay in the cache."""
+    _, tools = make_workshop(newest_node, "newest").load(LANGCHAIN, "tools.ts")
+    assert not any(tool["takes_context"] for tool in tools.values())
+
+
 def test_progress_of_strands(newest_node, make_workshop):
     workshop = make_workshop(newest_node, "newest")
     worker, _ = workshop.load(STRANDS, "tools.ts")

@@ -33,6 +33,8 @@ async function findTools({ values, instance, object, file, source, project, file
     if (kind && !candidates.has(value)) candidates.set(value, { key, value, kind, name });
     else if (!kind && isFunction(value) && !candidates.has(value) && !key.includes(".")) candidates.set(value, { key, value, name });
   }
+  // Some frameworks hide the function of a tool, so the file tells.
+  const readsContext = () => /\b(?:configurable|requestContext|runtimeContext|RunContext|ToolRuntime)\b|\.context\b/.test(source ?? readText(file));
   const hasFrameworkTools = [...candidates.values()].some(({ kind }) => kind);
   for (const { key, value, kind, name } of candidates.values()) {
     if (!kind) {
@@ -42,7 +44,7 @@ async function findTools({ values, instance, object, file, source, project, file
     try {
       const made = kind === "mcp" ? await serverTools(value, key) : [await kind(value, name, project)];
       const needsApproval = await wantsApproval(value);
-      for (const tool of made) tools.push({ ...tool, needsApproval, key: made.length > 1 || kind === "mcp" ? tool.name : key, file, line: lineOf(made.length > 1 || kind === "mcp" ? tool.name : key) });
+      for (const tool of made) tools.push({ ...tool, takesContext: tool.takesContext ?? readsContext(), needsApproval, key: made.length > 1 || kind === "mcp" ? tool.name : key, file, line: lineOf(made.length > 1 || kind === "mcp" ? tool.name : key) });
     } catch (error) {
       problem(key, messageOf(error), error instanceof NotOffered ? undefined : error);
     }

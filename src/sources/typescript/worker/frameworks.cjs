@@ -83,17 +83,23 @@ async function mastraTool(value, _, project) {
   const { makeCoreTool } = (await project.import("@mastra/core/utils")) ?? {};
   if (!makeCoreTool) throw new NotOffered("it looks like a tool of Mastra, but `@mastra/core` is not in the project");
   const quiet = new Proxy({}, { get: () => () => undefined });
-  const core = await makeCoreTool(value, { name: value.id, description: value.description, logger: quiet, requestContext: new Map(), runtimeContext: new Map() });
+  const { RuntimeContext = Map, RequestContext = RuntimeContext } = (await project.import("@mastra/core/di")) ?? {}; // of 0.24, of 1
+  function make(state) {
+    const fields = new RequestContext(Object.entries(state));
+    return makeCoreTool(value, { name: value.id, description: value.description, logger: quiet, requestContext: fields, runtimeContext: fields });
+  }
+  const core = await make({});
   const schema = core.parameters ?? core.inputSchema, json = schema?.jsonSchema ? await schema.jsonSchema : (await readSchema(schema, project)).json;
   const start = async (input, call) => {
-    const result = await core.execute(input, { toolCallId: call.toolUseId, messages: [], abortSignal: call.signal });
+    const { state } = call.context, { execute } = Object.keys(state).length ? await make(state) : core;
+    const result = await execute(input, { toolCallId: call.toolUseId, messages: [], abortSignal: call.signal });
     if (!isRecord(result) || result.error !== true || !has(result, "message", "validationErrors")) return result;
     if (/^Tool output/.test(result.message)) throw new Error(result.message.split("\n\nReturned output")[0]); // its own text has the whole result
     throw new InvalidArguments([{ pointer: "", message: result.message }]);
   };
   const show = core.toModelOutput ?? value.toModelOutput;
   const renderOutput = async (result, writer) => (show ? renderModelOutput(await show(result), writer) : render(result, writer));
-  return makeTool({ name: value.id, description: value.description, inputSchema: tidy(json), framework: "mastra", start, render: renderOutput, takesContext: false });
+  return makeTool({ name: value.id, description: value.description, inputSchema: tidy(json), framework: "mastra", start, render: renderOutput, takesContext: undefined });
 }
 
 /** `tool`, `DynamicStructuredTool` and subclasses of `StructuredTool` of LangChain.js. */
@@ -102,7 +108,7 @@ async function langchainTool(value, _, project) {
   if (!convertToOpenAITool) throw new NotOffered("it is a tool of LangChain, but `@langchain/core` is not in the project");
   const start = async (args, call) => {
     try {
-      return await value.invoke({ type: "tool_call", id: call.toolUseId, name: value.name, args }, { signal: call.signal, configurable: call.context.state });
+      return await value.invoke({ type: "tool_call", id: call.toolUseId, name: value.name, args }, { signal: call.signal, configurable: call.context.state, context: call.context.state });
     } catch (error) {
       if (error?.constructor?.name === "ToolInputParsingException") throw new InvalidArguments([{ pointer: "", message: messageOf(error) }]);
       throw error;
@@ -117,7 +123,7 @@ async function langchainTool(value, _, project) {
   };
   return makeTool({
     name: value.name, description: value.description, inputSchema: tidy(convertToOpenAITool(value).function.parameters), framework: "langchain", start, render: renderMessage,
-    resultAsAnswer: value.returnDirect === true, takesContext: typeof value.func === "function" && /configurable/.test(Function.prototype.toString.call(value.func)),
+    resultAsAnswer: value.returnDirect === true, takesContext: undefined,
     formatError: (error) => `Error: ${messageOf(error)}\n Please fix your mistakes.`,
   });
 }
@@ -131,7 +137,8 @@ function jsonText(text, writer) {
 /** `tool` of the OpenAI Agents SDK. It checks the arguments itself, and writes errors as texts. */
 async function openaiTool(value, _, project) {
   const { RunContext } = (await project.import("@openai/agents")) ?? (await project.import("@openai/agents-core")) ?? {};
-  const start = (args, call) => value.invoke(RunContext ? new RunContext(call.context) : { context: call.context }, JSON.stringify(args), {
+  const contextOf = (call) => Object.assign(Object.create(call.context), call.context.state); // the fields stand as in an agent's own context
+  const start = (args, call) => value.invoke(RunContext ? new RunContext(contextOf(call)) : { context: contextOf(call) }, JSON.stringify(args), {
     toolCall: { type: "function_call", callId: call.toolUseId, name: value.name, arguments: JSON.stringify(args) }, signal: call.signal,
   });
   const renderOutput = async (result, writer) => {
@@ -139,7 +146,7 @@ async function openaiTool(value, _, project) {
     if (parts) return { content: parts };
     return { ...(await render(result, writer)), ...(typeof result === "string" && result.startsWith("An error occurred while running the tool") && { isError: true }) };
   };
-  return makeTool({ name: value.name, description: value.description, inputSchema: tidy(value.parameters), framework: "openai-agents", start, render: renderOutput, takesContext: false });
+  return makeTool({ name: value.name, description: value.description, inputSchema: tidy(value.parameters), framework: "openai-agents", start, render: renderOutput, takesContext: undefined });
 }
 
 /** `tool` of Strands. Its stream is progress and the result. */

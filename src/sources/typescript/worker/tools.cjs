@@ -16,7 +16,7 @@ class NotOffered extends Error {}
  * - name, description, inputSchema, outputSchema, framework
  * - start(arguments, call): a value, a promise or a generator
  * - schemaOwner: "own", "derived" (this worker, from types) or "foreign" (a framework, which checks the arguments itself)
- * - takesContext: whether it gets the context of the caller
+ * - takesContext: whether it gets the context of the caller; undefined if only its file tells
  * - render(value, writer, call), formatError(error): its results and exceptions, if they differ from those of functions
  * - key: its name in the module; file, line
  */
