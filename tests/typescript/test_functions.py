@@ -233,6 +233,44 @@ def test_imported_types_by_the_compiler(with_compiler):
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
+def test_types_of_imported_files_and_of_results(shop):
+    shop.write("export * from './more';\nexport enum Role { Admin = 'admin', /* every, one */ Guest = 'guest' }\nexport const MOST = 25;", "lib/index.ts")
+    shop.write("import { Role } from '.';\nexport interface User { id: string; role?: Role; find(id: string, deep?: boolean): User; end(): void }", "lib/more.ts")
+    shop.write("export interface User { other: number }", "other.ts")
+    worker, tools = shop.load(
+        """
+        import { Role as Kind, MOST, type User } from "./lib";
+        import type { User as Other } from "./other.js";
+        interface Page { users: User[]; next: string | undefined; at: Date; others?: Map<string, Other> }
+
+        /** Lists. */
+        export async function list(kind: Kind = Kind.Guest, limit = MOST, user?: User): Promise<Page> {
+          return { users: [{ id: kind + limit } as User], next: undefined, at: new Date(0) };
+        }
+        /** Gives. */
+        export const give = (text: string): { text: string; parts: string[] } => ({ text, parts: [] });
+        /** Says. */
+        export function say(text: string): string { return text }
+        """,
+        "list.ts",
+    )
+    user = {"type": "object", "properties": {"id": {"type": "string"}, "role": {"type": "string", "enum": ["admin", "guest"]}}, "required": ["id"]}
+    assert tools["list"]["input_schema"]["properties"] == {
+        "kind": {"type": "string", "enum": ["admin", "guest"], "default": "guest"},
+        "limit": {"type": "number", "default": 25},
+        "user": {**user, "additionalProperties": False},
+    }
+    other = {"type": "object", "properties": {"other": {"type": "number"}}, "required": ["other"]}
+    assert tools["list"]["output_schema"] == {
+        "type": "object",
+        "properties": {"users": {"type": "array", "items": user}, "next": {"type": "string"}, "at": {"type": "string", "format": "date-time"}, "others": {"type": "object", "additionalProperties": other}},
+        "required": ["users", "at"],
+    }
+    jsonschema.validate(ok(worker.call("list"))["structured_content"], tools["list"]["output_schema"])
+    assert tools["give"]["output_schema"]["required"] == ["text", "parts"]
+    assert tools["say"]["output_schema"] is None
+
+
 def test_an_unannotated_result_has_no_schema(with_compiler):
     _, tools = with_compiler.load("/** Gives. */\nexport function give(a: string) { return { a } }", "give.ts")
     assert tools["give"]["output_schema"] is None

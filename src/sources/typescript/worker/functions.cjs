@@ -23,17 +23,27 @@ function functionTools(functions, { file, source, files, project, object }) {
   if (!functions.length) return [];
   const keys = functions.map(({ key }) => key);
   const typed = typesOf({ file, source, keys, object, typescript: findCompiler(project) });
-  const texts = [source ?? readText(file), ...[...files].filter((other) => other !== file).map(readText)];
+  const sources = [sourceOf(file, source), ...[...files].filter((other) => other !== file).map((other) => sourceOf(other))];
   return functions.map(({ key, value, name }) => {
-    const found = typed?.[key] ?? describeFromText(texts, key, value);
+    const found = typed?.[key] ?? describeFromText(sources, key, value);
     const callback = found.parameters.find(({ schema, required }) => required && schema?.$js === "function");
     return callback ? { key, reason: `its parameter ${callback.name} is a function, and a model cannot write one` } : { key, tool: functionTool(name, value, found) };
   });
 }
 
-function describeFromText(texts, key, value) {
+/** A text with types: {file, text, from(path of an import): another one}. */
+function sourceOf(file, text = readText(file)) {
+  const from = (target) => {
+    const base = path.resolve(path.dirname(file), target.replace(/\.[mc]?js$/, ""));
+    const other = [base, `${base}.ts`, `${base}.mts`, `${base}.d.ts`, path.join(base, "index.ts")].find(readText);
+    return other && sourceOf(other);
+  };
+  return { file, text, from };
+}
+
+function describeFromText(sources, key, value) {
   const name = key === "default" ? value.name || "default" : key;
-  return texts.map((text) => describe(text, name)).find(Boolean) ?? describe(Function.prototype.toString.call(value)) ?? { description: "", parameters: [] };
+  return sources.map((one) => describe(one, name)).find(Boolean) ?? describe({ text: Function.prototype.toString.call(value) }) ?? { description: "", parameters: [] };
 }
 
 /** The folder of `typescript` in the project, if its version has the compiler API. */

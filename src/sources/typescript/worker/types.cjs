@@ -76,13 +76,19 @@ class Describer {
     }
     for (const element of isPattern ? node.name.elements : []) {
       const key = (element.propertyName ?? element.name).getText();
-      if (element.initializer && schema.properties?.[key]) schema = withDefault(schema, key, literalValue(element.initializer.getText()));
+      if (element.initializer && schema.properties?.[key]) schema = withDefault(schema, key, this.value(element.initializer));
     }
     if (!isPattern) schema = withDocs(schema, text(ts, symbol.getDocumentationComment(checker)));
-    const fallback = node?.initializer && !isPattern ? literalValue(node.initializer.getText()) : undefined;
+    const fallback = node?.initializer && !isPattern ? this.value(node.initializer) : undefined;
     if (fallback !== undefined) schema = { ...schema, default: fallback };
     const isRest = Boolean(node?.dotDotDotToken);
     return { name, schema, isRest, required: !(isRest || node?.initializer || node?.questionToken || (node && ts.isParameter(node) && checker.isOptionalParameter(node))) };
+  }
+
+  /** The value of a literal, of a member of an enum, or of a constant. */
+  value(node) {
+    const literal = literalValue(node.getText()), value = literal ?? this.checker.getTypeAtLocation(node).value;
+    return literal === undefined && typeof value === "object" ? undefined : value; // a big integer is an object there
   }
 
   /** The schema of a type. A type that contains itself is a definition. */

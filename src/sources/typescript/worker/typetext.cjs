@@ -1,5 +1,5 @@
 // The parameters of functions from their source text: types of TypeScript and of JSDoc, read without a compiler. It sees the
-// types that stand in the same file.
+// types that stand in the file itself, and in the files that it imports by their path.
 "use strict";
 const vm = require("node:vm");
 
@@ -75,7 +75,22 @@ function withDocs(schema, description, tags = []) {
   return schema.$ref && Object.keys(words).length ? { allOf: [schema], ...words } : { ...schema, ...words };
 }
 
-/** Reads types. `source`: the text of the file, for the types that it names. */
+const NAMED_IMPORT = /\b(?:import|export)\s+(?:type\s+)?(?:[\w$]+\s*,\s*)?(?:\{([^}]*)\}|\*)\s*from\s*["'](\.[^"'\n]*)["']/g;
+
+/** [name, source] of each place where a name may stand: the source itself, and what it imports or exports again. */
+function* placesOf(name, source, seen = new Set()) {
+  const place = `${source.file} ${name}`;
+  if (seen.has(place)) return;
+  seen.add(place);
+  yield [name, source];
+  for (const [, names, target] of source.text.matchAll(NAMED_IMPORT)) {
+    const own = names === undefined ? name : names.split(",").map((item) => item.trim().replace(/^type\s+/, "").split(/\s+as\s+/)).find((words) => words.at(-1) === name)?.[0];
+    const other = own && source.from?.(target);
+    if (other) yield* placesOf(own, other, seen);
+  }
+}
+
+/** Reads types. `source`: {file, text, from}, for the types that it names. */
 class TypeReader {
   constructor(text, source, open = []) {
     this.tokens = text.match(/\/\*\*[\s\S]*?\*\/|\/\/[^\n]*|\/\*[\s\S]*?\*\/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|-?\d[\d_.]*n?|[\w$]+(?:\.[\w$]+)*|=>|\.\.\.|\S/g)?.filter((token) => !/^\/(\/|\*[^*])/.test(token)) ?? [];
@@ -133,9 +148,15 @@ class TypeReader {
     return Object.hasOwn(SIMPLE, token) ? SIMPLE[token] : this.named(token);
   }
 
-  parenthesis() {
+  /** The place after the bracket that ends a parenthesis. */
+  afterParenthesis() {
     let depth = 1, end = this.at;
     for (; end < this.tokens.length && depth; end++) depth += { "(": 1, ")": -1 }[this.tokens[end]] ?? 0;
+    return end;
+  }
+
+  parenthesis() {
+    const end = this.afterParenthesis();
     if (this.tokens[end] !== "=>") return [this.type(), this.take(")")][0];
     this.at = end + 1;
     return [SIMPLE.Function, this.type()][0];
@@ -165,33 +186,38 @@ class TypeReader {
         while (this.at < this.tokens.length && !this.take("]")) this.at++;
         more = [this.take(":"), this.type()][1];
       } else {
-        const word = this.tokens[this.at++], name = /^["']/.test(word) ? literalValue(word) : word, optional = this.take("?");
-        const isMethod = this.take("("), type = isMethod ? [SIMPLE.Function, this.parenthesis(), this.take(":") && this.type()][0] : this.take(":") ? this.type() : {};
+        const word = this.tokens[this.at++], name = /^["']/.test(word) ? literalValue(word) : word, isOptional = this.take("?"), start = this.at;
+        const isMethod = this.take("("), type = isMethod ? [SIMPLE.Function, (this.at = this.afterParenthesis()), this.take(":") && this.type()][0] : this.take(":") ? this.type() : {};
         if (type.$js !== "function") properties[name] = withDocs(type, text, tags);
-        if (type.$js !== "function" && !optional && type !== NO_VALUE) required.push(name);
+        if (type.$js !== "function" && !isOptional && !this.tokens.slice(start, this.at).includes("undefined")) required.push(name);
       }
       this.take(";") || this.take(",");
     }
     return { ...closed(properties, required), ...(more !== false && { additionalProperties: more }) };
   }
 
-  /** A type of the same file. An unknown one permits every value. */
+  /** A type of the file, or one that it imports. An unknown one permits every value. */
   named(name) {
-    if (this.open.includes(name)) return {};
-    const word = name.replaceAll("$", "\\$"), read = (text) => new TypeReader(text, this.source, [...this.open, name]);
-    const find = (pattern) => new RegExp(pattern).exec(this.source), after = (found) => read(this.source.slice(found.index + found[0].length));
+    if (/^[\w$.]+$/.test(name)) for (const place of placesOf(name, this.source)) { const found = this.declared(...place); if (found) return found; }
+    return {};
+  }
+
+  declared(name, source) {
+    const { file, text } = source;
+    if (this.open.includes(`${file} ${name}`)) return {};
+    const word = name.replaceAll("$", "\\$"), read = (part) => new TypeReader(part, source, [...this.open, `${file} ${name}`]);
+    const find = (pattern) => new RegExp(pattern).exec(text), after = (found) => read(text.slice(found.index + found[0].length));
     let found = find(`\\binterface\\s+${word}\\b(?:\\s*<[^>{]*>)?(?:\\s+extends\\s+([^{]+))?\\s*\\{`);
     if (found) return [...(found[1]?.split(",") ?? []).map((base) => read(base).type()), after(found).object("}")].reduce(merged);
     found = find(`\\btype\\s+${word}\\b(?:\\s*<[^=]*>)?\\s*=`);
     if (found) return after(found).type();
     found = find(`\\benum\\s+${word}\\s*\\{([^}]*)\\}`);
     if (found) return unionOf(enumValues(found[1]).map((value) => ({ const: value })));
-    for (const [comment] of this.source.matchAll(/\/\*\*(?:(?!\*\/)[\s\S])*?\*\//g)) {
+    for (const [comment] of text.matchAll(/\/\*\*(?:(?!\*\/)[\s\S])*?\*\//g)) {
       const { tags } = readComment(comment), typedef = tags.map(([tag, text]) => tag === "typedef" && braced(text)).find((one) => one && one.rest.split(/\s/)[0] === name);
       const fields = tags.filter(([tag]) => /^prop(erty)?$/.test(tag)).map(([, text]) => readParam(text));
       if (typedef) return fields.length ? closed(Object.fromEntries(fields.map((field) => [field.name, withDocs(read(field.type ?? "*").type(), field.text)])), fields.filter(({ optional }) => !optional).map((field) => field.name)) : read(typedef.type).type();
     }
-    return {};
   }
 }
 
@@ -206,6 +232,18 @@ function pick(schema, keys, keeps) {
   const names = new Set(keys.enum ?? [keys.const]);
   const chosen = Object.entries(schema.properties ?? {}).filter(([name]) => names.has(name) === keeps);
   return closed(Object.fromEntries(chosen), chosen.map(([name]) => name).filter((name) => schema.required?.includes(name)));
+}
+
+/** The value of a default: a literal, a member of an enum, or a constant. */
+function defaultValue(text, source) {
+  const value = literalValue(text), [, owner, member] = /^([\w$]+)(?:\.([\w$]+))?$/.exec(text) ?? [];
+  if (value !== undefined || !owner) return value;
+  for (const [name, { text: inside }] of placesOf(owner, source)) {
+    const constant = !member && new RegExp(`\\bconst\\s+${name}\\b[^=\\n]*=\\s*([^;\\n]+)`).exec(inside)?.[1];
+    if (constant) return literalValue(constant);
+    const body = member && new RegExp(`\\benum\\s+${name}\\s*\\{([^}]*)\\}`).exec(inside)?.[1].replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "");
+    if (body) return enumValues(body)[splitList(body).findIndex((item) => item.split("=")[0].trim() === member)];
+  }
 }
 
 function enumValues(body) {
@@ -246,6 +284,12 @@ function splitList(text) {
   return parts;
 }
 
+/** The text after the bracket that ends such a list. */
+function afterList(text) {
+  for (const [, depth, at] of scan(text)) if (depth < 0) return text.slice(at + 1);
+  return "";
+}
+
 /** {name, optional, isRest, type, fallback} of one parameter. */
 function readParameter(text) {
   const plain = text.trim().replace(/^(?:\/\*[\s\S]*?\*\/\s*)+/, "").replace(/^(?:@[\w.]+(?:\([^)]*\))?\s+)*(?:(?:public|private|protected|readonly)\s+)*/, "");
@@ -257,7 +301,7 @@ function readParameter(text) {
   };
 }
 
-/** Where a function stands in a text: {comment, list, returns, line}. `name`: undefined for a text that is only the function. */
+/** Where a function stands in a text: {comment, list, returns: the text that begins with its type, line}. `name`: undefined for a text that is only the function. */
 function findFunction(text, name) {
   const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(";
   const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : name === "default" ? [/(?<=export\s+default\s+(?:async\s+)?)(?:function\s*\*?\s*)?\(/] : [
@@ -270,17 +314,17 @@ function findFunction(text, name) {
     if (!found) continue;
     const start = found.index + found[0].length, parts = splitList(text.slice(start)), before = text.slice(0, found.index);
     const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
-    return { comment, list: parts.map(readParameter).filter((parameter) => parameter.name), line: before.split("\n").length };
+    return { comment, list: parts.map(readParameter).filter((parameter) => parameter.name), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
   }
 }
 
-/** {description, parameters: [{name, schema, required, role?}], line} of a function; undefined if the text does not have it. */
-function describe(text, name) {
-  const found = findFunction(text, name);
+/** {description, parameters: [{name, schema, required, role?}], output, line} of a function; undefined if the source does not have it. */
+function describe(source, name) {
+  const { text } = source, found = findFunction(text, name);
   if (!found) return undefined;
   const { text: description, tags } = readComment(found.comment ?? "");
   const documented = tags.filter(([tag]) => /^(param|arg|argument)$/.test(tag)).map(([, rest]) => readParam(rest));
-  const read = (type) => new TypeReader(type ?? "*", text).type();
+  const read = (type) => new TypeReader(type ?? "*", source).type();
   const parameters = found.list.map((parameter, at) => {
     const isPattern = parameter.name.startsWith("{");
     const docs = documented.find((one) => one.name === parameter.name) ?? (isPattern ? documented.filter((one) => !one.name.includes("."))[at] : undefined);
@@ -296,14 +340,18 @@ function describe(text, name) {
     }
     for (const one of inner) if (schema.properties?.[one.name]) schema.properties[one.name] = withDocs(schema.properties[one.name], one.text, one.fallback ? [["default", one.fallback]] : []);
     for (const { key, fallback } of elements.filter((one) => one.fallback !== undefined && schema.properties?.[one.key])) schema = withDefault(schema, key, literalValue(fallback));
-    const fallback = parameter.fallback ?? docs?.fallback, value = fallback === undefined ? undefined : literalValue(fallback);
+    const fallback = parameter.fallback ?? docs?.fallback, value = fallback === undefined ? undefined : defaultValue(fallback, source);
     if (type === undefined && /^(string|number|boolean)$/.test(typeof value)) schema = SIMPLE[typeof value];
     if (!isPattern) schema = withDocs(schema, docs?.text);
     if (value !== undefined && !isPattern) schema = { ...schema, default: value };
     return { name: parameter.name, schema, required: !parameter.optional && !docs?.optional, isRest: parameter.isRest };
   });
-  return { description, parameters, line: found.line };
+  const declared = found.returns ?? braced(tags.find(([tag]) => /^returns?$/.test(tag))?.[1] ?? "")?.type, output = declared && read(declared);
+  return { description, parameters, output: output?.type === "object" && output.properties && !output.$js ? open(output) : undefined, line: found.line };
 }
+
+/** The schema of a result: an object may have more than its type says. */
+const open = (schema) => JSON.parse(JSON.stringify(schema, (key, value) => (key === "additionalProperties" && value === false ? undefined : value)));
 
 /** The object schema with a default for one of its properties, which is then not required. */
 function withDefault(schema, key, value) {
