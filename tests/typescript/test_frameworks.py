@@ -418,6 +418,40 @@ def test_blocks_of_langchain(newest_node, make_workshop):
     assert ok(worker.call("blocks"))["content"] == [{"type": "text", "text": "one"}, {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
 
 
+SDKS = """
+    import { zodFunction } from "openai/helpers/zod";
+    import { z } from "zod";
+    const schema = z.object({ city: z.string() }), parameters = z.toJSONSchema(schema);
+
+    export const openai = [
+      zodFunction({ name: "helper", description: "Gives.", parameters: schema, function: ({ city }) => city }),
+      { type: "function", function: { function: function plain(text) { return text }, description: "Gives.", parameters } },
+      { type: "function", function: { name: "reads", function: ({ city }) => city, parse: JSON.parse, description: "Gives.", parameters } },
+    ];
+    const more = schema.extend({ unit: z.string().default("km") });
+    export const anthropic = { type: "custom", name: "anthropic", description: "Gives.", input_schema: z.toJSONSchema(more), run: ({ city, unit }) => city + unit, parse: (value) => more.parse(value) };
+    export const genkit = Object.assign(async ({ city }) => city, { __action: { name: "genkit", description: "Gives.", inputSchema: schema, outputSchema: z.string() } });
+    class FunctionTool { metadata = { name: "llamaindex", description: "Gives.", parameters }; call({ city }) { return city } }
+    export const llamaindex = new FunctionTool();
+    class VoltTool { id = "v"; name = "voltagent"; description = "Gives."; parameters = schema; execute({ city }) { return city } }
+    export const voltagent = new VoltTool();
+"""
+
+
+def test_tools_of_other_sdks(newest_node, make_workshop):
+    """Those of the SDKs of OpenAI and Anthropic, Genkit, LlamaIndex and VoltAgent, in the forms that their helpers make."""
+    worker, tools = make_workshop(newest_node, "newest").load(SDKS, "tools.mjs")
+    results = {name: text_of(ok(worker.call(name, {"city": "Oslo"}))) for name in tools}
+    assert results == {
+        **{"helper": "Oslo", "plain": '{"city":"Oslo"}', "reads": "Oslo", "anthropic": "Oslokm"},
+        **{"genkit": "Oslo", "llamaindex": "Oslo", "voltagent": "Oslo"},
+    }
+    for name, tool in tools.items():
+        assert tool["input_schema"]["properties"]["city"] == {"type": "string"} and tool["description"] == "Gives.", name
+    refused = worker.call("anthropic", {"city": 5})
+    assert (refused["op"], refused["violations"][0]["pointer"]) == ("invalid", "/city")
+
+
 CONTEXTS = {
     "langchain": """import { tool } from "@langchain/core/tools";
         export const tell = tool((_, config) => config.configurable.customer + NEW, { name: "tell", description: "Tells.", schema: z.object({}) });""",

@@ -2,7 +2,7 @@
 "use strict";
 const { parseJson } = require("./json.cjs");
 const { InvalidArguments, NotOffered, makeTool } = require("./tools.cjs");
-const { readSchema, isSchema, tidy } = require("./schemas.cjs");
+const { readSchema, isSchema, tidy, violationsOf } = require("./schemas.cjs");
 const { BadOutput, render, renderMcp, isRecord, partBlock, partBlocks, textBlock, messageOf, isMcpResult } = require("./results.cjs");
 
 const MCP_VERSION = "2025-06-18";
@@ -16,6 +16,8 @@ const isCallable = (value, ...names) => names.every((name) => typeof value[name]
 function frameworkOf(value) {
   if (value === null || value instanceof Promise) return undefined;
   try {
+    const plain = plainTool(value);
+    if (plain) return (_, name, project) => objectTool(plain, name, project);
     if (typeof value === "function") return isSchema(value.inputSchema) && isCallable(value, "execute") ? objectTool : undefined; // a tool that can be called, too
     if (typeof value !== "object") return undefined;
     if (isCallable(value, "connect") && (isCallable(value, "registerTool") || isCallable(value, "setRequestHandler"))) return "mcp";
@@ -23,11 +25,31 @@ function frameworkOf(value) {
     if (value.lc_runnable === true && isCallable(value, "invoke") && has(value, "name", "description", "schema")) return langchainTool;
     if (value.type === "function" && isCallable(value, "invoke") && has(value, "name", "parameters")) return openaiTool;
     if (isCallable(value, "stream") && isRecord(value.toolSpec)) return strandsTool;
-    if (typeof value.id === "string" && isCallable(value, "execute") && has(value, "description") && value.constructor !== Object) return mastraTool;
+    if (typeof value.id === "string" && isCallable(value, "execute") && has(value, "description", "inputSchema") && value.constructor !== Object) return mastraTool;
     if (isCallable(value, "handler") && isRecord(value.inputSchema) && typeof value.name === "string") return claudeTool;
     if (SCHEMA_KEYS.some((key) => isSchema(value[key])) && (FUNCTION_KEYS.some((key) => isCallable(value, key)) || typeof value.description === "string")) return objectTool;
     if (typeof value.inputSchema === "function" && isCallable(value, "execute")) return objectTool; // a schema of the AI SDK that is made late
   } catch {} // a getter that throws
+}
+
+/** A tool of an SDK of a model, of Genkit or of LlamaIndex, as an object with a schema and a function; undefined for other values. */
+function plainTool(value) {
+  const { function: inner, input_schema: inputSchema, metadata, __action: action } = value;
+  if (isRecord(inputSchema) && isCallable(value, "run")) { // of Anthropic
+    const { name, description } = value;
+    return { name, description, inputSchema, execute: async (input, options) => value.run(await parsed(value.parse, input), options) };
+  }
+  if (value.type === "function" && isRecord(inner)) { // of OpenAI: a function without \`parse\` gets a text
+    const run = value.execute ?? value.$callback ?? inner.function, isText = run === inner.function && !inner.parse;
+    return typeof run === "function" ? { name: inner.name || run.name, description: inner.description, inputSchema: inner.parameters, execute: (input, options) => run(isText ? JSON.stringify(input) : input, options) } : undefined;
+  }
+  if (typeof value === "function" && isRecord(action) && "inputSchema" in action) return { name: action.name, description: action.description, inputSchema: action.inputJsonSchema ?? action.inputSchema, outputSchema: action.outputJsonSchema ?? action.outputSchema, execute: (input) => value(input) };
+  if (isCallable(value, "call") && isRecord(metadata) && isRecord(metadata.parameters)) return { ...metadata, execute: (input) => value.call(input) };
+}
+
+/** What \`parse\` of a tool makes of its arguments. */
+async function parsed(parse, input) {
+  try { return parse ? await parse(input) : input; } catch (error) { throw new InvalidArguments(violationsOf(error?.issues ?? [{ message: messageOf(error) }])); }
 }
 
 /** Whether the author of a tool wants a person to approve its calls. The OpenAI Agents SDK makes a function of every answer. */

@@ -9,7 +9,8 @@ const { parse, stringify } = JSON; // a tool may replace the global one
 const JSON_SCHEMA_WORDS = ["type", "properties", "$ref", "anyOf", "oneOf", "allOf", "$schema", "additionalProperties"];
 const AI_SCHEMA = Symbol.for("vercel.ai.schema");
 
-const standardOf = (schema) => ((typeof schema === "object" || typeof schema === "function") && schema !== null ? schema["~standard"] : undefined);
+/** The Standard Schema of a value. The JSON Schema that zod writes has this field, too: that of another schema. */
+const standardOf = (schema) => ((typeof schema === "object" || typeof schema === "function") && schema !== null && !("$schema" in schema) ? schema["~standard"] : undefined);
 const isJsonSchema = (schema) => isRecord(schema) && !standardOf(schema) && JSON_SCHEMA_WORDS.some((word) => word in schema);
 
 /** Whether a value is a schema that this file reads. */
@@ -86,4 +87,4 @@ function tidy({ "~standard": _, ...given }) {
   return { type: "object", ...schema };
 }
 
-module.exports = { readSchema, isSchema, standardOf, tidy };
+module.exports = { readSchema, isSchema, standardOf, tidy, violationsOf };
