@@ -561,7 +561,7 @@ def test_a_tool_that_needs_an_approval_has_a_warning(newest_node, make_workshop)
 
 def test_a_result_that_mastra_refuses_is_an_error_of_the_tool(newest_node, make_workshop):
     workshop = make_workshop(newest_node, "newest")
-    worker, _ = workshop.load(
+    worker, tools = workshop.load(
         """
         import { createTool } from "@mastra/core/tools";
         import * as z from "zod";
@@ -569,5 +569,6 @@ def test_a_result_that_mastra_refuses_is_an_error_of_the_tool(newest_node, make_
         """,
         "tools.ts",
     )
+    assert tools["wrong"]["output_schema"]["properties"] == {"text": {"type": "string"}}
     text = error_text(worker.call("wrong"))
     assert "output validation failed" in text and "expected string" in text and "Returned output" not in text

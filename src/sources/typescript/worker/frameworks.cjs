@@ -70,7 +70,6 @@ async function objectTool(value, name, project) {
   const ai = typeof ownName === "string" ? undefined : await project.import("ai");
   const asSchema = ai?.asSchema, schema = await readSchema(asSchema && key === "execute" ? asSchema(given) : given, project);
   const version = ai && Number.parseInt(project.version("ai"));
-  const output = value.outputSchema === undefined ? undefined : await readSchema(value.outputSchema, project).catch(() => undefined);
   async function start(given, call) {
     call.input = await schema.check(given);
     const options = { toolCallId: call.toolUseId, messages: [], abortSignal: call.signal, context: call.context, experimental_context: call.context, signal: call.signal, onProgress: call.context.progress };
@@ -82,9 +81,15 @@ async function objectTool(value, name, project) {
     return renderModelOutput(output, writer);
   }
   return makeTool({
-    name: ownName ?? name, description: value.description ?? "", inputSchema: tidy(schema.json), outputSchema: output?.json?.type === "object" && !value.toModelOutput ? tidy(output.json) : undefined,
+    name: ownName ?? name, description: value.description ?? "", inputSchema: tidy(schema.json), outputSchema: await outputSchema(value, project),
     framework: ai ? "ai" : "object", takesContext: readsContext(value[key]), start, render: renderOutput, ...(ai && { formatError: (error) => aiErrorText(error, version) }),
   });
+}
+
+/** The schema of a tool's results, if they are objects that no model sees in another form. */
+async function outputSchema(value, project) {
+  const output = value.outputSchema && !value.toModelOutput && (await readSchema(value.outputSchema, project).catch(() => undefined));
+  return output?.json.type === "object" ? tidy(output.json) : undefined;
 }
 
 /** The text of an exception as the AI SDK gives it to a model. */
@@ -121,7 +126,7 @@ async function mastraTool(value, _, project) {
   };
   const show = core.toModelOutput ?? value.toModelOutput;
   const renderOutput = async (result, writer) => (show ? renderModelOutput(await show(result), writer) : render(result, writer));
-  return makeTool({ name: value.id, description: value.description, inputSchema: tidy(json), framework: "mastra", start, render: renderOutput, takesContext: undefined });
+  return makeTool({ name: value.id, description: value.description, inputSchema: tidy(json), outputSchema: await outputSchema({ ...value, toModelOutput: show }, project), framework: "mastra", start, render: renderOutput, takesContext: undefined });
 }
 
 /** `tool`, `DynamicStructuredTool` and subclasses of `StructuredTool` of LangChain.js. */
