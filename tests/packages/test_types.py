@@ -277,7 +277,7 @@ def test_tools_fit_the_types_of_the_ai_sdk(shop, version):
     (shop / f"agent{version}.ts").write_text(f"""
 import {{ generateText, stepCountIs, type ToolSet }} from "ai{version}";
 import {{ Client }} from "toolcrib";
-import type {} from "./tools.js";
+import type {{}} from "./tools.js";
 
 const tools = await new Client().tools({{ format: "ai-sdk" }});
 const set: ToolSet = tools;
