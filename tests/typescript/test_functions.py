@@ -426,3 +426,50 @@ def test_errors_of_functions(workshop):
     assert "caused by: RangeError: inner" in worker.tracebacks[-1]
     assert error_text(worker.call("fail", {"kind": "undefined"})) == "Error: undefined"
     assert error_text(worker.call("fail", {"kind": "evil"})) == "Error"
+
+
+COMMON = '''
+    /** A. */
+    exports.a = function (x) { return x }
+    /** B. */
+    exports.b = async (x, y = 2) => y
+    /** C. @param {number} x */
+    module.exports.c = function named(x) { return x }
+    /** D. */
+    exports.d = x => x
+'''
+WHOLE = '''
+    /** A. */
+    function a(x) { return x }
+    module.exports = { a,
+      /** B. */
+      b: async (x, y = 2) => y,
+      /** C. @param {number} x */
+      "c": function (x) { return x },
+      /** D. */ d(x) { return x },
+    }
+'''
+ARROWS = '''
+    /** A. */
+    export const a = x => x
+    /** B. */
+    export const b = async (x, y = 2) => y
+    /** C. @param {number} x */
+    export const c = async x => x
+    /** D. */ export function d(x) { return x }
+'''
+
+
+@pytest.mark.parametrize("text, name", [(COMMON, "t.js"), (COMMON, "t.cjs"), (WHOLE, "t.js"), (ARROWS, "t.mjs")])
+def test_functions_of_javascript_in_all_forms(text, name, workshop):
+    worker, tools = workshop.load(text, name)
+    assert {tool: (tools[tool]["description"], list(tools[tool]["input_schema"]["properties"])) for tool in sorted(tools)} == {
+        "a": ("A.", ["x"]), "b": ("B.", ["x", "y"]), "c": ("C.", ["x"]), "d": ("D.", ["x"]),
+    }  # fmt: skip
+    assert tools["c"]["input_schema"]["properties"]["x"]["type"] == "number"
+    assert [text_of(worker.call(tool, {"x": 1})) for tool in "abcd"] == ["1", "2", "1", "1"]
+
+
+def test_methods_of_a_class_in_all_forms(workshop):
+    _, tools = workshop.load("export class Shop { /** A. */ a(x) { return x }\n/** B. */ b = async (x) => x\n/** C. */\nc = x => x }", object="Shop")
+    assert {name: (tool["description"], list(tool["input_schema"]["properties"])) for name, tool in tools.items()} == {"a": ("A.", ["x"]), "b": ("B.", ["x"]), "c": ("C.", ["x"])}

@@ -138,7 +138,9 @@ async function loadTools(request) {
   // Modules of CommonJS: what they export is the default, too.
   const names = Object.keys(exports).filter((name) => name !== "default" && name !== "module.exports");
   const values = Object.fromEntries(names.map((name) => [name, exports[name]]));
-  if ("default" in exports && !(names.length && exports.default && names.every((name) => exports.default[name] === exports[name]))) values.default = exports.default;
+  const whole = exports.default ?? undefined, isWhole = ("module.exports" in exports || names.length > 0) && names.every((name) => whole?.[name] === exports[name]);
+  if (isWhole) Object.assign(values, whole); // Node does not see all names
+  if ("default" in exports && !(isWhole && names.length)) values.default = exports.default;
   const source = isPinned ? request.source : undefined;
   const instance = object ? await makeObject(values, object, init ?? {}, file) : undefined;
   if (!object && Object.keys(init ?? {}).length) throw new LoadFailure("invalid", `\`init\` is set, but no \`object\` is named for ${target}`, { file });

@@ -303,16 +303,17 @@ function readParameter(text) {
 
 /** Where a function stands in a text: {comment, list, returns: the text that begins with its type, line}. `name`: undefined for a text that is only the function. */
 function findFunction(text, name) {
-  const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(";
+  const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(", value = `(?:async\\s*)?(?:function\\s*\\*?\\s*[\\w$]*\\s*)?(?:${generic}|(?=[\\w$]+\\s*=>))`;
   const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : name === "default" ? [/(?<=export\s+default\s+(?:async\s+)?)(?:function\s*\*?\s*)?\(/] : [
     new RegExp(`(?<=[^.\\w$])function\\s*\\*?\\s*${word}\\s*${generic}`),
-    new RegExp(`(?:const|let|var)\\s+${word}\\s*(?::[^=]+)?=\\s*(?:async\\s*)?(?:function\\s*\\*?\\s*[\\w$]*\\s*)?${generic}`),
-    new RegExp(`(?<=(?:^|[;{}\\n])[ \\t]*(?:(?:public|static|override|async|export|default|function)\\s+)*\\*?\\s*)${word}\\s*${generic}`),
+    new RegExp(`(?:(?:const|let|var)\\s+|(?:module\\.)?exports\\.)${word}\\s*(?::[^=]+)?=\\s*${value}`),
+    new RegExp(`(?<=(?:^|[;{}\\n]|\\*/)[ \\t]*(?:(?:public|static|override|async|export|default|function)\\s+)*\\*?\\s*)${word}\\s*${generic}`),
+    new RegExp(`(?<=(?:[{,;\\n]|\\*/)[ \\t]*)["']?${word}["']?\\s*[:=]\\s*${value}`), // a member of an object or a class
   ];
   for (const pattern of patterns) {
     const found = pattern.exec(text);
     if (!found) continue;
-    const start = found.index + found[0].length, parts = splitList(text.slice(start)), before = text.slice(0, found.index);
+    const start = found.index + found[0].length, parts = found[0].endsWith("(") ? splitList(text.slice(start)) : [/^[\w$]+/.exec(text.slice(start))[0]], before = text.slice(0, found.index);
     const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
     return { comment, list: parts.map(readParameter).filter((parameter) => parameter.name), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
   }
