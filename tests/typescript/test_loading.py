@@ -325,7 +325,7 @@ def test_tools_that_can_be_called_and_tools_of_an_agent(workshop):
         export const scrape = make("Reads a page.");
         export const kit = { search: make("Finds.") };
         class Agent {
-          #tools = { weather: { ...make("Tells the weather.") } };
+          #tools = { weather: { ...make("Tells the weather.") }, web: { type: "provider", id: "openai.web_search", args: {} } };
           get tools() { return this.#tools; }
         }
         export const agent = new Agent();

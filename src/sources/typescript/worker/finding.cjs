@@ -91,8 +91,7 @@ function groupEntries(key, value) {
   if (value === null || typeof value !== "object" || frameworkOf(value)) return [];
   let group = value;
   try { if (!isPlainObject(value) && !Array.isArray(value)) group = value.tools ?? {}; } catch { return []; } // a getter that throws
-  const items = Object.entries(group);
-  if (!items.length || !items.every(([, item]) => frameworkOf(item))) return [];
+  const items = Object.entries(group).filter(([, item]) => frameworkOf(item)); // a tool of a model's provider may stand beside them
   return items.map(([name, item]) => [`${key}.${name}`, item, Array.isArray(group) ? item.name ?? `${key}_${name}` : name]);
 }
 
