@@ -71,3 +71,24 @@ def test_tools_of_the_ai_sdk(runtime):
 def test_a_module_that_cannot_be_loaded(runtime):
     failed = runtime().fail("import { z } from 'zod';\nexport const a = z.string();\n")
     assert "zod" in failed["message"]
+
+
+def test_output_with_bun_goes_to_the_log(runtime, request):
+    if "bun" not in request.node.callspec.id:
+        pytest.skip("the numbers of Deno are not descriptors")
+    worker, _ = runtime().load(
+        """
+        import fs from "node:fs";
+        import { execSync, spawnSync } from "node:child_process";
+        /** Writes. */
+        export function write() {
+          fs.writeSync(1, '{"op":"result","id":1}\\n'); Bun.write(Bun.stdout, "by bun\\n"); execSync("echo by a shell", { stdio: "inherit" });
+          return JSON.stringify([fs.readFileSync(0, "utf8"), spawnSync("cat", { stdio: ["inherit", "pipe", "inherit"] }).stdout.toString()]);
+        }
+        """,
+        "write.ts",
+    )
+    assert text_of(worker.call("write")) == '["",""]'
+    worker.wait_for_log('{"op":"result","id":1}', "by bun", "by a shell")
+    worker.start_call("write", {})
+    assert worker.close() == 0

@@ -20,17 +20,17 @@ class Wire {
    * A descriptor is moved by opening it again, because Node has no `dup2`. Returns the stream of the protocol.
    */
   moveDescriptors() {
-    if (process.versions.deno || process.versions.bun) return this.replaceStreams();
+    const { bun, deno } = process.versions, { O_RDONLY, O_NONBLOCK } = fs.constants;
+    if (deno) return this.replaceStreams(); // its numbers are not descriptors
     try {
-      const { O_RDONLY, O_NONBLOCK } = fs.constants;
-      const source = fs.openSync("/dev/fd/0", O_RDONLY | O_NONBLOCK);
+      const source = fs.openSync("/dev/fd/0", bun ? O_RDONLY : O_RDONLY | O_NONBLOCK);
       const sink = fs.openSync(`/dev/fd/${this.sink}`, "w");
       fs.closeSync(0);
       fs.openSync("/dev/null", "r"); // gets the lowest free number
       fs.closeSync(this.sink);
       if (this.sink === 1) fs.openSync("/dev/fd/2", "a");
       this.sink = sink;
-      return new (require("node:net").Socket)({ fd: source, readable: true, writable: false });
+      return bun ? fs.createReadStream(null, { fd: source }) : new (require("node:net").Socket)({ fd: source, readable: true, writable: false });
     } catch {
       return this.replaceStreams();
     }
