@@ -121,6 +121,24 @@ export interface CallsAnswer {
   warnings: string[];
 }
 
+/** Options of a list of tools. */
+export interface ListOptions {
+  tag?: string;
+  /** Only the tools of this toolset. */
+  toolset?: string;
+  /** Only tools that match these words, the best first. */
+  query?: string;
+  /** Most tools that match `query`. */
+  limit?: number;
+  /** `"brief"`: less text. */
+  detail?: "full" | "brief";
+  /** The run whose found tools are listed. */
+  runId?: string;
+  /** `"off"`: all tools, also of a long list. */
+  discovery?: "off";
+  signal?: AbortSignal;
+}
+
 /** Options of one call. */
 export interface InvokeOptions {
   toolUseId?: string;
@@ -266,13 +284,13 @@ export class Client {
    */
   constructor(baseUrl?: string | URL, key?: string);
   /** The tools of this caller. */
-  tools(options?: { tag?: string; format?: undefined }): Promise<Tool[]>;
+  tools(options?: ListOptions & { format?: undefined }): Promise<Tool[]>;
   /** The tools for `generateText` and the like of the AI SDK (package `ai`, versions 5 to 7). The options hold for all calls. */
   tools(
-    options: { format: "ai-sdk"; tag?: string } & Pick<InvokeOptions, "runId" | "context" | "cache" | "timeout" | "page" | "traceparent">,
+    options: ListOptions & { format: "ai-sdk" } & Pick<InvokeOptions, "runId" | "context" | "cache" | "timeout" | "page" | "traceparent">,
   ): Promise<AiSdkTools>;
   /** The tools in the shape of a provider's API, such as `openai`. */
-  tools(options: { format: string; tag?: string }): Promise<any>;
+  tools(options: ListOptions & { format: string }): Promise<any>;
   /** One tool with its policy and usage. */
   definition(name: string): Promise<Tool>;
   /** A tool as a function. */

@@ -51,11 +51,12 @@ export class Client {
     this.#headers = key ? { authorization: `Bearer ${key}` } : {};
   }
 
-  async tools({ format, tag, ...options } = {}) {
+  async tools({ format, tag, toolset, query: words, limit, detail, discovery, ...options } = {}) {
     const isAiSdk = format === "ai-sdk";
-    if (isAiSdk) renamed(options, { ...BODY_OPTIONS, traceparent: "traceparent" });
+    renamed(options, isAiSdk ? { ...BODY_OPTIONS, traceparent: "traceparent" } : { runId: "run_id" });
     // The names and schemas for OpenAI are those that all providers accept.
-    const listed = await this.#json("GET", `/tools${query({ format: isAiSdk ? "openai" : format, tag })}`);
+    const wanted = { format: isAiSdk ? "openai" : format, tag, toolset, query: words, limit, detail, discovery, run_id: options.runId };
+    const listed = await this.#json("GET", `/tools${query(wanted)}`, { signal: options.signal });
     if (isAiSdk) return Object.fromEntries(listed.map((tool) => [tool.function.name, aiSdkTool(this, tool.function, options)]));
     return format ? listed : listed.tools;
   }

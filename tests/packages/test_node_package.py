@@ -22,6 +22,8 @@ tools:
     command: [/bin/sleep, "{{ seconds }}"]
     effect: read
   checked: {kind: native, use: calculator, approval: {by: [anonymous], wait: 1ms}}
+toolsets:
+  clock: {tools: [wait]}
 """
 
 TESTS = r"""
@@ -95,6 +97,19 @@ test("tools come in the shape of a provider", async () => {
   assert.equal((await toolcrib.validate("calculator", { expression: "1" })).valid, true);
 });
 
+test("a part of the tools is listed", async () => {
+  const names = async (options) => (await toolcrib.tools(options)).map((tool) => tool.name);
+  assert.deepEqual(await names({ toolset: "clock" }), ["wait"]);
+  assert.deepEqual(await names({ query: "waiting", limit: 1 }), ["wait"]);
+  assert.equal((await names({ runId: "r-1", discovery: "off" })).length, 3);
+  const [brief, full] = [await toolcrib.tools({ detail: "brief" }), await toolcrib.tools()];
+  assert(JSON.stringify(brief).length < JSON.stringify(full).length);
+  const forModel = await toolcrib.tools({ format: "ai-sdk", toolset: "clock", detail: "brief", runId: "r-1" });
+  assert.deepEqual(Object.keys(forModel), ["wait"]);
+  await assert.rejects(toolcrib.tools({ toolsets: "clock" }), /there is no option toolsets/);
+  assert.match((await problem(toolcrib.tools({ toolset: "clok" }))).detail, /there is no toolset `clok`; there are clock/);
+});
+
 test("invocations reads all pages", async () => {
   let count = 0;
   for await (const row of toolcrib.invocations({ limit: 2, tool: "calculator" })) count += row ? 1 : 0;
@@ -150,7 +165,9 @@ for await (const event of toolcrib.stream("x")) {
 for await (const row of toolcrib.invocations({ state: "failed" })) console.log(row.tool, row.state);
 for await (const waiting of toolcrib.approvals({ state: "waiting" })) await toolcrib.deny(waiting.invocation_id, { note: "no" });
 for await (const event of toolcrib.events()) console.log(event.type, event.id);
-const names: string[] = (await toolcrib.tools()).map((tool) => tool.name);
+const names: string[] = (await toolcrib.tools({ toolset: "x", query: "y", limit: 3, detail: "brief" })).map((tool) => tool.name);
+// @ts-expect-error there is no such detail
+await toolcrib.tools({ format: "openai", detail: "short" });
 try {
   await toolcrib.calls({});
 } catch (error) {

@@ -138,6 +138,8 @@ python_modules:
 tools:
   calculator: {kind: native}
   checked: {kind: native, use: calculator, approval: {by: [anonymous], wait: 1ms}}
+toolsets:
+  people: {tools: [greet, book]}
 """
 
 TESTS = r'''
@@ -241,6 +243,25 @@ def test_tools_come_in_shape_of_provider(toolcrib):
     assert toolcrib.validate("greet", {"name": "Ada"})["valid"]
 
 
+def test_part_of_the_tools_is_listed(toolcrib):
+    names = lambda **options: [tool["name"] for tool in toolcrib.tools(**options)]
+    assert names(toolset="people") == ["book", "greet"]
+    assert names(query="waiting", limit=1, detail="brief") == ["wait"]
+    assert len(names(run_id="r-1", discovery="off")) == 6
+    brief, full = (toolcrib.tools("openai", toolset="people", detail=detail) for detail in ("brief", None))
+    assert len(json.dumps(brief)) < len(json.dumps(full))
+    with pytest.raises(TypeError, match="a list has no option 'toolsets'"):
+        toolcrib.tools(toolsets="people")
+    with pytest.raises(ToolcribError, match="there is no toolset `peple`; there are people"):
+        toolcrib.tools(toolset="peple")
+
+    async def listed():
+        async with AsyncClient(toolcrib._base) as client:
+            return await client.tools(toolset="people", query="room")
+
+    assert [tool["name"] for tool in asyncio.run(listed())] == ["book"]
+
+
 def test_invocations_reads_all_pages(toolcrib):
     for number in range(7):
         toolcrib.invoke("calculator", {"expression": f"{number}+1"})
@@ -326,12 +347,12 @@ def test_client_tools_and_fixture_work_together(installed, binary, tmp_path):
 def test_readme_of_the_package_is_valid(installed, binary, tmp_path):
     text = (PACKAGE / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         ast.parse(block)
-    (tmp_path / "greetings.py").write_text(blocks[3])
+    (tmp_path / "greetings.py").write_text(blocks[4])
     (tmp_path / "toolcrib.yaml").write_text(f"python_modules: {{g: {{module: ./greetings.py, interpreter: {installed.python}, context: [language]}}}}")
-    (tmp_path / "test_readme.py").write_text(f"from greetings import test_greet_uses_the_language\n{blocks[4]}")
+    (tmp_path / "test_readme.py").write_text(f"from greetings import test_greet_uses_the_language\n{blocks[5]}")
     output = installed.run("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, env={**os.environ, "TOOLCRIB_BIN": str(binary)}, cwd=tmp_path)
     assert "2 passed" in output, output
 

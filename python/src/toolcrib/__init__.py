@@ -4,7 +4,7 @@
 the same decorator, and uses that one.
 """
 
-from ._client import ApprovalFilters, AsyncClient, CallsOptions, Client, Event, InvocationFilters, InvokeOptions, Problem, ToolAnswer, ToolcribError
+from ._client import ApprovalFilters, AsyncClient, CallsOptions, Client, Event, InvocationFilters, InvokeOptions, ListOptions, Problem, ToolAnswer, ToolcribError
 from ._tool import Agent, Answer, NotAsked, ToolContext, tool
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "InvocationFilters",
     "InvokeOptions",
+    "ListOptions",
     "NotAsked",
     "Problem",
     "ToolAnswer",

@@ -34,6 +34,21 @@ Problem = dict[str, Any]
 Action = Literal["accept", "decline", "cancel"]
 
 
+class ListOptions(TypedDict, total=False):
+    """Options of a list of tools.
+
+    toolset: only its tools. query: only tools that match these words, the best first, at most `limit`.
+    detail: `brief` is less text. run_id: the run whose found tools are listed. discovery: `off` lists all tools.
+    """
+
+    toolset: str | None
+    query: str | None
+    limit: int | None
+    detail: Literal["full", "brief"] | None
+    run_id: str | None
+    discovery: Literal["off"] | None
+
+
 class InvokeOptions(TypedDict, total=False):
     """Options of one call. `timeout` is a number of seconds, or a text such as `500ms`."""
 
@@ -101,6 +116,7 @@ class ApprovalFilters(TypedDict, total=False):
     limit: int | None
 
 
+LIST_FIELDS = tuple(ListOptions.__annotations__)
 INVOKE_FIELDS = tuple(name for name in InvokeOptions.__annotations__ if name not in HEADER_OPTIONS)
 CALLS_FIELDS = tuple(name for name in CallsOptions.__annotations__ if name not in HEADER_OPTIONS)
 
@@ -216,6 +232,13 @@ def _options(options: Mapping[str, object], fields: tuple[str, ...]) -> tuple[Js
     return given, headers
 
 
+def _list_query(format: str | None, tag: str | None, options: Mapping[str, object]) -> dict[str, Any]:
+    for name in options:
+        if name not in LIST_FIELDS:
+            raise TypeError(f"a list has no option {name!r}; there are format, tag, {', '.join(LIST_FIELDS)}")
+    return _given({"format": format, "tag": tag, **options})
+
+
 def _invocation(arguments: Mapping[str, Any] | str | None, options: Mapping[str, object]) -> tuple[Json, dict[str, str]]:
     """The body and the headers of a call."""
     body, headers = _options(options, INVOKE_FIELDS)
@@ -296,9 +319,9 @@ class Client:
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    def tools(self, format: str | None = None, tag: str | None = None) -> Any:
+    def tools(self, format: str | None = None, tag: str | None = None, **options: Unpack[ListOptions]) -> Any:
         """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
-        listed = self._send("GET", "/tools", params=_given({"format": format, "tag": tag}))
+        listed = self._send("GET", "/tools", params=_list_query(format, tag, options))
         return listed["tools"] if format is None else listed
 
     def tool(self, name: str) -> Json:
@@ -444,9 +467,9 @@ class AsyncClient:
         except httpx.TransportError as error:
             raise _unreachable(error, httpx.URL(self._base)) from error
 
-    async def tools(self, format: str | None = None, tag: str | None = None) -> Any:
+    async def tools(self, format: str | None = None, tag: str | None = None, **options: Unpack[ListOptions]) -> Any:
         """The tools of this caller. With `format`, such as `openai`, in the shape of that API."""
-        listed = await self._send("GET", "/tools", params=_given({"format": format, "tag": tag}))
+        listed = await self._send("GET", "/tools", params=_list_query(format, tag, options))
         return listed["tools"] if format is None else listed
 
     async def tool(self, name: str) -> Json:
