@@ -10,6 +10,7 @@ use super::node::Node;
 use super::parsed::ParsedManifest;
 use super::references::ManifestInput;
 use super::rule::Rule;
+use super::tool_lists::{KnownTools, recheck_lists};
 use super::{Manifest, lint};
 use crate::call::EnvVar;
 use crate::kinds::Tool;
@@ -41,6 +42,13 @@ impl Checked {
             .iter()
             .filter(|finding| finding.severity == severity)
             .count()
+    }
+
+    /// Judges the lists of tools again, when the sources are listed: `tools` are all tools.
+    pub(crate) fn recheck_lists(&mut self, tools: &[Tool]) {
+        let known = KnownTools::listed(tools.iter().map(|tool| &tool.definition));
+        recheck_lists(&self.manifest.tool_lists, &known, &mut self.findings);
+        sort_findings(&mut self.findings);
     }
 }
 
@@ -92,19 +100,23 @@ pub fn check(path: &Path, input: &dyn ManifestInput, natives: &HashMap<String, T
     if input.accepts_missing_secrets() {
         drop_findings_about_placeholders(&mut findings);
     }
-    // Errors stay in the order in which they were found, as in `serve`: the first often causes the
-    // next.
+    sort_findings(&mut findings);
+    Checked {
+        findings,
+        manifest,
+        variables: declared_variables(&parsed),
+    }
+}
+
+/// Errors come first, in the order in which they were found, as in `serve`: the first often causes
+/// the next.
+fn sort_findings(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| {
         let location = &finding.location;
         let position = (finding.severity != Severity::Error)
             .then(|| (location.file.clone(), location.line, location.column));
         (finding.severity, position)
     });
-    Checked {
-        findings,
-        manifest,
-        variables: declared_variables(&parsed),
-    }
 }
 
 fn declared_variables(parsed: &ParsedManifest) -> Vec<DeclaredVariable> {

@@ -31,6 +31,7 @@ use super::service_sections::{
 };
 use super::source_tools::read_source;
 use super::tool::read_tool;
+use super::tool_lists::ListKind;
 use super::typescript_modules::TypescriptEntry;
 use super::{
     DEFAULT_LEDGER, DeclaredSource, Defaults, Manifest, callers, lock, name_conflicts, policy,
@@ -179,10 +180,7 @@ pub(super) fn read_manifest(path: &Path, input: &dyn ManifestInput, host: &Host<
     let list_findings = manifest.as_mut().map(|manifest| {
         let of_agents = tool_lists::agent_lists(&parsed.tools);
         manifest.tool_lists.extend(of_agents);
-        let natives: Vec<&str> = natives
-            .values()
-            .flat_map(|tool| tool.definition.names())
-            .collect();
+        let natives: Vec<_> = natives.values().map(|tool| &tool.definition).collect();
         tool_lists::check_lists(manifest, &parsed, &natives, host.is_standalone)
     });
     let list_findings = list_findings.filter(|_| is_complete).unwrap_or_default();
@@ -354,6 +352,10 @@ impl Loader<'_> {
         let (toolsets, entries) = toolsets::read_toolsets(root, self.findings);
         self.manifest.toolsets = toolsets;
         self.manifest.tool_lists.extend(entries);
+        if let Some(node) = root.get("discovery") {
+            let entries = tool_lists::list_entries(ListKind::Keep, node, "discovery", "keep");
+            self.manifest.tool_lists.extend(entries);
+        }
         self.read_defaults(root, base);
         if let Some(node) = root.get("defaults") {
             let entry = self.findings.entry(node, "defaults");

@@ -97,4 +97,4 @@ pub use rule::Rule;
 pub use schema::json_schema;
 pub(crate) use self_reference::self_references;
 pub use source::{DeclaredSource, SourceRules, ToolRules};
-pub(crate) use tool_lists::{Knowledge, ListEntry};
+pub(crate) use tool_lists::{KnownTools, ListEntry};

@@ -1,5 +1,5 @@
-//! Checks lists of tool names: `allow` and `deny` of callers, lists of toolsets, `tools` and `coworkers` of agents. An
-//! entry that matches no tool is probably a mistake: the denial or the grant has no effect.
+//! Checks lists of tool names: `allow` and `deny` of callers, lists of toolsets, `discovery.keep`, `tools` and `coworkers`
+//! of agents. An entry that matches no tool is probably a mistake: the denial or the grant has no effect.
 //!
 //! If all names are known when the manifest is read, such an entry is an error. If a source or a
 //! registration may bring the tool, it is a warning. `check` reports it at once, the service after
@@ -12,7 +12,7 @@ use super::parsed::{ParsedManifest, ParsedTool};
 use super::rule::Rule;
 use super::source::DeclaredSource;
 use crate::access::tool_pattern::{ToolPattern, any_denies, any_grants};
-use crate::call::Kind;
+use crate::call::{Definition, Kind};
 use crate::text::suggest;
 
 /// The built-ins that hand work to agents.
@@ -27,8 +27,12 @@ pub(super) enum ListKind {
     Deny,
     /// `tools:` of a toolset.
     Toolset,
+    /// `tags:` of a toolset.
+    Tags,
     /// `exclude:` of a toolset.
     Exclude,
+    /// `keep:` of `discovery`.
+    Keep,
     /// `tools:` of an agent.
     AgentTools,
     /// `coworkers:` of an agent, or of a tool that hands work to agents.
@@ -47,9 +51,37 @@ pub(crate) struct ListEntry {
     pattern: ToolPattern,
 }
 
+/// What is known of the existing tools.
+pub(crate) struct KnownTools<'t> {
+    /// Names and aliases.
+    names: Vec<&'t str>,
+    tags: Vec<&'t str>,
+    knowledge: Knowledge,
+}
+
+impl<'t> KnownTools<'t> {
+    /// All tools of the manifest and of its sources. A registration may add more.
+    pub(crate) fn listed(tools: impl Iterator<Item = &'t Definition>) -> Self {
+        let mut known = Self {
+            names: Vec::new(),
+            tags: Vec::new(),
+            knowledge: Knowledge::Some,
+        };
+        known.extend(tools);
+        known
+    }
+
+    fn extend(&mut self, tools: impl Iterator<Item = &'t Definition>) {
+        for tool in tools {
+            self.names.extend(tool.names());
+            self.tags.extend(tool.tags.iter().map(String::as_str));
+        }
+    }
+}
+
 /// How many of the existing tools are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Knowledge {
+enum Knowledge {
     /// All tools are known.
     All,
     /// All tools of the manifest are known. A registration or a source may add more, but no agents.
@@ -70,28 +102,39 @@ impl ListEntry {
         }
     }
 
-    fn matches_any(&self, names: &[&str]) -> bool {
-        let (pattern, names) = (std::slice::from_ref(&self.pattern), names.iter().copied());
+    fn matches_any(&self, known: &KnownTools<'_>) -> bool {
+        let names = known.names.iter().copied();
+        let pattern = std::slice::from_ref(&self.pattern);
         match self.kind {
+            ListKind::Tags => known.tags.contains(&self.pattern.text()),
             ListKind::Deny | ListKind::Exclude => any_denies(pattern, names, |_| false),
-            ListKind::Allow | ListKind::Toolset | ListKind::AgentTools | ListKind::Coworkers => {
-                any_grants(pattern, names, |_| false)
-            }
+            ListKind::Allow
+            | ListKind::Toolset
+            | ListKind::Keep
+            | ListKind::AgentTools
+            | ListKind::Coworkers => any_grants(pattern, names, |_| false),
         }
     }
 
-    /// The finding if the entry matches none of these names.
-    pub(crate) fn finding_for(&self, names: &[&str], knowledge: Knowledge) -> Option<Finding> {
-        if self.pattern.text() == "*" || self.matches_any(names) {
+    /// Whether it stands for tools that are unknown before the sources are listed.
+    fn needs_listed_tools(&self) -> bool {
+        self.pattern.is_glob() || self.kind == ListKind::Tags
+    }
+
+    /// The finding if the entry matches none of these tools.
+    pub(crate) fn finding_for(&self, known: &KnownTools<'_>) -> Option<Finding> {
+        if self.pattern.text() == "*" || self.matches_any(known) {
             return None;
         }
-        let near = suggest::near_name(self.pattern.text(), names.iter().copied());
-        let is_known = match knowledge {
+        let is_tag = self.kind == ListKind::Tags;
+        let similar = if is_tag { &known.tags } else { &known.names };
+        let near = suggest::near_name(self.pattern.text(), similar.iter().copied());
+        let is_known = match known.knowledge {
             Knowledge::All => true,
             Knowledge::AllAgents => self.kind == ListKind::Coworkers,
             Knowledge::Some => false,
         };
-        let severity = match (self.pattern.is_glob(), self.kind) {
+        let severity = match (self.needs_listed_tools(), self.kind) {
             (false, _) if is_known => Severity::Error,
             // This may be a precaution, unless the name resembles another.
             (true, ListKind::Deny | ListKind::Exclude) if near.is_none() => Severity::Hint,
@@ -106,7 +149,8 @@ impl ListEntry {
         let effect = match self.kind {
             ListKind::Allow => ", so it allows nothing",
             ListKind::Deny => ", so it denies nothing",
-            ListKind::Toolset => ", so it adds nothing to the toolset",
+            ListKind::Toolset | ListKind::Tags => ", so it adds nothing to the toolset",
+            ListKind::Keep => ", so it keeps nothing in the lists",
             ListKind::Exclude => ", so it excludes nothing",
             ListKind::AgentTools => ", so the agent has no such tool",
             ListKind::Coworkers => ", so it is not an agent",
@@ -116,7 +160,11 @@ impl ListEntry {
         } else {
             Rule::IdlePattern
         };
-        let message = format!("`{}` matches no tool{effect}; {advice}", self.text_in_file);
+        let matches = if is_tag { "is a tag of" } else { "matches" };
+        let message = format!(
+            "`{}` {matches} no tool{effect}; {advice}",
+            self.text_in_file
+        );
         Some(Finding {
             location: self.location.clone(),
             path: self.path.clone(),
@@ -180,7 +228,7 @@ pub(super) fn list_entries(
 pub(super) fn check_lists(
     manifest: &Manifest,
     parsed: &ParsedManifest,
-    natives: &[&str],
+    natives: &[&Definition],
     is_standalone: bool,
 ) -> Vec<Finding> {
     // Without callers, every client may register tools.
@@ -191,7 +239,6 @@ pub(super) fn check_lists(
         true => Knowledge::AllAgents,
         false => Knowledge::Some,
     };
-    let declared = parsed.tools.iter().flat_map(ParsedTool::names);
     let of_source = |source: &DeclaredSource| -> Vec<String> {
         let (rules, prefix) = (&source.rules, &source.rules.prefix);
         rules
@@ -200,19 +247,34 @@ pub(super) fn check_lists(
             .collect()
     };
     let source_tools: Vec<String> = manifest.sources.iter().flat_map(of_source).collect();
-    let names: Vec<&str> = declared
-        .chain(source_tools.iter().map(String::as_str))
-        .chain(natives.iter().copied())
-        .collect();
-    // Before the sources are listed, it is unknown which tools a pattern matches.
+    let own = manifest.tools.iter().map(|tool| &tool.definition);
+    let mut known = KnownTools {
+        knowledge,
+        ..KnownTools::listed(own.chain(natives.iter().copied()))
+    };
+    known.names.extend(source_tools.iter().map(String::as_str));
     let is_listed = parsed.sources.is_empty();
-    let entries = manifest
-        .tool_lists
-        .iter()
-        .filter(|entry| is_listed || !entry.pattern.is_glob());
+    let mut entries = manifest.tool_lists.iter().collect::<Vec<_>>();
+    entries.retain(|entry| is_listed || !entry.needs_listed_tools());
     entries
-        .filter_map(|entry| entry.finding_for(&names, knowledge))
+        .into_iter()
+        .filter_map(|entry| entry.finding_for(&known))
         .collect()
+}
+
+/// Judges the entries again, when the sources are listed. Their tools are no coworkers.
+pub(super) fn recheck_lists(
+    entries: &[ListEntry],
+    known: &KnownTools<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    for entry in entries.iter().filter(|one| one.kind != ListKind::Coworkers) {
+        findings.retain(|finding| {
+            finding.rule != Rule::IdlePattern
+                || (&finding.path, &finding.location) != (&entry.path, &entry.location)
+        });
+        findings.extend(entry.finding_for(known));
+    }
 }
 
 #[cfg(test)]
@@ -330,6 +392,54 @@ mod tests {
             severity("allow: ['Send-*']"),
             Some(Severity::Warning),
             "patterns that grant are read as written"
+        );
+    }
+
+    #[test]
+    fn kept_tools_and_toolsets_are_checked_too() {
+        let line = |discovery: &str| {
+            let more = format!("discovery: {discovery}\n");
+            let found = findings(&caller("allow: ['*']"), &more);
+            found.first().map(ToString::to_string).unwrap_or_default()
+        };
+        let name = line("{keep: [mailer, mailr]}");
+        let expected = "discovery.keep.1: `mailr` matches no tool, so it keeps nothing in the lists; did you mean mailer?";
+        assert!(
+            name.starts_with("t.yaml:3:") && name.contains(expected),
+            "{name}"
+        );
+        assert!(line("{keep: ['fax_*']}").contains("`fax_*` matches no tool"));
+        assert_eq!(line("{keep: [search_tools, 'send_*', Mailer]}"), "");
+
+        let toolset = |keys: &str| {
+            let tools = "  tagged: {kind: native, use: calculator, tags: [post]}\n";
+            let found = findings(
+                &caller("allow: ['*']"),
+                &format!("{tools}toolsets: {{s: {{{keys}}}}}\n"),
+            );
+            found
+                .iter()
+                .map(|one| format!("{:?} {}", one.severity, one.message))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(toolset("tags: [post]"), [""; 0]);
+        assert_eq!(
+            toolset("tools: ['fax_*'], tags: [pots]"),
+            [
+                "Warning `fax_*` matches no tool, so it adds nothing to the toolset; correct it, or leave it out",
+                "Warning `pots` is a tag of no tool, so it adds nothing to the toolset; did you mean post?",
+            ]
+        );
+    }
+
+    #[test]
+    fn tools_of_discovery_are_known() {
+        let lists = "allow: [send_mail, search_tools], deny: [call_tool]";
+        assert_eq!(findings(&caller(lists), "discovery: {}\n"), []);
+        assert_eq!(
+            findings(&caller(lists), "").len(),
+            2,
+            "without it there are none"
         );
     }
 

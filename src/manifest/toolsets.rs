@@ -33,6 +33,7 @@ pub(super) fn read_toolsets(
             entry.own_error("selects no tool: add `tools` or `tags`");
         }
         entries.extend(list_entries(ListKind::Toolset, node, &path, "tools"));
+        entries.extend(list_entries(ListKind::Tags, node, &path, "tags"));
         entries.extend(list_entries(ListKind::Exclude, node, &path, "exclude"));
         let toolset = Toolset::new(&set.tools, set.tags, &set.exclude);
         toolsets.insert(name.text.as_str().into(), toolset);

@@ -42,6 +42,10 @@ pub(super) async fn run(args: &CheckArgs, environment: &Environment) -> Result<(
     } else {
         DeclaredTools::default()
     };
+    // Without the tools of a failed source, an entry for them would be a mistake.
+    if is_listed && live.faults.is_empty() {
+        checked.recheck_lists(&live.tools);
+    }
     let exposed = live::find_exposed(&live.tools, path);
     checked.findings.extend(exposed);
     let has_findings = checked

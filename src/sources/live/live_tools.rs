@@ -20,7 +20,7 @@ use crate::call::{CallSettings, Digest};
 use crate::catalog::registry::{Catalog, Registry};
 use crate::kinds::process::OrphanReaper;
 use crate::kinds::{HttpClients, ProcessEnv, Tool};
-use crate::manifest::{Defaults, Knowledge, ListEntry, Manifest, ServerSettings, Severity};
+use crate::manifest::{Defaults, KnownTools, ListEntry, Manifest, ServerSettings, Severity};
 use crate::{ledger, telemetry};
 
 /// The tools of a running service, with everything that can change them.
@@ -142,13 +142,10 @@ impl ToolLists {
 
     /// Logs the entries that match no tool, and those reported before that match a tool now.
     pub(super) fn check(&mut self, catalog: &Catalog) {
-        let names: Vec<&str> = catalog
-            .entries()
-            .flat_map(|entry| entry.definition.names())
-            .collect();
+        let known = KnownTools::listed(catalog.entries().map(|entry| &entry.definition));
         let Self { entries, unmatched } = self;
         for (at, entry) in entries.iter().enumerate() {
-            match entry.finding_for(&names, Knowledge::Some) {
+            match entry.finding_for(&known) {
                 Some(finding) if finding.severity == Severity::Warning && unmatched.insert(at) => {
                     tracing::warn!("{finding}");
                 }
