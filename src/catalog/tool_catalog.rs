@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use super::entry::Entry;
 use super::tool_index::ToolIndex;
 use crate::access::callers::{Callers, GrantedTool, Grants};
+use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::Selection;
 use crate::call::{CallSettings, Caller, Definition, Limit, Origin, ToolName};
 use crate::formats::providers::Provider;
@@ -30,6 +31,11 @@ pub struct Catalog {
     pub(super) call_settings: CallSettings,
     /// Tools that read pages of stored results.
     result_readers: BTreeSet<ToolName>,
+    /// Tools that find or call the tools that a list leaves out.
+    pub(super) finders: BTreeSet<ToolName>,
+    /// `discovery.keep:`, and the tools that it matches.
+    keep: Arc<[ToolPattern]>,
+    pub(super) kept: BTreeSet<ToolName>,
     /// Names and aliases of all tools that this catalog will have, also of those that are not
     /// inserted yet.
     declared_names: Arc<HashSet<ToolName>>,
@@ -50,7 +56,9 @@ impl Catalog {
     /// Makes a catalog without tools.
     pub fn new(callers: Arc<Callers>, calls: CallSettings) -> Self {
         let caller_limits = Arc::new(callers.limits());
+        let keep = calls.discovery.iter().flat_map(|one| &one.keep);
         Self {
+            keep: keep.map(|text| ToolPattern::new(text)).collect(),
             callers,
             caller_limits,
             call_settings: calls,
@@ -129,6 +137,13 @@ impl Catalog {
         if entry.rules.runner.traits().reads_results {
             self.result_readers.insert(name.clone());
         }
+        if entry.finds_tools() {
+            self.finders.insert(name.clone());
+        }
+        let exists = |name: &str| self.declared_names.contains(name);
+        if any_grants(&self.keep, entry.definition.names(), exists) {
+            self.kept.insert(name.clone());
+        }
         self.by_name.insert(name, entry);
         Ok(())
     }
@@ -143,7 +158,9 @@ impl Catalog {
     pub(crate) fn remove(&mut self, name: &str) {
         self.index = OnceCell::new();
         self.by_name.remove(name);
-        self.result_readers.remove(name);
+        for names in [&mut self.result_readers, &mut self.finders, &mut self.kept] {
+            names.remove(name);
+        }
         self.aliases.retain(|_, real| real.as_str() != name);
         self.spellings.remove(name);
     }

@@ -75,7 +75,8 @@ pub fn prepare_call(
                 retry_after,
             }),
         })?;
-    if !entry.is_in(&peer.selection) {
+    // A tool that finds others gives access to those of the selection only.
+    if !entry.is_in(&peer.selection) && !entry.finds_tools() {
         return Err(unknown_tool(name, &[]).into());
     }
     let (entry, now) = (entry.clone(), registry.shared().clock.now());

@@ -122,6 +122,11 @@ impl ListOwner {
         });
         let mut entries = catalog.selected_tools(&self.caller, &self.selection);
         entries.retain(|entry| entry.is_available());
-        catalog.shown_tools(Format::Mcp, entries, &found.unwrap_or_default())
+        catalog.shown_tools(
+            Format::Mcp,
+            &self.caller,
+            entries,
+            &found.unwrap_or_default(),
+        )
     }
 }

@@ -16,10 +16,10 @@ fn tools() -> impl Iterator<Item = Tool> {
 }
 
 const TOOLS: &str = "tools:
-  paint_red: {kind: native}
-  paint_green: {kind: native}
-  paint_blue: {kind: native}
-  paint_yellow: {kind: native}
+  paint_red: {kind: native, tags: [warm, wall]}
+  paint_green: {kind: native, tags: [wall]}
+  paint_blue: {kind: native, tags: [wall]}
+  paint_yellow: {kind: native, tags: [warm, wall]}
 toolsets:
   cold: {tools: [paint_blue, paint_green]}
 ";
@@ -65,6 +65,46 @@ async fn long_list_has_only_the_finders() {
         status, 200,
         "a tool can be called without being listed: {answer}"
     );
+}
+
+#[tokio::test]
+async fn list_by_tag_is_shortened_too() {
+    let app = app("discovery: {above: 3 tools, keep: [paint_red]}").await;
+    let listed = async |path: &str| {
+        let (_, list) = app.get(path).await;
+        names(&list).join(" ")
+    };
+    let short = "call_tool paint_red search_tools";
+    assert_eq!(listed("/tools?tag=wall").await, short);
+    assert_eq!(listed("/tools?tag=wall&format=openai").await, short);
+    assert_eq!(listed("/tools?tag=warm").await, "paint_red paint_yellow");
+    assert_eq!(listed("/tools?tag=none").await, "");
+    let whole = listed("/tools?origin=manifest").await;
+    assert_eq!(
+        whole.split(' ').count(),
+        6,
+        "a list by origin is whole: {whole}"
+    );
+}
+
+#[tokio::test]
+async fn mcp_client_with_a_tag_finds_only_its_tools() {
+    let app = app("discovery: {above: 1 tools}").await;
+    let mcp = async |method: &str, params: Value| {
+        let mut request = modern_request(method, params, None);
+        *request.uri_mut() = "/mcp?tag=warm".parse().unwrap();
+        last_message(app.respond(request).await).await.1["result"].take()
+    };
+    assert_eq!(names(&mcp("tools/list", json!({})).await), FINDERS);
+    let search =
+        json!({"name": "search_tools", "arguments": {"query": "paint a wall blue", "limit": 9}});
+    let found = mcp("tools/call", search).await;
+    let mut found = names(&found["structuredContent"]);
+    found.sort_unstable();
+    assert_eq!(found, ["paint_red", "paint_yellow"]);
+    let call = |name: &str| json!({"name": "call_tool", "arguments": {"name": name}});
+    assert_eq!(mcp("tools/call", call("paint_red")).await["isError"], false);
+    assert_eq!(mcp("tools/call", call("paint_blue")).await["isError"], true);
 }
 
 #[tokio::test]

@@ -212,7 +212,13 @@ async fn connection_with_a_part_of_the_tools_finds_only_these() {
     assert_eq!(names(&found["structuredContent"]), ["send_mail"]);
     let refused = mcp("call_tool", json!({"name": "send_fax"})).await;
     let text = refused["content"][0]["text"].as_str().unwrap();
-    assert!(text.starts_with("There is no tool `send_fax`"), "{refused}");
+    assert_eq!(text, "There is no tool `send_fax`. Search for it.");
+    let misspelt = mcp("call_tool", json!({"name": "send_fx"})).await;
+    let text = misspelt["content"][0]["text"].as_str().unwrap();
+    assert!(
+        !text.contains("fax"),
+        "a hint names no tool outside the toolset: {text}"
+    );
     let answer = mcp(
         "call_tool",
         json!({"name": "send_mail", "arguments": {"to": "x"}}),

@@ -106,9 +106,6 @@ impl ToolInvoker for CatalogInvoker {
     ) -> Result<NestedAnswer, NestedCallError> {
         let found = self.resolve_tool(parent, filter, &call.name);
         let (entry, name_match) = found.map_err(NestedCallError::UnknownTool)?;
-        if !entry.is_in(parent.selection()) {
-            return Err(NestedCallError::UnknownTool(Vec::new()));
-        }
         let raw = RawArguments::from(call.arguments.clone());
         let may_close = entry.policy.effect != Effect::Write;
         let (arguments, repairs) =
@@ -159,7 +156,7 @@ impl CatalogInvoker {
         self.catalog()?.find_result_reader(&parent.caller, may)
     }
 
-    /// The tool that the name means. Tools outside `filter` are unknown.
+    /// The tool that the name means. Tools outside `filter` and outside the selection are unknown.
     fn resolve_tool(
         &self,
         parent: &ToolContext,
@@ -167,16 +164,18 @@ impl CatalogInvoker {
         name: &str,
     ) -> Result<(Arc<Entry>, NameMatch), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
-        let is_wanted = |name: &String| {
-            catalog
-                .get(name)
-                .is_some_and(|entry| filter(&entry.definition))
+        let is_wanted =
+            |entry: &Entry| filter(&entry.definition) && entry.is_in(parent.selection());
+        let deny_list = DenyList::from_context(parent);
+        let is_meant = |name: &String| {
+            let entry = catalog.get(name);
+            entry.is_some_and(|entry| is_wanted(entry) && !deny_list.denies(entry.names()))
         };
         match catalog.resolve(name, &parent.caller) {
-            Ok((entry, name_match)) if filter(&entry.definition) => Ok((entry.clone(), name_match)),
+            Ok((entry, name_match)) if is_wanted(entry) => Ok((entry.clone(), name_match)),
             Ok(_) => Err(Vec::new()),
             Err(ResolveError::Unknown { did_you_mean }) => {
-                Err(did_you_mean.into_iter().filter(is_wanted).collect())
+                Err(did_you_mean.into_iter().filter(is_meant).collect())
             }
             Err(ResolveError::Unlisted { .. }) => Err(Vec::new()),
         }

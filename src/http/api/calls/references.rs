@@ -10,7 +10,7 @@ use crate::formats::providers::Provider;
 
 /// Whether the results of searches are references in this dialect, for this caller.
 pub(super) fn are_used(catalog: &Catalog, caller: &Caller, dialect: Dialect) -> bool {
-    dialect == Dialect::Anthropic && catalog.defers_tools(&catalog.tools_for(caller))
+    dialect == Dialect::Anthropic && catalog.defers_tools(caller, &catalog.tools_for(caller))
 }
 
 /// Replaces the content of a search's result by references.

@@ -52,7 +52,7 @@ pub(crate) struct ListTools {
     /// `off`: all tools, although the list is longer than `discovery.above`.
     #[param(inline)]
     discovery: Option<DiscoverySwitch>,
-    /// Only tools with this origin.
+    /// Only tools with this origin. Such a list is never shortened.
     origin: Option<Origin>,
     /// The cursor of the previous page. All tools are on the first page, so the only valid cursor
     /// is empty.
@@ -173,13 +173,13 @@ fn listed_tools(
     let Some(query) = &params.query else {
         let mut entries = catalog.selected_tools(caller, selection);
         entries.retain(|entry| has_origin(entry));
-        if params.discovery.is_some() {
+        if params.discovery.is_some() || params.origin.is_some() {
             return Ok(whole(entries).collect());
         }
         let run = params.run_id.as_deref();
         let runs = &registry.shared().runs;
         let found = run.map(|run| runs.found_tools(&caller.name, Some(run)));
-        return Ok(catalog.list_for_model(format, entries, &found.unwrap_or_default()));
+        return Ok(catalog.list_for_model(format, caller, entries, &found.unwrap_or_default()));
     };
     let admits = |entry: &Entry| {
         entry.allows(caller) && entry.is_in(selection) && !entry.finds_tools() && has_origin(entry)
