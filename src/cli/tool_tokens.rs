@@ -21,6 +21,9 @@ const MIN_TO_ADVISE: usize = 200;
 /// A list that costs more is better shortened.
 const LONG_LIST: usize = 10_000;
 
+/// The most tools that the notes give advice about.
+const MAX_ADVICE: usize = 10;
+
 /// What one tool costs.
 struct Cost<'a> {
     name: &'a str,
@@ -82,24 +85,27 @@ impl<'a> Costs<'a> {
     pub(super) fn table(&self) -> Table {
         let mut columns = vec![("TOOL", Content::Name)];
         columns.extend(COLUMNS.map(|(title, _)| (title, Content::Number)));
-        columns.push(("ADVICE", Content::Prose));
         let mut table = Table::new(&columns);
-        let mut add = |name: String, tokens: [usize; COLUMNS.len()], advice: &str| {
+        let mut add = |name: String, tokens: [usize; COLUMNS.len()]| {
             let cells = tokens.map(|number| number.to_string());
-            table.add_row([name].into_iter().chain(cells).chain([advice.to_owned()]));
+            table.add_row([name].into_iter().chain(cells));
         };
         for cost in &self.0 {
-            add(cost.name.to_owned(), cost.tokens, &cost.advice);
+            add(cost.name.to_owned(), cost.tokens);
         }
         if self.0.len() > 1 {
-            add(format!("{} tools", self.0.len()), self.totals(), "");
+            add(format!("{} tools", self.0.len()), self.totals());
         }
         table
     }
 
-    /// Advice about the whole list, and what the numbers are.
+    /// What the numbers are, and advice about the biggest tools and the whole list. Beside the numbers
+    /// there is no room for it.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!("estimated: {}", tokens::ESTIMATE)];
+        let advised = self.0.iter().filter(|cost| !cost.advice.is_empty());
+        let advice = advised.map(|cost| format!("{}: {}", cost.name, cost.advice));
+        notes.extend(advice.take(MAX_ADVICE));
         if self
             .totals()
             .first()
