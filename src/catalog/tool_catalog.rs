@@ -257,7 +257,9 @@ impl Catalog {
     pub fn toolsets_for(&self, caller: &Caller) -> Vec<(Arc<str>, Vec<Arc<Entry>>)> {
         let of_set = |name: &Arc<str>| {
             let toolset = Some(name.clone());
-            let tools = self.selected_tools(caller, &Selection { tag: None, toolset });
+            let mut tools = self.selected_tools(caller, &Selection { tag: None, toolset });
+            // They are in each set, so they would hide that a set is empty.
+            tools.retain(|entry| !entry.finds_tools());
             (caller.admin || !tools.is_empty()).then(|| (name.clone(), tools))
         };
         self.callers.toolset_names().filter_map(of_set).collect()

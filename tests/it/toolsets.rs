@@ -126,6 +126,29 @@ async fn toolsets_are_listed_with_their_tokens() {
 }
 
 #[tokio::test]
+async fn tools_that_find_others_fill_no_toolset() {
+    let tools = ["orders_get", "orders_delete", "opening_hours", "weather"]
+        .map(|name| Tool::new(name, "Answers.").call(|_, _| async { Ok("ran") }));
+    let manifest = format!("{MANIFEST}discovery: {{above: 1 tools}}\n");
+    let app = TestApp::with_manifest(&manifest, tools).await;
+    let sets = async |key: &str| {
+        let (_, list) = app.get_as(key, "/toolsets").await;
+        let sets = list["toolsets"].as_array().unwrap().clone().into_iter();
+        sets.map(|set| format!("{} {}", set["name"].as_str().unwrap(), set["tools"]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        sets("key-of-root").await,
+        ["none 0", "support 2", "weather 1"]
+    );
+    assert_eq!(
+        sets("key-of-bob").await,
+        ["support 1"],
+        "names of other sets stay unknown"
+    );
+}
+
+#[tokio::test]
 async fn mcp_path_names_a_toolset() {
     let app = app().await;
     let path = "/mcp/support";

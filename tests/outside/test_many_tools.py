@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import ok, parallel, poll, problem, text_of
+from harness import cli, ok, parallel, poll, problem, text_of
 from recipes import KEYS, command, params, to_yaml
 
 FINDERS = ["call_tool", "search_tools"]
@@ -35,8 +35,8 @@ def found(crib, query, key=KEYS["ANN"], run=None, limit=5):
 
 
 def called(crib, name, key):
-    answer = ok(crib.invoke("call_tool", {"name": name}, key=key))
-    return answer["is_error"], text_of(answer)
+    answer = crib.invoke("call_tool", {"name": name}, key=key).json
+    return answer["is_error"], text_of(answer).strip()
 
 
 class McpSession:
@@ -96,7 +96,7 @@ def test_new_manifest_changes_what_is_found(crib):
     session.call("search_tools", query="vault", limit=1)
     changed = manifest(paint_gold=command(["/bin/echo", "gold"], effect="read", description="Paints a wall gold."))
     del changed["tools"]["paint_darkred"]
-    changed["callers"][0]["deny"] = ["vault_*"]
+    changed["callers"] = [{**CALLERS[0], "deny": ["vault_*"]}, *CALLERS[1:]]
     crib.manifest.write_text(to_yaml(changed), encoding="utf-8")
     crib.process.send_signal(signal.SIGHUP)
     poll(lambda: crib.get("/readyz").json["reloads"]["taken"] == 1, 8, "the new manifest")
@@ -118,3 +118,21 @@ def test_sessions_find_side_by_side(crib):
         return "vault_open" in mcp.names()
 
     assert parallel(8, session) == [False, True] * 4
+
+
+def test_check_names_entries_that_match_no_tool(tmp_path):
+    operation = {"operationId": "orders_get", "summary": "Shows orders.", "tags": ["shop"], "responses": {"200": {"description": "Them."}}}
+    document = {"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": [{"url": "https://shop.example"}],
+                "paths": {"/orders": {"get": operation}}}
+    (tmp_path / "shop.json").write_text(json.dumps(document))
+    shop = {"openapi": {"shop": {"document": "./shop.json"}}, "callers": [{"name": "ann", "key_sha256": "ab" * 32, "deny": ["search_tools"]}],
+            "discovery": {"keep": ["orders_*", "order_*"]},
+            "toolsets": {"shop": {"tools": ["ordrs_get"], "tags": ["shop"]}, "empty": {"tools": ["shop_*"], "tags": ["shp"]}}}
+    (tmp_path / "toolcrib.yaml").write_text(to_yaml(shop))
+    rules = lambda *args: {found["path"]: found["message"] for found in json.loads(cli("check", "--format", "json", *args, cwd=tmp_path).stdout)["findings"]
+                           if found["rule"] == "idle-pattern"}
+    assert list(rules()) == ["toolsets.shop.tools.0"], "patterns and tags of sources are not known yet"
+    live = rules("--live")
+    assert {*live} == {"discovery.keep.1", "toolsets.shop.tools.0", "toolsets.empty.tools.0", "toolsets.empty.tags.0"}, live
+    assert "keeps nothing in the lists; did you mean orders_get?" in live["discovery.keep.1"]
+    assert "`shp` is a tag of no tool" in live["toolsets.empty.tags.0"] and "did you mean shop?" in live["toolsets.empty.tags.0"]
