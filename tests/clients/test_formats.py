@@ -190,6 +190,25 @@ def test_anthropic(tools, api):
     assert last_request(api)["tools"] == tools["anthropic"]
 
 
+def test_anthropic_defers_and_refers(tmp_path):
+    from anthropic.types import ToolParam, ToolReferenceBlockParam
+
+    ping = {"kind": "command", "description": "Rings a bell.", "command": ["true"], "effect": "read"}
+    crib = Crib(tmp_path, json.dumps({"tools": {f"ring_{at}": ping for at in range(3)}, "discovery": {"above": "2 tools", "defer_loading": True}}))
+    try:
+        listed = crib.get("/tools?format=anthropic").json
+        call = {"type": "tool_use", "id": "toolu_1", "name": "search_tools", "input": {"query": "ring a bell"}}
+        answer = crib.post("/calls", json.dumps({"role": "assistant", "content": [call]}), headers=JSON).json["messages"]
+    finally:
+        crib.stop()
+    assert strict(ToolParam).validate_python(listed, strict=True) == listed
+    assert [tool["name"] for tool in listed if not tool.get("defer_loading")] == ["search_tools"]
+    (result,) = answer[0]["content"]
+    assert result["type"] == "tool_result" and result["tool_use_id"] == "toolu_1"
+    assert {block["tool_name"] for block in result["content"]} == {f"ring_{at}" for at in range(3)}
+    assert strict(ToolReferenceBlockParam).validate_python(result["content"], strict=True) == result["content"]
+
+
 def test_gemini(tools, api):
     from google import genai
     from google.genai import types
