@@ -332,3 +332,9 @@ def test_tools_that_can_be_called_and_tools_of_an_agent(workshop):
         """
     )
     assert set(tools) == {"scrape", "search", "weather"}
+
+
+@pytest.mark.parametrize("body, word", [("", "undefined"), ("return null", "null"), ("return 'a'", "string")])
+def test_a_factory_that_gives_no_object(body, word, workshop):
+    failed = workshop.fail(f"export async function make() {{ {body} }}", object="make")
+    assert f"make() gives {word}, not an object with functions (" in failed["message"] and failed["line"] == 1

@@ -168,9 +168,12 @@ async function makeObject(values, name, init, file) {
   }
   if (keys.length && !names.length) throw new LoadFailure("invalid", `\`init\` does not fit ${name}(): it takes no arguments (${formatPlace({ file, line })})`, { file, line });
   const values_ = isByName ? names.map((key) => init[key]) : keys.length ? [init] : [];
-  try { return await (isClass ? new make(...values_) : make(...values_)); } catch (error) {
+  let made;
+  try { made = await (isClass ? new make(...values_) : make(...values_)); } catch (error) {
     throw loadFailure(error, `making ${name}(${keys.join(", ")})`);
   }
+  if (made === null || (typeof made !== "object" && typeof made !== "function")) throw new LoadFailure("invalid", `${name}() gives ${made === null ? "null" : typeof made}, not an object with functions (${formatPlace({ file, line })})`, { file, line });
+  return made;
 }
 
 module.exports = { loadTools, loadFailure, LoadFailure };
