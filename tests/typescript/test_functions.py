@@ -473,3 +473,32 @@ def test_functions_of_javascript_in_all_forms(text, name, workshop):
 def test_methods_of_a_class_in_all_forms(workshop):
     _, tools = workshop.load("export class Shop { /** A. */ a(x) { return x }\n/** B. */ b = async (x) => x\n/** C. */\nc = x => x }", object="Shop")
     assert {name: (tool["description"], list(tool["input_schema"]["properties"])) for name, tool in tools.items()} == {"a": ("A.", ["x"]), "b": ("B.", ["x"]), "c": ("C.", ["x"])}
+
+
+DEFAULTS = '''
+    /** Tells what it gets. */
+    export function tell(a = 60 * (5 + 1), b = ["x(1)"], now = Date.now(), day = new Date(0), pick = Math.random(), place = `${process.pid}`, list = [1].map((n) => n)) {
+      return { a, b, isNow: now > 1e12, isDate: day instanceof Date, isPick: pick < 1, place: place === String(process.pid), list };
+    }
+'''
+
+
+@pytest.mark.parametrize("packages", [None, "core"])
+def test_a_default_that_is_computed_at_each_call(packages, node, make_workshop):
+    worker, tools = make_workshop(node, packages).load(DEFAULTS)
+    properties = tools["tell"]["input_schema"]["properties"]
+    assert {name: schema["default"] for name, schema in properties.items() if "default" in schema} == {"a": 360, "b": ["x(1)"]}
+    assert "required" not in tools["tell"]["input_schema"]
+    answer = ok(worker.call("tell", {}))["structured_content"]
+    assert answer == {"a": 360, "b": ["x(1)"], "isNow": True, "isDate": True, "isPick": True, "place": True, "list": [1]}
+
+
+def test_this_is_not_a_parameter(newest_node, make_workshop):
+    _, tools = make_workshop(newest_node).load("/** A. */\nexport function a(this: unknown, text: string) { return text }", "a.ts")
+    assert list(tools["a"]["input_schema"]["properties"]) == ["text"]
+
+
+def test_a_text_that_is_not_base64(workshop):
+    worker, _ = workshop.load("/** Measures.\n * @param {Buffer} data */\nexport function measure(data) { return data.length }")
+    assert worker.call("measure", {"data": "not base64!"})["violations"] == [{"pointer": "/data", "message": "must be bytes as a base64 text"}]
+    assert text_of(worker.call("measure", {"data": "aGk_"})) == "3"

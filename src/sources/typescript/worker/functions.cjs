@@ -114,7 +114,7 @@ function toValue(value, schema, pointer, violations, definitions) {
     case "date": return Number.isNaN(new Date(value).getTime()) ? wrong("must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z") : new Date(value);
     case "bigint": return typeof value === "string" || Number.isInteger(value) || typeof value === "bigint" ? BigInt(value) : wrong("must be an integer");
     case "url": return URL.canParse(value) ? new URL(value) : wrong("must be a URL such as https://example.com");
-    case "bytes": return typeof value === "string" ? Buffer.from(value, "base64") : wrong("must be bytes as a base64 text");
+    case "bytes": return /^[\w+/-]*={0,2}$/.test(value) ? Buffer.from(value, "base64") : wrong("must be bytes as a base64 text");
   }
   if (typeof value === "bigint" && schema.type) return wrong(`${TOO_LARGE}: use bigint as the type of the parameter, or a text`);
   if (Array.isArray(value)) {

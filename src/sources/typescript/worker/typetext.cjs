@@ -50,8 +50,10 @@ function unionOf(parts) {
   return choices.length < 2 ? choices[0] ?? NO_VALUE : { anyOf: choices };
 }
 
-/** The value of an expression of literals; undefined for others. */
+/** The value of an expression of literals; undefined for others. A call, such as `Date.now()`, has another value each time. */
 function literalValue(text) {
+  const bare = text.replace(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`/g, (quoted) => (quoted.includes("${") ? "x()" : "0"));
+  if (/[\w$)\]]\s*\(|\bnew\b|=>/.test(bare)) return undefined;
   if (/^(-?\d+(\.\d+)?|true|false|null|"[^"\\]*")$/.test(text)) return JSON.parse(text);
   try {
     return JSON.parse(JSON.stringify(vm.runInNewContext(`(${text})`, Object.create(null), { timeout: 1000 })));
@@ -315,7 +317,7 @@ function findFunction(text, name) {
     if (!found) continue;
     const start = found.index + found[0].length, parts = found[0].endsWith("(") ? splitList(text.slice(start)) : [/^[\w$]+/.exec(text.slice(start))[0]], before = text.slice(0, found.index);
     const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
-    return { comment, list: parts.map(readParameter).filter((parameter) => parameter.name), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
+    return { comment, list: parts.map(readParameter).filter(({ name }) => name && name !== "this"), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
   }
 }
 
