@@ -502,3 +502,12 @@ def test_a_text_that_is_not_base64(workshop):
     worker, _ = workshop.load("/** Measures.\n * @param {Buffer} data */\nexport function measure(data) { return data.length }")
     assert worker.call("measure", {"data": "not base64!"})["violations"] == [{"pointer": "/data", "message": "must be bytes as a base64 text"}]
     assert text_of(worker.call("measure", {"data": "aGk_"})) == "3"
+
+
+@pytest.mark.parametrize("packages", [None, "core"])
+@pytest.mark.parametrize("note", ["", "\n * @param tree The tree."])
+def test_a_type_that_contains_itself_as_the_only_parameter(packages, note, newest_node, make_workshop):
+    text = f"interface Tree {{ name: string; parts?: Tree[] }}\n/** Counts.{note} */\nexport function count(tree: Tree): number {{ return 1 + (tree.parts ?? []).reduce((n, part) => n + count(part), 0) }}"
+    worker, tools = make_workshop(newest_node, packages).load(text, "trees.ts")
+    assert list(tools["count"]["input_schema"]["properties"]) == ["name", "parts"]
+    assert text_of(worker.call("count", {"name": "a", "parts": [{"name": "b", "parts": [{"name": "c"}]}]})) == "3"

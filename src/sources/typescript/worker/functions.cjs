@@ -68,9 +68,11 @@ function typesOf(request) {
 function functionTool(name, run, { description, parameters, output, line, file }) {
   const visible = parameters.filter(({ role }) => !role), takesContext = parameters.some(({ role }) => role === "context");
   // A single object is the object of the arguments. Otherwise each parameter is one argument.
-  const first = parameters[0], isObject = visible.length <= 1 && first && !first.role && (first.schema.properties !== undefined || /^[{]/.test(first.name) || (first.schema.type === "object" && !first.schema.$js));
+  const first = parameters[0], reference = first?.schema?.$ref ?? first?.schema?.allOf?.[0].$ref; // of a type that contains itself
+  const shape = first?.definitions?.[reference?.split("/").at(-1)] ?? first?.schema;
+  const isObject = visible.length <= 1 && first && !first.role && (shape.properties !== undefined || /^[{]/.test(first.name) || (shape.type === "object" && !shape.$js));
   const usesSecond = isObject && run.length > 1 && parameters.length === 1;
-  const inputSchema = isObject ? { type: "object", properties: {}, ...first.schema } : closed(
+  const inputSchema = isObject ? { type: "object", properties: {}, ...shape } : closed(
     Object.fromEntries(visible.filter(({ schema }) => schema.$js !== "function").map((parameter) => [parameter.name, parameter.isRest ? { ...parameter.schema, type: "array" } : parameter.schema])),
     visible.filter(({ required, isRest, schema }) => required && !isRest && schema.$js !== "function").map((parameter) => parameter.name));
   const definitions = Object.assign({}, ...visible.map(({ definitions: own }) => own));
