@@ -9,7 +9,7 @@ import time
 
 import harness
 import pytest
-from conftest import nodes, project
+from conftest import nodes, project, version
 from harness import Starter, error_result, ok, parallel, problem, text_of
 from streams import open_stream
 
@@ -194,3 +194,12 @@ def test_an_old_node_with_a_compiler(serve):
         pytest.skip("there is one Node.js")
     crib = serve("enum Kind { A = 'a' }\n/** Gives. */\nexport function give(kind: Kind = Kind.A): string { return kind }", packages="core", runtime=next(iter(nodes().values())))
     assert text_of(ok(crib.invoke("give", {}))) == "a"
+
+
+def test_the_reason_of_v8_is_in_the_fault(serve, newest_node):
+    """V8 prints the reason, and then a native stack of many lines."""
+    if version(newest_node) < (24,):
+        pytest.skip("this Node.js starts with so little memory")
+    crib = serve("/** A. */\nexport function a() { return 1 }", sandbox={"memory": "300MiB"})
+    [source] = crib.get("/sources").json["sources"]
+    assert "Failed to reserve virtual memory" in source["fault"] and ": 0x" not in source["fault"]

@@ -57,6 +57,9 @@ impl StderrLog {
             let mut lines = LineThrottle::new(MAX_LINES_PER_SECOND, |line: OutputLine<'_>| {
                 let text = redact_line(line.text, line.cut_ends, &redactor);
                 emit(&text, Some(line.skipped).filter(|skipped| *skipped > 0));
+                if explains_nothing(&text) {
+                    return;
+                }
                 let mut tail = tail.lock();
                 if tail.len() == TAIL_LINES {
                     tail.pop_front();
@@ -98,10 +101,43 @@ impl StderrLog {
     }
 }
 
+/// Whether a line is blank, or a frame of a native stack such as ` 3: 0xc9ba5f  [node]`. Node.js prints
+/// many of these after the reason for its end.
+fn explains_nothing(line: &str) -> bool {
+    let line = line.trim();
+    let address = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.is_empty() || address.starts_with(": 0x")
+}
+
 /// The line as it may be shown. Secrets are removed before the line is cut, because half of a
 /// secret would not be found.
 pub(crate) fn redact_line(line: &str, cut_ends: CutEnds, redactor: &Redactor) -> String {
     let mut line = redactor.excerpt(line, cut_ends).into_owned();
     shorten_text(&mut line, MAX_LINE_BYTES);
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::explains_nothing;
+
+    #[test]
+    fn blank_lines_and_native_frames_explain_nothing() {
+        for line in [
+            "",
+            "  ",
+            " 3: 0xc9ba5f  [/usr/bin/node]",
+            "14: 0x7f6cee _start [node]",
+        ] {
+            assert!(explains_nothing(line), "{line}");
+        }
+        for line in [
+            "# Fatal process out of memory",
+            "1: file:///a.ts:1:9",
+            "3: 0",
+            "0x1",
+        ] {
+            assert!(!explains_nothing(line), "{line}");
+        }
+    }
 }
