@@ -32,7 +32,7 @@ pub(super) struct TypescriptEntry {
     /// or `.mjs`, or starts with `./` or `/`.
     #[schemars(extend("examples" = ["./shop.ts"]))]
     module: Option<String>,
-    /// The program that runs the module: `node` (18.19 or newer), `deno`, `bun`, or the path of one.
+    /// The program that runs the module: `node` (18.20, or 20.9 or newer), `deno`, `bun`, or the path of one.
     #[schemars(extend("examples" = ["./node_modules/.bin/node"]), extend("default" = "node"))]
     runtime: Option<String>,
     /// A `package.json`. The service installs its packages once, with those of the lock file beside

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use humantime::format_duration;
 use tokio::time::timeout;
 
+use crate::call::CutEnds;
 use crate::kinds::process::is_executable_file;
 use crate::sources::workers::{Setup, run_to_end};
 
-/// The oldest version of Node.js on which the worker runs. It has hooks for the loader of modules.
-const MIN_NODE: (u32, u32) = (18, 19);
 /// From here on Node.js can hide its warnings about experimental features.
 const NODE_WITH_QUIET_WARNINGS: (u32, u32) = (20, 11);
 /// The program in `PATH` may be a script that selects a version, so the answer has the runtime's own
@@ -68,20 +67,24 @@ pub(super) async fn query_runtime(program: &Path, setup: &Setup<'_>) -> Result<R
         Ok(Ok(outcome)) => outcome,
     };
     let Some(mut runtime) = response else {
-        let last = outcome.last_lines.back().map(|(line, _)| line.trim());
-        let last = last
-            .map(|line| format!("; its last output: {line}"))
-            .unwrap_or_default();
+        let whole = outcome
+            .last_lines
+            .iter()
+            .filter(|(line, cut)| *cut == CutEnds::NONE && !line.trim().is_empty());
+        let last: Vec<&str> = whole.map(|(line, _)| line.trim()).collect();
+        let last = match last.is_empty() {
+            true => String::new(),
+            false => format!("; its last output: {}", last.join("; ")),
+        };
         return Err(format!(
-            "{shown} is not Node.js, Deno or Bun: it ended with {}{last}",
+            "{shown} did not report a version of Node.js, Deno or Bun: it ended with {}{last}",
             outcome.status
         ));
     };
     let version = &runtime.version;
-    if runtime.flavor == Flavor::Node && version_parts(version) < MIN_NODE {
-        let (major, minor) = MIN_NODE;
+    if runtime.flavor == Flavor::Node && !is_supported(version_parts(version)) {
         return Err(format!(
-            "{shown} is Node.js {version}; {major}.{minor} or newer is needed, and 22.18 or newer runs TypeScript by itself"
+            "{shown} is Node.js {version}; 18.20, or 20.9 or newer, is needed, and 22.18 or newer runs TypeScript by itself"
         ));
     }
     if !is_executable_file(&runtime.program) {
@@ -102,6 +105,12 @@ fn parse_response(line: &str) -> Option<Runtime> {
         version: parts.next()?.to_owned(),
         program: parts.next()?.into(),
     })
+}
+
+/// Whether the worker runs on this version of Node.js. Others have no hooks for the loader of modules,
+/// or crash at `import()` in `-e`.
+fn is_supported(version: (u32, u32)) -> bool {
+    matches!(version, (18, 20..) | (20, 9..) | (21.., _))
 }
 
 fn version_parts(version: &str) -> (u32, u32) {

@@ -252,11 +252,15 @@ async fn unusable_runtimes_are_explained() {
     for (script, expected) in [
         (
             "#!/bin/sh\necho runtime:node:18.18.2:/nowhere\n",
-            "is Node.js 18.18.2; 18.19 or newer is needed, and 22.18 or newer runs TypeScript by itself",
+            "is Node.js 18.18.2; 18.20, or 20.9 or newer, is needed, and 22.18 or newer runs TypeScript by itself",
         ),
         (
-            "#!/bin/sh\necho what?\nexit 3\n",
-            "is not Node.js, Deno or Bun: it ended with exit status: 3; its last output: what?",
+            "#!/bin/sh\necho runtime:node:20.8.1:/nowhere\n",
+            "is Node.js 20.8.1; 18.20, or 20.9 or newer, is needed, and 22.18 or newer runs TypeScript by itself",
+        ),
+        (
+            "#!/bin/sh\necho no file\necho\necho what?\nexit 3\n",
+            "did not report a version of Node.js, Deno or Bun: it ended with exit status: 3; its last output: no file; what?",
         ),
     ] {
         let fixture = Fixture::new(SOURCE, |settings, folder| {
