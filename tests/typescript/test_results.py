@@ -2,6 +2,7 @@
 
 import base64
 import json
+import socket
 
 import pytest
 from worker_process import error_text, ok, text_of
@@ -210,3 +211,11 @@ def test_progress(workshop):
 def test_progress_is_not_sent_to_nobody(workshop):
     worker, _ = workshop.load(GENERATORS)
     assert text_of(worker.call("count", {"to": 3})) == "2"
+
+
+def test_a_failed_fetch_says_why(workshop):
+    with socket.socket() as unused:  # bound, and nobody listens
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        worker, _ = workshop.load("/** Reads.\n * @param {string} url */\nexport async function read(url) { return (await fetch(url)).text() }")
+        assert error_text(worker.call("read", {"url": url})).startswith("Error: TypeError: fetch failed: connect ECONNREFUSED 127.0.0.1")

@@ -220,10 +220,10 @@ function messageOf(error) {
 
 /** The text of an exception for a model. */
 function errorText(error) {
-  const message = messageOf(error);
-  let name = "";
+  let name = "", message = messageOf(error);
   try {
     if (error instanceof Error && error.name !== "Error") name = String(error.name);
+    if (message === "fetch failed" && error.cause) message += `: ${messageOf(error.cause) || error.cause.code}`; // what Node says does not help a model
   } catch {} // an Error with a getter that throws
   return ["Error", name, message].filter(Boolean).join(": ");
 }
