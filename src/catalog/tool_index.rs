@@ -45,14 +45,21 @@ fn searched_text(definition: &Definition) -> Vec<(&str, f32)> {
     parts.push((&definition.description, 1.0));
     let title = definition.annotations.get("title").and_then(Value::as_str);
     parts.extend(title.map(|title| (title, 1.0)));
-    let properties = definition.input_schema.get("properties");
-    for (name, schema) in properties.and_then(Value::as_object).into_iter().flatten() {
-        parts.push((name, 1.0));
-        let description = schema.get("description").and_then(Value::as_str);
-        parts.extend(description.map(|text| (text, 1.0)));
-        let values = schema.get("enum").and_then(Value::as_array);
-        let values = values.into_iter().flatten().filter_map(Value::as_str);
-        parts.extend(values.map(|value| (value, 1.0)));
+    let mut schemas = vec![&*definition.input_schema];
+    while let Some(schema) = schemas.pop() {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, schema) in properties.into_iter().flatten() {
+            parts.push((name, 1.0));
+            let description = schema.get("description").and_then(Value::as_str);
+            parts.extend(description.map(|text| (text, 1.0)));
+            let values = schema.get("enum").and_then(Value::as_array);
+            let values = values.into_iter().flatten().filter_map(Value::as_str);
+            parts.extend(values.map(|value| (value, 1.0)));
+            schemas.push(schema);
+        }
+        let shared = schema.get("$defs").and_then(Value::as_object);
+        schemas.extend(shared.into_iter().flat_map(|shared| shared.values()));
+        schemas.extend(schema.get("items"));
     }
     let arguments = definition.examples.iter().flat_map(|one| &one.arguments);
     parts.extend(arguments.filter_map(|(_, value)| Some((value.as_str()?, 1.0))));

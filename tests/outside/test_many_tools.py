@@ -16,7 +16,8 @@ COLORS = [f"{tone}{color}" for tone in ("dark", "light", "pale") for color in ("
 def manifest(**more):
     paint = {f"paint_{color}": command(["/bin/echo", color], effect="read", description=f"Paints a wall {color}.") for color in COLORS}
     vault = {"vault_open": command(["/bin/echo", "open"], effect="read", description="Opens the vault of the bank.")}
-    nested = {"area": command(["/bin/echo", "area"], effect="read", description="Measures.", parameters=params(squareMeters="integer"))}
+    nested = {"area": command(["/bin/echo", "area"], effect="read", description="Measures.", parameters=params(
+        squareMeters="integer", room={"type": "object", "properties": {"ceilingHeight": {"type": "number", "description": "In meters"}}}))}
     return {"tools": {**paint, **vault, **nested, **more}, "callers": CALLERS, "discovery": {"above": "10 tools"}}
 
 
@@ -81,6 +82,7 @@ def test_denied_tool_does_not_appear(crib):
 def test_queries_of_any_kind_are_answered(crib):
     assert found(crib, "paintDarkred")[0] == "paint_darkred" and found(crib, "painting walls")[0].startswith("paint_")
     assert found(crib, "square meter") == ["area"], "only a parameter has these words"
+    assert found(crib, "ceiling") == ["area"], "a parameter within a parameter"
     assert found(crib, "paint a wal palegren", limit=1) == ["paint_palegreen"], "two words are misspelt"
     for nothing in ("", "  ", "the of", "\u0000", "\U0001f389", "塗る", "x" * 5000):
         answer = ok(crib.invoke("search_tools", {"query": nothing}, key=KEYS["ANN"]))["structured_content"]
