@@ -511,3 +511,28 @@ def test_a_type_that_contains_itself_as_the_only_parameter(packages, note, newes
     worker, tools = make_workshop(newest_node, packages).load(text, "trees.ts")
     assert list(tools["count"]["input_schema"]["properties"]) == ["name", "parts"]
     assert text_of(worker.call("count", {"name": "a", "parts": [{"name": "b", "parts": [{"name": "c"}]}]})) == "3"
+
+
+def test_other_texts_that_look_like_a_function(workshop):
+    _, tools = workshop.load(
+        '''
+        // export function a(old) {}
+        const text = "function a(first) {", more = `
+        function a(second) {`, pattern = /["'`]/;
+        /** Example:
+         *     function a(third) {}
+         */
+        const other = 1;
+        /** A. */
+        export function a(x = ")", y = `}`) { return x }
+        /** B. */
+        function b_(x) { return x }
+        export { b_ as b };
+        /** C. */
+        function c_(x) { return x }
+        export const c = c_.bind(null);
+        '''
+    )
+    assert {name: (tool["description"], list(tool["input_schema"]["properties"])) for name, tool in tools.items()} == {
+        "a": ("A.", ["x", "y"]), "b": ("B.", ["x"]), "c": ("C.", ["x"]),
+    }  # fmt: skip

@@ -2,7 +2,7 @@
 "use strict";
 const path = require("node:path");
 const { spawnSync } = require("node:child_process");
-const { describe, closed, findFunction } = require("./typetext.cjs");
+const { describe, closed, findFunction, withoutComments } = require("./typetext.cjs");
 const { InvalidArguments, makeTool } = require("./tools.cjs");
 const { bytesOf } = require("./results.cjs");
 const { readText } = require("./locations.cjs");
@@ -31,19 +31,25 @@ function functionTools(functions, { file, source, files, project, object }) {
   });
 }
 
-/** A text with types: {file, text, from(path of an import): another one}. */
+/** A text with types: {file, text, code: the text without comments, from(path of an import): another one}. */
 function sourceOf(file, text = readText(file)) {
   const from = (target) => {
     const base = path.resolve(path.dirname(file), target.replace(/\.[mc]?js$/, ""));
     const other = [base, `${base}.ts`, `${base}.mts`, `${base}.d.ts`, path.join(base, "index.ts")].find(readText);
     return other && sourceOf(other);
   };
-  return { file, text, from };
+  return { file, text, code: withoutComments(text), from };
 }
 
 function describeFromText(sources, key, value) {
-  const name = key === "default" ? value.name || "default" : key;
-  return sources.map((one) => describe(one, name)).find(Boolean) ?? describe({ text: Function.prototype.toString.call(value) }) ?? { description: "", parameters: [] };
+  // Under its own name, too: it may be exported under another one.
+  for (const name of key === "default" ? [value.name || "default"] : [key, String(value.name).replace(/^bound /, "")]) {
+    for (const source of sources) {
+      const found = name && describe(source, name);
+      if (found) return found;
+    }
+  }
+  return describe({ text: Function.prototype.toString.call(value) }) ?? { description: "", parameters: [] };
 }
 
 /** The folder of `typescript` in the project, if its version has the compiler API. */

@@ -303,8 +303,14 @@ function readParameter(text) {
   };
 }
 
-/** Where a function stands in a text: {comment, list, returns: the text that begins with its type, line}. `name`: undefined for a text that is only the function. */
-function findFunction(text, name) {
+/** The text with blanks in place of comments, strings and patterns, which may have the text of another function. */
+const withoutComments = (text) => text.replace(/"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`|\/\*[\s\S]*?\*\/|\/\/[^\n]*|(?<=[=(,:[!&|?]\s*)\/(?:[^/\\\n[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//g, (found) => found.replace(/[^\n]/g, " "));
+
+/**
+ * Where a function stands in a text: {comment, list, returns: the text that begins with its type, line}. `name`: undefined for
+ * a text that is only the function. `code`: the text without comments.
+ */
+function findFunction(text, name, code = text) {
   const word = name?.replaceAll("$", "\\$"), generic = "(?:<[^()]*>)?\\s*\\(", value = `(?:async\\s*)?(?:function\\s*\\*?\\s*[\\w$]*\\s*)?(?:${generic}|(?=[\\w$]+\\s*=>))`;
   const patterns = name === undefined ? [/\(|^\s*(?:async\s+)?(?=[\w$]+\s*=>)/] : name === "default" ? [/(?<=export\s+default\s+(?:async\s+)?)(?:function\s*\*?\s*)?\(/] : [
     new RegExp(`(?<=[^.\\w$])function\\s*\\*?\\s*${word}\\s*${generic}`),
@@ -312,18 +318,17 @@ function findFunction(text, name) {
     new RegExp(`(?<=(?:^|[;{}\\n]|\\*/)[ \\t]*(?:(?:public|static|override|async|export|default|function)\\s+)*\\*?\\s*)${word}\\s*${generic}`),
     new RegExp(`(?<=(?:[{,;\\n]|\\*/)[ \\t]*)["']?${word}["']?\\s*[:=]\\s*${value}`), // a member of an object or a class
   ];
-  for (const pattern of patterns) {
-    const found = pattern.exec(text);
-    if (!found) continue;
-    const start = found.index + found[0].length, parts = found[0].endsWith("(") ? splitList(text.slice(start)) : [/^[\w$]+/.exec(text.slice(start))[0]], before = text.slice(0, found.index);
-    const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
-    return { comment, list: parts.map(readParameter).filter(({ name }) => name && name !== "this"), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
-  }
+  const search = (where) => { for (const pattern of patterns) { const found = pattern.exec(where); if (found) return found; } };
+  const found = search(code) ?? search(text);
+  if (!found) return undefined;
+  const start = found.index + found[0].length, parts = found[0].endsWith("(") ? splitList(text.slice(start)) : [/^[\w$]+/.exec(text.slice(start))[0]], before = text.slice(0, found.index);
+  const comment = /\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*(?:(?:export|default|async|public|static|override|declare)\s+|\*\s*|@[\w.]+(?:\([^)]*\))?\s+)*$/.exec(before)?.[0].match(/^\/\*\*[\s\S]*?\*\//)?.[0];
+  return { comment, list: parts.map(readParameter).filter(({ name }) => name && name !== "this"), returns: /^\s*:([\s\S]{1,2000})/.exec(afterList(text.slice(start)))?.[1], line: before.split("\n").length };
 }
 
 /** {description, parameters: [{name, schema, required, role?}], output, line} of a function; undefined if the source does not have it. */
 function describe(source, name) {
-  const { text } = source, found = findFunction(text, name);
+  const { text, code } = source, found = findFunction(text, name, code);
   if (!found) return undefined;
   const { text: description, tags } = readComment(found.comment ?? "");
   const documented = tags.filter(([tag]) => /^(param|arg|argument)$/.test(tag)).map(([, rest]) => readParam(rest));
@@ -363,4 +368,4 @@ function withDefault(schema, key, value) {
   return { ...rest, properties: { ...schema.properties, [key]: property }, ...(left.length && { required: left }) };
 }
 
-module.exports = { describe, findFunction, unionOf, withDocs, withDefault, literalValue, hiddenRole, closed, SIMPLE, GENERIC, NO_VALUE };
+module.exports = { describe, findFunction, withoutComments, unionOf, withDocs, withDefault, literalValue, hiddenRole, closed, SIMPLE, GENERIC, NO_VALUE };
