@@ -37,6 +37,9 @@ async fn release_freed_memory() {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = cli::run_as_script() {
+        return code;
+    }
     let starts_programs = cli::starts_programs(std::env::args_os());
     let environment = if starts_programs {
         conceal(&ALLOCATOR_SETTINGS)

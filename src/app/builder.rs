@@ -266,8 +266,10 @@ impl AppBuilder {
             shared
         };
         let retention = ledger_settings.retention;
+        let mut services = self.services;
+        services.insert(config.sandboxes.clone());
         let registry = Arc::new(
-            Registry::new(shared, Arc::new(Callers::default()), self.services)
+            Registry::new(shared, Arc::new(Callers::default()), services)
                 .with_environment(config.environment.clone()),
         );
         let live = LiveTools::start(registry, config, manifest, files).await?;

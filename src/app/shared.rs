@@ -65,6 +65,7 @@ pub(super) fn build_shared(
         redactor: Arc::new(Redactor::new([])),
         clock,
         capture: manifest.capture,
+        reference_above: manifest.reference_above,
         digest_key: manifest
             .digest_key
             .clone()

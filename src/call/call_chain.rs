@@ -31,6 +31,9 @@ pub struct CallChain {
     pub selection: Selection,
     /// Whether the request denies the tool of this call to the model.
     pub denied: bool,
+    /// Whether a script made this call. It may repeat a call, and gets whole results.
+    #[serde(default)]
+    pub from_script: bool,
 }
 
 impl CallChain {

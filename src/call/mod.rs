@@ -70,7 +70,7 @@ pub use nested_calls::{
 };
 pub use paging::{
     CutResult, Detail, Incomplete, MAX_TEXT_CHARS, Overflow, Page, PageArguments, Paging, RestHint,
-    Unit, cut_result, may_be_cut,
+    Unit, cut_result, describe_shape, may_be_cut,
 };
 pub use policy::{
     CachePolicy, CacheScope, CacheWhen, Concurrency, Effect, OnDisconnect, OutputCheckMode, Policy,

@@ -35,6 +35,9 @@ pub struct NestedCall {
     /// Levels of nested calls that the calling tool permits below itself. The lowest number in the
     /// chain applies.
     pub max_depth: Option<u32>,
+    /// The position among the calls of a script. Such a call gets whole results. If it has an effect, it has
+    /// a key, so that a repeated script does not repeat it.
+    pub script_position: Option<u32>,
 }
 
 /// A tool in the form in which it can be offered to a model.
@@ -59,6 +62,8 @@ pub struct NestedAnswer {
     pub result_as_answer: bool,
     /// Tokens that models used for the call.
     pub tokens: u64,
+    /// Whether the call waits for a person, and the result only says so.
+    pub waiting: bool,
 }
 
 /// Why a nested call has no answer.
@@ -166,6 +171,7 @@ impl ToolContext {
             // The author of a tool chooses the tools that it calls.
             selection: Selection::default(),
             denied: false,
+            from_script: call.script_position.is_some(),
         };
         Some(invocation)
     }
@@ -213,6 +219,7 @@ mod tests {
             tool_use_id: None,
             deadline: Instant::now() + Duration::from_secs(time),
             max_depth: levels,
+            script_position: None,
         }
     }
 

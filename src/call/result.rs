@@ -183,6 +183,14 @@ impl Answer {
             RestHint::LastPage if overflow.total.is_some() => String::new(),
             RestHint::Text(note) => format!(" {note}"),
             RestHint::Narrow | RestHint::LastPage => format!(" {NARROW_ADVICE}"),
+            RestHint::Reference(shape) => match reader() {
+                Some(reader) => format!(
+                    " The result is {shape}. It is kept: call {reader} with {{\"invocation_id\": \"{}\"}} and, as you need, \
+                     \"path\", \"where\" (e.g. total > 10), \"select\" (names of fields), \"offset\" and \"limit\".",
+                    self.invocation
+                ),
+                None => format!(" The result is {shape}. {NARROW_ADVICE}"),
+            },
             RestHint::Recorded { offset, hint } => {
                 let narrow = hint.as_deref().unwrap_or(NARROW_ADVICE);
                 match reader() {

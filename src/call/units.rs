@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use super::discovery::ListBound;
+
 /// A duration such as `250ms`, `30s`, `5m`, `24h`, `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 #[schemars(rename = "Duration", extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
@@ -16,6 +18,33 @@ pub struct HumanDuration(#[schemars(with = "String")] pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 #[schemars(extend("pattern" = r"^\s*[0-9].*[a-zA-Z]\s*$"))]
 pub struct Size(#[schemars(with = "String")] pub u64);
+
+/// A number of tokens such as `8k tokens`. How many a text has depends on the model, so it is an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("pattern" = r"^\s*[0-9]+k? tokens\s*$"))]
+pub struct Tokens(#[schemars(with = "String")] pub usize);
+
+impl Tokens {
+    /// Characters of a text for each token.
+    const CHARACTERS: usize = 4;
+
+    /// The number of characters that these tokens stand for.
+    pub fn characters(self) -> usize {
+        self.0.saturating_mul(Self::CHARACTERS)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = deserialize_scalar(deserializer)?;
+        match ListBound::parse(&text) {
+            Ok(ListBound::Tokens(number)) if number > 0 => Ok(Self(number)),
+            _ => Err(D::Error::custom(format!(
+                "`{text}` is not a number of tokens: write e.g. 8k tokens"
+            ))),
+        }
+    }
+}
 
 /// Maximum of every duration. It is longer than any real wait, and far below the range in which
 /// clocks overflow.

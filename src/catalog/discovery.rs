@@ -82,7 +82,10 @@ impl Catalog {
     /// Whether a shortened list has a tool.
     fn stays_listed(&self, entry: &Entry, found: &BTreeSet<ToolName>) -> bool {
         let name = &entry.definition.name;
-        entry.finds_tools() || self.kept.contains(name) || found.contains(name)
+        entry.finds_tools()
+            || entry.runs_scripts()
+            || self.kept.contains(name)
+            || found.contains(name)
     }
 
     /// The tools that find others, and that this caller may use now.

@@ -95,6 +95,11 @@ impl Entry {
         self.rules.runner.traits().finds_tools
     }
 
+    /// Whether the tool runs scripts, which find and call the tools that a list leaves out.
+    pub(crate) fn runs_scripts(&self) -> bool {
+        self.rules.runner.describe_tools(&[]).is_some()
+    }
+
     /// The tool name for a call that a caller made as `requested`. A caller that may not use the
     /// tool gets `requested` back, so it learns no other name of the tool.
     pub(crate) fn name_shown_to(&self, caller: &Caller, requested: &str) -> ToolName {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::app::{App, AppBuilder};
 use crate::environment::Environment;
+use crate::kinds::builtin::run_script::ScriptProgram;
 
 /// The name of a new manifest.
 pub(super) const DEFAULT_MANIFEST: &str = "toolcrib.yaml";
@@ -37,7 +38,10 @@ impl ManifestArg {
 
     /// A builder with the manifest, or with the tools of the demo.
     pub(super) fn app_builder(&self, environment: &Environment) -> Result<AppBuilder, Failure> {
-        let builder = App::builder().environment(environment.clone());
+        let mut builder = App::builder().environment(environment.clone());
+        if let Ok(program) = std::env::current_exe() {
+            builder = builder.share(ScriptProgram(program));
+        }
         match self.path()? {
             Some(path) => Ok(builder.manifest_only().manifest(path)?),
             None => Ok(builder.demo()),

@@ -49,6 +49,7 @@ use tracing_subscriber::EnvFilter;
 use self::failure::{EXIT_USAGE, Failure};
 use self::output::print_note;
 use crate::environment::Environment;
+use crate::kinds::builtin::run_script;
 
 /// Whether a program with these arguments would start other programs. Its environment should then
 /// be concealed from them: see [`conceal`](crate::environment::conceal).
@@ -58,6 +59,15 @@ pub fn starts_programs(arguments: impl IntoIterator<Item = OsString>) -> bool {
         &Environment::from_process(),
     );
     parsed.is_ok_and(|cli| cli.command.starts_programs())
+}
+
+/// Runs as the process of a script, if the service has started this program for that.
+pub fn run_as_script() -> Option<ExitCode> {
+    let is_script = std::env::args_os().nth(1)? == run_script::WORKER_ARGUMENT;
+    #[cfg(feature = "script")]
+    return is_script.then(run_script::run_worker);
+    #[cfg(not(feature = "script"))]
+    return is_script.then_some(ExitCode::FAILURE);
 }
 
 /// Runs the program with these variables and arguments. The first argument is the program's own

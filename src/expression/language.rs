@@ -56,7 +56,7 @@ pub(super) fn syntax_error(error: &Error) -> String {
 
 /// The state of a check.
 struct Check {
-    /// The variables that the expression may use.
+    /// The variables that the expression may use; none: any names.
     variables: &'static [&'static str],
     /// The number of slices so far.
     slices: usize,
@@ -128,7 +128,9 @@ fn dashed_name(expression: &Expr<'_>, variables: &[&str]) -> Option<String> {
 fn check_node(expression: &Expr<'_>, check: &mut Check) -> Result<(), String> {
     match expression {
         Expr::Const(_) => Ok(()),
-        Expr::Var(name) if check.variables.contains(&name.id) => Ok(()),
+        Expr::Var(name) if check.variables.is_empty() || check.variables.contains(&name.id) => {
+            Ok(())
+        }
         Expr::Var(name) => Err(unknown_name_error(name.id, check.variables)),
         Expr::Slice(slice) => {
             check.slices += 1;

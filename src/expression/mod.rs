@@ -31,6 +31,9 @@ const TEMPLATE_NAME: &str = "when";
 /// The variables of a condition on a call.
 const CALL_VARIABLES: &[&str] = &["args", "caller", "run"];
 
+/// Any name is a variable.
+const ANY_NAMES: &[&str] = &[];
+
 /// Compiles an expression. `result` is the structured content if there is one, else the text.
 ///
 /// # Errors
@@ -63,6 +66,22 @@ pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
         evaluate(&environment, variables)
     };
     Ok(CallCondition::new(text, holds))
+}
+
+/// Compiles a condition on the items of a list. Its names are the fields of an item, and `item` for an item
+/// without fields. An item that lacks a field, or to which the condition does not apply, does not match.
+///
+/// # Errors
+/// A sentence about what is invalid, and what is allowed.
+pub fn compile_item_condition(text: &str) -> Result<impl Fn(&serde_json::Value) -> bool, String> {
+    let environment = build_environment(text, ANY_NAMES, UndefinedBehavior::Strict)?;
+    Ok(move |item: &serde_json::Value| {
+        let variables = match item.is_object() {
+            true => Value::from(Serde(item)),
+            false => context! { item => Value::from(Serde(item)) },
+        };
+        evaluate(&environment, variables).unwrap_or(false)
+    })
 }
 
 /// The names in a condition on a call; none if it is invalid.

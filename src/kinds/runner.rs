@@ -107,6 +107,11 @@ pub trait Runner: Send + Sync + 'static {
         false
     }
 
+    /// What the description says about these tools, which every caller of this tool may use.
+    fn describe_tools(&self, _tools: &[&Definition]) -> Option<String> {
+        None
+    }
+
     /// The sandbox of the programs that calls start.
     fn sandbox(&self) -> Option<&EntrySandbox> {
         None

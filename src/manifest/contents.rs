@@ -29,6 +29,8 @@ pub struct Manifest {
     pub ledger: ledger::Settings,
     /// `ledger.capture:`, for tools without a `capture` of their own.
     pub capture: Capture,
+    /// `results.reference_above:`, in characters.
+    pub reference_above: Option<usize>,
     /// `ledger.digest_key:`
     pub digest_key: Option<DigestKey>,
     /// `cache.max_bytes:`

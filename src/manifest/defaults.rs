@@ -22,6 +22,7 @@ impl Default for Manifest {
                 accept_loss: false,
             },
             capture: Capture::default(),
+            reference_above: None,
             digest_key: None,
             approvals: None,
             telemetry: None,

@@ -22,7 +22,7 @@ use super::references::{ManifestInput, References, Secrets};
 use super::rule::Rule;
 use super::schema::Sections;
 use super::sections::{
-    Approvals, Cache, Compat, Ledger, PolicyEntry, ProgramDefaults, Server, Telemetry,
+    Approvals, Cache, Compat, Ledger, PolicyEntry, ProgramDefaults, Results, Server, Telemetry,
 };
 use super::self_reference::self_references;
 use super::servers::ServerEntry;
@@ -38,6 +38,7 @@ use super::{
     tool_lists, toolsets,
 };
 use crate::cache::RedisAddress;
+use crate::call::units::Tokens;
 use crate::call::{CallSettings, DigestKey, Kind, Origin};
 use crate::kinds::sandbox::SandboxDefaults;
 use crate::kinds::table::missing_feature;
@@ -332,6 +333,10 @@ impl Loader<'_> {
             });
             let redis = self.manifest.redis.as_ref();
             self.secrets.extend(redis.and_then(RedisAddress::password));
+        }
+        if let Some(section) = self.decode_section::<Results>(root, "results", base) {
+            let tokens = section.reference_above;
+            self.manifest.reference_above = tokens.map(Tokens::characters);
         }
         if let Some(calls) = self.decode_section::<CallSettings>(root, "calls", base) {
             check_calls(root, &calls);

@@ -12,7 +12,7 @@ use super::apis::ApiEntry;
 use super::modules::ModuleEntry;
 use super::sections::{
     Approvals, Cache, Caller, Compat, DefinitionEntry, Ledger, NativeEntry, PolicyEntry,
-    ProgramDefaults, Server, Telemetry, ToolsetEntry,
+    ProgramDefaults, Results, Server, Telemetry, ToolsetEntry,
 };
 use super::servers::ServerEntry;
 use super::source_tools::SOURCE_TOOL_KEYS;
@@ -30,6 +30,8 @@ pub(super) struct Sections {
     ledger: Ledger,
     /// Results in memory, and in Redis.
     cache: Cache,
+    /// How much of a result an answer shows.
+    results: Results,
     /// Webhooks about calls that wait for a person.
     approvals: Approvals,
     /// Spans, metrics and logs for a collector of OpenTelemetry.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::short_forms::{self, ApprovalForm, CacheForm, LimitsForm, RetryForm};
-use crate::call::units::{HumanDuration, Size};
+use crate::call::units::{HumanDuration, Size, Tokens};
 use crate::call::{
     CacheScope, Capture, Effect, EnvVar, Example, Idempotency, Limit, OnDisconnect,
     OutputCheckMode, Paging,
@@ -120,6 +120,16 @@ pub(super) struct Cache {
     /// number of the database.
     #[schemars(extend("examples" = ["redis://:${env:REDIS_PASSWORD}@redis.example:6379/0"]))]
     pub(super) redis: Option<String>,
+}
+
+/// `results:`: how much of a result an answer shows.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Results {
+    /// A longer result stays in the service. Its answer has the shape and the beginning, and a model reads the
+    /// rest with `read_result`. A token is estimated as four characters.
+    #[schemars(extend("examples" = ["8k tokens"]))]
+    pub(super) reference_above: Option<Tokens>,
 }
 
 /// `approvals:`: webhooks about calls that wait for a person.

@@ -82,6 +82,8 @@ pub struct SharedParts {
     pub clock: Clock,
     /// What the ledger keeps of calls if the tool's policy does not say.
     pub capture: Capture,
+    /// Results of more characters are shown by their shape and beginning only.
+    pub reference_above: Option<usize>,
     /// Makes the digests that replace data in the ledger.
     pub digest_key: DigestKey,
     /// Writes the log line of each call.
@@ -175,7 +177,13 @@ pub fn build_stack(
         OutputCheck::new(schema, policy.output_check, shared.validation_pool.clone())
     });
 
-    let paginator = Paginator::new(tool.paging, rules, output.clone(), !records_digests);
+    let paginator = Paginator::new(
+        tool.paging,
+        rules,
+        output.clone(),
+        !records_digests,
+        shared.reference_above,
+    );
     let max_chars = paginator.max_chars;
     let page_cache = || PageCache::new(cache, name, tool.generation, max_chars, sees_agent);
 

@@ -14,12 +14,16 @@ use super::output_check::OutputCheck;
 use super::validate::ArgumentRules;
 use crate::call::{
     Answer, CacheStatus, CallError, CutResult, Detail, Incomplete, Invocation, MAX_TEXT_CHARS,
-    Page, Paging, RestHint, ToolResult, Unit, cut_result, may_be_cut,
+    Page, Paging, RestHint, ToolResult, Unit, cut_result, describe_shape, may_be_cut,
 };
 
 /// How long the check of a part against the output schema may take. A part takes no more work than
 /// the whole result, which was checked before.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(5);
+
+/// What is shown of a result that stays in the service: so many items of a list, or characters of a text.
+const FIRST_ITEMS: usize = 5;
+const FIRST_CHARS: usize = 1000;
 
 /// The layer that shows the results of one tool.
 pub struct Paginator {
@@ -30,6 +34,8 @@ pub struct Paginator {
     output: Option<OutputCheck>,
     /// Maximum length of a text that is shown whole, in characters.
     pub(super) max_chars: usize,
+    /// Results of more characters are shown by their shape and beginning only.
+    reference_above: Option<usize>,
     /// Whether the ledger keeps results in full, so that `GET /invocations/{id}/result` has them.
     is_recorded: bool,
 }
@@ -43,6 +49,7 @@ impl Paginator {
         rules: &Arc<ArgumentRules>,
         output: Option<OutputCheck>,
         is_recorded: bool,
+        reference_above: Option<usize>,
     ) -> Self {
         let longest = rules
             .runner
@@ -54,6 +61,8 @@ impl Paginator {
             rules: rules.clone(),
             output,
             max_chars: longest,
+            reference_above: reference_above
+                .filter(|_| is_recorded && paging != Paging::PagedReader),
             is_recorded,
         }
     }
@@ -83,7 +92,10 @@ impl Paginator {
             .rules
             .take_page(Arc::make_mut(&mut invocation.input.arguments))
         {
-            invocation.paging.page = Some(page_arguments.page);
+            // A script gets whole results, unless it asks for a page.
+            if !invocation.call_chain.from_script || !page_arguments.raw.is_empty() {
+                invocation.paging.page = Some(page_arguments.page);
+            }
             invocation.paging.arguments = Some(Arc::new(page_arguments));
         }
     }
@@ -97,7 +109,12 @@ impl Paginator {
             true => Page::default(),
             false => page,
         };
-        let Some(cut) = cut_result(&answer.result, page, self.max_chars) else {
+        let reference = self.find_reference(&answer, page);
+        let (page, cut) = match &reference {
+            Some((cut, _)) => (Page::default(), Some(cut.clone())),
+            None => (page, cut_result(&answer.result, page, self.max_chars)),
+        };
+        let Some(cut) = cut else {
             answer.meta.overflow = answer.result.source_overflow();
             return answer;
         };
@@ -113,14 +130,44 @@ impl Paginator {
         let is_for_model = own_hint.is_some();
         let hint = own_hint.unwrap_or_else(|| self.caller_hint(&cut, page, &answer, is_keyed));
         let hint = append_hints(hint, &cut, tool_hint);
-        let for_model = match is_for_model {
+        let for_model = match reference {
             _ if is_last_page(&cut, page) => RestHint::LastPage,
-            true => RestHint::Text(hint.clone()),
-            false => self.rest_hint(&cut, page, tool_hint),
+            Some((_, shape)) => RestHint::Reference(shape),
+            None if is_for_model => RestHint::Text(hint.clone()),
+            None => self.rest_hint(&cut, page, tool_hint),
         };
         answer.meta.overflow = Some(cut.to_overflow(for_model, hint));
         answer.result = Arc::new(cut.result);
         answer
+    }
+
+    /// The beginning and the shape of a result that is too long to be shown; `None`: it is shown.
+    fn find_reference(&self, answer: &Answer, page: Page) -> Option<(CutResult, String)> {
+        let result = &answer.result;
+        let most = self.reference_above?;
+        let structured = result.structured_content.as_ref();
+        let length = structured.map_or(0, |value| value.to_string().len());
+        if page != Page::default() || result.is_error || length.max(result.as_text().len()) <= most
+        {
+            return None;
+        }
+        let first = |limit| Page {
+            limit: Some(limit),
+            ..page
+        };
+        let shape = match structured {
+            Some(value) => describe_shape(value),
+            None => format!("text of {} characters", result.as_text().chars().count()),
+        };
+        let cut = cut_result(result, first(FIRST_ITEMS), FIRST_CHARS).filter(|cut| {
+            cut.unit == Unit::Items && cut.result.as_text().len() <= most || structured.is_none()
+        });
+        let cut = cut.or_else(|| {
+            // An object without a list, or of long items: its beginning as text.
+            let text = ToolResult::text(structured?.to_string());
+            cut_result(&text, first(FIRST_CHARS), FIRST_CHARS)
+        });
+        Some((cut?, shape))
     }
 
     /// The message that tells a model with paging arguments how to read on; `None` if the tool has

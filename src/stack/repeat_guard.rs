@@ -7,7 +7,8 @@
 //! What a `read` reads may change. So the same read passes again once its answer is older than a
 //! stored result may be, or than a minute if the tool has no cache.
 //!
-//! Calls without a run pass, because the call before them is unknown. The calls of an agent's model
+//! Calls without a run pass, because the call before them is unknown. Calls of a script pass, because
+//! no model reads their answers. The calls of an agent's model
 //! form a run of their own. Only a call counts that was answered while its caller was still
 //! connected.
 //!
@@ -100,8 +101,12 @@ fn sequence_id(invocation: &Invocation) -> Option<Arc<str>> {
     let CallChain {
         parent,
         parent_attempt,
+        from_script,
         ..
     } = &invocation.call_chain;
+    if *from_script {
+        return None;
+    }
     let named_run = || {
         invocation
             .run

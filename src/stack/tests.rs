@@ -72,6 +72,7 @@ fn registry_over(
         validation_pool: ValidationPool::default(),
         redactor: Arc::new(Redactor::new(["top-secret-value"])),
         clock,
+        reference_above: None,
         capture: Capture::Full,
         digest_key: DigestKey::random().unwrap(),
         call_log: CallLog::off(),

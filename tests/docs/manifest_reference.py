@@ -36,6 +36,7 @@ SECTIONS = [
     ("server", "Server", "The HTTP service."),
     ("ledger", "Ledger", "The record of calls. [Ledger and backup](../operate/backup.md) explains its file."),
     ("cache", "Cache", "Results in memory, and in Redis. [Cache results](../howto/caching.md) explains when a result is kept."),
+    ("results", "Results", "How much of a result an answer shows. [Long results](../howto/long-results.md#keep-long-results-out-of-the-context) explains it."),
     ("telemetry", "Telemetry", "A collector of OpenTelemetry. [Telemetry](../operate/telemetry.md) explains what it gets."),
     ("compat", "Compat", "The HTTP APIs of other servers. [Move from MCP Toolbox](../howto/toolbox.md) shows how its clients use them."),
     ("calls", "CallSettings", "How [`POST /calls`](http-api.md) reads messages of models, and how names are matched."),
@@ -53,7 +54,7 @@ KINDS = [
     ("native", "NativeTool", "[Built-ins](../tools/builtins.md)"),
 ]
 BUILTINS = [("read_file", "ReadFileSettings"), ("http_get", "HttpGetSettings"), ("add_image", "AddImageSettings"),
-            ("delegate_work` and `ask_question", "DelegateSettings")]
+            ("run_script", "RunScriptSettings"), ("delegate_work` and `ask_question", "DelegateSettings")]
 
 
 class Page:

@@ -120,6 +120,7 @@ fn nesting_tool() -> Tool {
             tool_use_id: None,
             deadline,
             max_depth: None,
+            script_position: None,
         };
         let answer = others
             .call(&context, &|_: &Definition| true, call)

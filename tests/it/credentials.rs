@@ -59,6 +59,7 @@ fn asking_tool() -> Tool {
             tool_use_id: None,
             deadline,
             max_depth: None,
+            script_position: None,
         };
         let invoker = context
             .service::<Arc<dyn ToolInvoker>>()

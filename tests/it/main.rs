@@ -59,6 +59,7 @@ mod repeats; // the same call twice in a row within a run
 mod resume; // results of calls that waited for approval, for the conversation
 mod runs; // the run of a call: in the body, in a header, or the session of MCP
 mod schemas; // expensive schemas and arguments
+mod scripts; // scripts that call tools: what they can do, what they cannot, and how they end
 mod servers; // MCP servers of the manifest: names and pins through changes
 mod shares; // one caller's share of a tool's concurrency
 mod sources; // tools of sources, which may be slow, unavailable or changed

@@ -786,3 +786,104 @@ tools:
         "{why}"
     );
 }
+
+/// Orders as JSON: `[{"id": 0, "total": 0, "lines": {"first": "A0"}}, …]`.
+fn orders_tool(name: &str) -> Tool {
+    Tool::new(name, "Lists orders")
+        .param("n", "integer", "How many")
+        .effect(Effect::Read)
+        .call(|arguments, _| async move {
+            let order = |id| json!({"id": id, "total": id * 10, "lines": {"first": format!("A{id}")}, "note": "x".repeat(50)});
+            let count = arguments["n"].as_u64().unwrap_or_default();
+            Ok(Value::from_iter((0..count).map(order)))
+        })
+}
+
+#[tokio::test]
+async fn long_result_stays_in_the_service_and_is_read_in_parts() {
+    let wrapped = Tool::new("wrapped", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async {
+            let rows: Vec<Value> = (0..2340).map(|id| json!({"id": id})).collect();
+            Ok(json!({"rows": rows, "next": null}))
+        });
+    let text = Tool::new("text", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok("word ".repeat(2000)) });
+    let manifest = "results: {reference_above: 1k tokens}\ntools: {read_result: {kind: native}}\n";
+    let app = TestApp::with_manifest(manifest, [orders_tool("orders"), wrapped, text]).await;
+    let call = async |tool: &str, arguments: Value| {
+        model_text(&app, None, "/calls", tool, arguments).await
+    };
+
+    let shown = call("orders", json!({"n": 2340})).await;
+    assert_eq!(row_ids(&shown), [0, 1, 2, 3, 4], "{shown}");
+    let words = last_line(&shown);
+    assert!(
+        words.contains("The result is list of 2,340 objects: id, total, lines, note."),
+        "{words}"
+    );
+    let at = words.find("\"invocation_id\": \"").unwrap() + 18;
+    let id = &words[at..at + 36];
+    let read = async |arguments: Value| {
+        let arguments = merge(json!({"invocation_id": id}), &arguments);
+        call("read_result", arguments).await
+    };
+    let found =
+        read(json!({"where": "total > 23370 or id == 7", "select": ["id", "/lines/first"]})).await;
+    assert_eq!(
+        found,
+        r#"[{"id":7,"/lines/first":"A7"},{"id":2338,"/lines/first":"A2338"},{"id":2339,"/lines/first":"A2339"}]"#
+    );
+    let found = read(json!({"path": "/2/lines"})).await;
+    assert_eq!(found, r#"{"first":"A2"}"#);
+    let found = read(json!({"select": ["id"], "offset": 2338})).await;
+    assert!(found.starts_with(r#"[{"id":2338},{"id":2339}]"#), "{found}");
+    for (arguments, words) in [
+        (json!({"path": "rows"}), "begins with `/`"),
+        (json!({"path": "/9999"}), "list of 2,340 objects"),
+        (
+            json!({"path": "/0", "where": "id == 1"}),
+            "name the list with `path`",
+        ),
+        (json!({"where": "id =="}), "`where`: "),
+        (json!({"where": "open('/etc/passwd')"}), "`where`: "),
+    ] {
+        let text = read(arguments.clone()).await;
+        assert!(text.contains(words), "{arguments}: {text}");
+    }
+    // A short result, and a page that the model asks for, are shown as they are.
+    assert_eq!(row_ids(&call("orders", json!({"n": 2})).await), [0, 1]);
+    let wrapped = call("wrapped", json!({})).await;
+    assert!(
+        wrapped.contains("The result is object: rows (list of 2,340), next."),
+        "{wrapped}"
+    );
+    let text = call("text", json!({})).await;
+    assert!(
+        text.contains("The result is text of 10000 characters."),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn condition_on_items_passes_over_items_without_the_field() {
+    let mixed = Tool::new("mixed", "…")
+        .effect(Effect::Read)
+        .call(|_, _| async { Ok(json!({"rows": [{"a": 1}, {"b": 2}, {"a": "x"}, 7, null]})) });
+    let app = TestApp::with_manifest("tools: {read_result: {kind: native}}\n", [mixed]).await;
+    let (_, answer) = app.invoke("mixed", json!({})).await;
+    for (condition, expected) in [
+        ("a == 1", json!([{"a": 1}])),
+        ("b is defined", json!([{"b": 2}])),
+        ("item == 7", json!([7])),
+        ("false", json!([])),
+    ] {
+        let arguments = json!({"invocation_id": answer["invocation_id"], "where": condition});
+        let (_, found) = app.invoke("read_result", arguments).await;
+        assert_eq!(
+            found["structured_content"], expected,
+            "{condition}: {found}"
+        );
+    }
+}

@@ -27,6 +27,7 @@ async fn call_tool(
         tool_use_id: None,
         deadline,
         max_depth: None,
+        script_position: None,
     };
     let answer = tool_invoker(context)
         .call(context, &|_: &Definition| true, call)

@@ -55,6 +55,7 @@ fn calling_tool() -> Tool {
             tool_use_id: None,
             deadline,
             max_depth: None,
+            script_position: None,
         };
         let answer = others
             .call(&context, &|_: &Definition| true, call)

@@ -26,6 +26,15 @@ pub struct Page {
     pub limit: Option<usize>,
 }
 
+impl Page {
+    /// All of a result, however long.
+    pub const WHOLE: Self = Self {
+        detail: Detail::Full,
+        offset: 0,
+        limit: Some(usize::MAX),
+    };
+}
+
 /// Which side requests further pages of a tool's long results.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema, JsonSchema,
@@ -212,6 +221,8 @@ pub enum RestHint {
         /// The tool's own hint on how to get less, if it gave one.
         hint: Option<String>,
     },
+    /// The result stays in the service, and has this shape.
+    Reference(String),
     /// As this text says.
     Text(String),
     /// Nothing is left.

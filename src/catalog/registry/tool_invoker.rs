@@ -13,7 +13,7 @@ use tower::ServiceExt;
 use crate::access::deny_list::DenyList;
 use crate::call::{
     AvailableTool, CallSettings, Clock, Effect, Failure, Idempotency, IdempotencyKey, NestedAnswer,
-    NestedCall, NestedCallError, ToolContext, ToolFilter, ToolInvoker, ToolName,
+    NestedCall, NestedCallError, Page, ToolContext, ToolFilter, ToolInvoker, ToolName,
 };
 use crate::catalog::{Catalog, Entry, NameMatch, NewCall, ResolveError};
 use crate::formats::Format;
@@ -122,9 +122,17 @@ impl ToolInvoker for CatalogInvoker {
             .adopt_call(invocation, &call)
             .ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
         invocation.call_chain.denied = DenyList::from_context(parent).denies(entry.names());
+        if let Some(position) = call.script_position {
+            invocation.paging.page = Some(Page::WHOLE);
+            if entry.policy.effect != Effect::Read && entry.policy.idempotency != Idempotency::Off {
+                let key = format!("{}/{position}", parent.invocation_id);
+                invocation.idempotency_key = IdempotencyKey::parse(key.as_bytes()).ok();
+            }
+        }
         // Each nested call is made once. So its own id serves as the idempotency key that the tool
         // requires.
-        if entry.policy.idempotency == Idempotency::Required {
+        if entry.policy.idempotency == Idempotency::Required && invocation.idempotency_key.is_none()
+        {
             invocation.idempotency_key =
                 IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
         }
@@ -137,6 +145,7 @@ impl ToolInvoker for CatalogInvoker {
             Ok(answer) => Ok(NestedAnswer {
                 shown: answer.model_content(|| self.result_reader(parent, filter)),
                 result_as_answer: answer.result.is_answer(entry.definition.result_as_answer),
+                waiting: answer.waiting,
                 result: answer.result,
                 tokens: answer.meta.model.map_or(0, |model| model.total_tokens),
             }),

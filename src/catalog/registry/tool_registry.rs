@@ -26,7 +26,7 @@ use crate::call::{
 use crate::catalog::{BuildEnv, Catalog, Entry, NameMatch, NewCall};
 use crate::environment::Environment;
 use crate::formats::Format;
-use crate::kinds::agent_directory::AgentDirectory;
+use crate::kinds::agent_directory::{AgentDirectory, append_functions};
 use crate::kinds::{BuildError, Tool};
 use crate::ledger::{Error, RegisteredTool, Switch};
 use crate::runtime::blocking;
@@ -258,6 +258,12 @@ impl Registry {
             tools.extend(added.tools.iter().cloned());
             let agent_directory = AgentDirectory::from_tools(&tools);
             agent_directory.append_agent_lists(&mut tools, |agent, to| next.covers(agent, to));
+            let lists = desired
+                .sources
+                .iter()
+                .filter_map(|group| group.choices.first());
+            let further = lists.flatten().chain(&desired.registered);
+            append_functions(&mut tools, further, |other, to| next.covers(other, to));
             for tool in tools {
                 let entry = next.build(tool, &env)?;
                 next.insert(entry)?;

@@ -165,6 +165,7 @@ impl Coworkers<'_> {
             tool_use_id: options.tool_use_id,
             deadline: options.deadline,
             max_depth: options.max_depth,
+            script_position: None,
         };
         match self.invoker.call(context, &is_available, call).await {
             Ok(answer) => Ok(answer),

@@ -211,6 +211,7 @@ impl<'a> Toolset<'a> {
             tool_use_id: id,
             deadline: self.deadline,
             max_depth: self.callable.depth,
+            script_position: None,
         };
         let answer = self
             .invoker

@@ -107,6 +107,7 @@ impl Runner for CallTool {
             tool_use_id: None,
             deadline: context.deadline,
             max_depth: None,
+            script_position: None,
         };
         // A call of itself would only be a longer way.
         let own = context.tool.clone();

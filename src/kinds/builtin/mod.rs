@@ -11,6 +11,7 @@ mod http_get;
 mod read_cache;
 mod read_file;
 mod read_result;
+pub mod run_script;
 
 use std::path::Path;
 
@@ -25,9 +26,9 @@ use crate::call::JsonObject;
 use crate::call::words;
 
 /// The names of all built-in tools, sorted.
-pub const NAMES: [&str; 11] = words(
+pub const NAMES: [&str; 12] = words(
     "add_image ask_question calculator call_tool current_time delegate_work http_get read_cache
-     read_file read_result search_tools",
+     read_file read_result run_script search_tools",
 );
 
 /// Builds the built-in `which`, registered as `name`, with its settings (`with:`). `None` if there
@@ -50,13 +51,14 @@ pub fn build(
         "read_cache" => configure(with, |_: NoSettings| Ok(read_cache::tool(name))),
         "read_file" => configure(with, |config| read_file::tool(name, config, base)),
         "read_result" => configure(with, |_: NoSettings| Ok(read_result::tool(name))),
+        "run_script" => configure(with, |config| run_script::tool(name, config)),
         "search_tools" => configure(with, |_: NoSettings| Ok(find_tools::search_tool(name))),
         _ => return None,
     })
 }
 
 /// The JSON Schemas of the settings (`with:`), for the built-ins that have settings.
-pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 4] {
+pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 5] {
     [
         (
             "AddImageSettings",
@@ -67,6 +69,10 @@ pub fn settings_schemas(generator: &mut SchemaGenerator) -> [(&'static str, Sche
         (
             "ReadFileSettings",
             read_file::Config::json_schema(generator),
+        ),
+        (
+            "RunScriptSettings",
+            run_script::Config::json_schema(generator),
         ),
     ]
 }

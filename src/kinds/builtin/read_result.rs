@@ -4,21 +4,42 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use serde_json::{Value, json};
+
 use super::arguments::text_argument;
 use crate::call::{
     Effect, Idempotency, InvocationId, JsonObject, OwnResult, OwnResultError, OwnResults, Paging,
-    ToolContext, ToolError, ToolResult,
+    ToolContext, ToolError, ToolResult, describe_shape,
 };
+use crate::expression::compile_item_condition;
 use crate::kinds::{Placeholder, Runner, RunnerTraits, Tool, ToolOutcome, ValueFault, Values};
+use crate::runtime::blocking;
 
 const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page by page and without running that tool again. Use it \
-     when an answer says that only a part is shown: it names the invocation_id and the offset to go on from.";
+     when an answer says that only a part is shown: it names the invocation_id and the offset to go on from. Ask for less with \
+     path, where and select.";
+/// The longest list that `where` and `select` go through.
+const MAX_ITEMS: usize = 100_000;
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str) -> Tool {
-    let id = "The invocation_id from the answer whose further pages you want";
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "invocation_id": text("The invocation_id from the answer whose further pages you want"),
+            "path": text("The part to read, as a JSON Pointer, e.g. /orders or /orders/0/lines"),
+            "where": text("Only items of the list for which this holds, by their fields, e.g. total > 10 and status == 'open'"),
+            "select": {
+                "type": "array", "items": {"type": "string"},
+                "description": "Only these fields of each item, e.g. [\"id\", \"name\"]",
+            },
+        },
+        "required": ["invocation_id"],
+        "additionalProperties": false,
+    });
     Tool::new(name, DESCRIPTION)
-        .param("invocation_id", "string", id)
+        .input_schema(schema)
         .effect(Effect::Read)
         // A repeated reading does no harm. An answer stored under an idempotency key would copy the
         // result once more.
@@ -44,6 +65,15 @@ impl Runner for ReadResult {
         };
         match results.read_result(&context, id).await {
             Ok(OwnResult { origin, result }) => {
+                let part = Part::read(&arguments).map_err(ToolError::ErrorResult)?;
+                if let Some(part) = part {
+                    let value = result_value(result).map_err(ToolError::ErrorResult)?;
+                    // Thousands of items take milliseconds, which other calls must not wait for.
+                    let chosen = blocking::run_blocking(move || part.choose(value)).await;
+                    let chosen =
+                        chosen.ok_or_else(|| ToolError::unavailable("the service is stopping"))?;
+                    return chosen.map(ToolResult::json).map_err(ToolError::ErrorResult);
+                }
                 context.set_origin(origin);
                 // The result may have been the final answer of the earlier call. Here it is not,
                 // and its hint no longer applies.
@@ -75,6 +105,104 @@ impl Runner for ReadResult {
             reads_results: true,
             ..RunnerTraits::default()
         }
+    }
+}
+
+/// The part of a result that a call asks for.
+struct Part {
+    path: String,
+    condition: Option<String>,
+    fields: Vec<String>,
+}
+
+impl Part {
+    /// `None`: the whole result.
+    fn read(arguments: &JsonObject) -> Result<Option<Self>, String> {
+        let condition = text_argument(arguments, "where").trim();
+        let fields = arguments.get("select").and_then(Value::as_array);
+        let fields = fields.into_iter().flatten().filter_map(Value::as_str);
+        let part = Self {
+            path: text_argument(arguments, "path").trim().to_owned(),
+            condition: (!condition.is_empty()).then(|| condition.to_owned()),
+            fields: fields.map(str::to_owned).collect(),
+        };
+        if !part.path.is_empty() && !part.path.starts_with('/') {
+            return Err("`path` is a JSON Pointer: it begins with `/`, e.g. /orders/0".into());
+        }
+        let is_whole = part.path.is_empty() && part.condition.is_none() && part.fields.is_empty();
+        Ok((!is_whole).then_some(part))
+    }
+
+    fn choose(&self, value: Value) -> Result<Value, String> {
+        let found = value.pointer(&self.path).ok_or_else(|| {
+            format!(
+                "there is nothing at `{}`: the result is {}",
+                self.path,
+                describe_shape(&value)
+            )
+        })?;
+        if self.condition.is_none() && self.fields.is_empty() {
+            return Ok(found.clone());
+        }
+        let items = only_list(found).ok_or_else(|| {
+            format!(
+                "`where` and `select` need a list, and this is {}: name the list with `path`",
+                describe_shape(found)
+            )
+        })?;
+        if items.len() > MAX_ITEMS {
+            return Err(format!(
+                "the list has {} items, and at most {MAX_ITEMS} can be searched",
+                items.len()
+            ));
+        }
+        let condition = self
+            .condition
+            .as_deref()
+            .map(compile_item_condition)
+            .transpose();
+        let condition = condition.map_err(|message| format!("`where`: {message}"))?;
+        let matches = |item: &&Value| condition.as_ref().is_none_or(|holds| holds(item));
+        let chosen = items.iter().filter(matches).map(|item| self.select(item));
+        Ok(chosen.collect())
+    }
+
+    /// The item with the selected fields only. A field may be a JSON Pointer.
+    fn select(&self, item: &Value) -> Value {
+        if self.fields.is_empty() || !item.is_object() {
+            return item.clone();
+        }
+        let value = |field: &String| match field.starts_with('/') {
+            true => item.pointer(field),
+            false => item.get(field),
+        };
+        let fields = self.fields.iter();
+        fields
+            .map(|field| (field.clone(), value(field).cloned().unwrap_or_default()))
+            .collect()
+    }
+}
+
+/// The list, or the only list in an object.
+fn only_list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(items) => Some(items),
+        Value::Object(fields) => {
+            let mut lists = fields.values().filter_map(Value::as_array);
+            let first = lists.next();
+            first.filter(|_| lists.next().is_none()).map(Vec::as_slice)
+        }
+        _ => None,
+    }
+}
+
+/// The data of a result. Its text may be JSON.
+fn result_value(result: ToolResult) -> Result<Value, String> {
+    match result.structured_content {
+        Some(value) => Ok(value),
+        None => serde_json::from_str(&result.as_text()).map_err(|_| {
+            "the result is a text: read it with `offset` and `limit`, without path, where and select".to_owned()
+        }),
     }
 }
 
