@@ -69,18 +69,20 @@ pub fn compile_call_condition(text: &str) -> Result<CallCondition, String> {
 }
 
 /// Compiles a condition on the items of a list. Its names are the fields of an item, and `item` for an item
-/// without fields. An item that lacks a field, or to which the condition does not apply, does not match.
+/// without fields. It is an error for an item that lacks a field, or to which the condition does not apply.
 ///
 /// # Errors
 /// A sentence about what is invalid, and what is allowed.
-pub fn compile_item_condition(text: &str) -> Result<impl Fn(&serde_json::Value) -> bool, String> {
+pub fn compile_item_condition(
+    text: &str,
+) -> Result<impl Fn(&serde_json::Value) -> Result<bool, String>, String> {
     let environment = build_environment(text, ANY_NAMES, UndefinedBehavior::Strict)?;
     Ok(move |item: &serde_json::Value| {
         let variables = match item.is_object() {
             true => Value::from(Serde(item)),
             false => context! { item => Value::from(Serde(item)) },
         };
-        evaluate(&environment, variables).unwrap_or(false)
+        evaluate(&environment, variables)
     })
 }
 

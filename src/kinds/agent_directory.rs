@@ -97,7 +97,10 @@ pub(crate) fn append_functions<'a>(
     if !tools.iter().any(runs_scripts) {
         return;
     }
-    let usable = |tool: &Tool| tool.policy.enabled.then(|| tool.definition.clone());
+    let usable = |tool: &Tool| {
+        let is_function = !tool.runner.traits().finds_tools && !runs_scripts(tool);
+        (tool.policy.enabled && is_function).then(|| tool.definition.clone())
+    };
     let mut all: Vec<Definition> = tools.iter().filter_map(usable).collect();
     all.extend(further.filter_map(usable));
     all.sort_by(|one, other| one.name.cmp(&other.name));

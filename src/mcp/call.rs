@@ -89,7 +89,7 @@ pub fn prepare_call(
         trace: meta::trace_from_meta(meta).or_else(|| peer.trace.clone()),
         ..NewCall::new((name, name_match), peer.caller.clone(), Ok(arguments), now)
     });
-    if entry.finds_tools() {
+    if entry.finds_tools() || entry.runs_scripts() {
         invocation.call_chain.selection = peer.selection.clone();
     }
     if invocation.run.id.is_none() {

@@ -132,17 +132,17 @@ impl Paginator {
         let hint = append_hints(hint, &cut, tool_hint);
         let for_model = match reference {
             _ if is_last_page(&cut, page) => RestHint::LastPage,
-            Some((_, shape)) => RestHint::Reference(shape),
-            None if is_for_model => RestHint::Text(hint.clone()),
-            None => self.rest_hint(&cut, page, tool_hint),
+            Some((_, Some(shape))) => RestHint::Reference(shape),
+            _ if is_for_model => RestHint::Text(hint.clone()),
+            _ => self.rest_hint(&cut, page, tool_hint),
         };
         answer.meta.overflow = Some(cut.to_overflow(for_model, hint));
         answer.result = Arc::new(cut.result);
         answer
     }
 
-    /// The beginning and the shape of a result that is too long to be shown; `None`: it is shown.
-    fn find_reference(&self, answer: &Answer, page: Page) -> Option<(CutResult, String)> {
+    /// The beginning of a result that is too long to be shown, and the shape of its data; `None`: it is shown.
+    fn find_reference(&self, answer: &Answer, page: Page) -> Option<(CutResult, Option<String>)> {
         let result = &answer.result;
         let most = self.reference_above?;
         let structured = result.structured_content.as_ref();
@@ -155,19 +155,17 @@ impl Paginator {
             limit: Some(limit),
             ..page
         };
-        let shape = match structured {
-            Some(value) => describe_shape(value),
-            None => format!("text of {} characters", result.as_text().chars().count()),
+        let Some(value) = structured else {
+            return Some((cut_result(result, first(FIRST_CHARS), FIRST_CHARS)?, None));
         };
-        let cut = cut_result(result, first(FIRST_ITEMS), FIRST_CHARS).filter(|cut| {
-            cut.unit == Unit::Items && cut.result.as_text().len() <= most || structured.is_none()
-        });
+        let cut = cut_result(result, first(FIRST_ITEMS), FIRST_CHARS)
+            .filter(|cut| cut.unit == Unit::Items && cut.result.as_text().len() <= most);
         let cut = cut.or_else(|| {
             // An object without a list, or of long items: its beginning as text.
-            let text = ToolResult::text(structured?.to_string());
+            let text = ToolResult::text(value.to_string());
             cut_result(&text, first(FIRST_CHARS), FIRST_CHARS)
         });
-        Some((cut?, shape))
+        Some((cut?, Some(describe_shape(value))))
     }
 
     /// The message that tells a model with paging arguments how to read on; `None` if the tool has

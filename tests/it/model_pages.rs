@@ -848,6 +848,14 @@ async fn long_result_stays_in_the_service_and_is_read_in_parts() {
         ),
         (json!({"where": "id =="}), "`where`: "),
         (json!({"where": "open('/etc/passwd')"}), "`where`: "),
+        (
+            json!({"where": "result.total > 10"}),
+            "`where` fits no item",
+        ),
+        (
+            json!({"select": ["id", "nothing"]}),
+            "no item has `nothing`",
+        ),
     ] {
         let text = read(arguments.clone()).await;
         assert!(text.contains(words), "{arguments}: {text}");
@@ -861,7 +869,7 @@ async fn long_result_stays_in_the_service_and_is_read_in_parts() {
     );
     let text = call("text", json!({})).await;
     assert!(
-        text.contains("The result is text of 10000 characters."),
+        text.contains("[Only 1000 of 10000 characters are shown."),
         "{text}"
     );
 }

@@ -11,6 +11,7 @@ use toolcrib::kinds::builtin::run_script::ScriptProgram;
 use toolcrib::{App, AppBuilder, Effect, Limit, Tool};
 
 use crate::support::TestApp;
+use crate::support::mcp::{last_message, modern_request};
 
 const MANIFEST: &str = "tools:
   run_script: {kind: native}
@@ -89,6 +90,15 @@ async fn script_calls_tools_and_returns_its_last_value() {
             json!({"total": 59.75}),
         ),
         ("get_order(id=7)", json!({"id": 7, "city": "Oslo"})),
+        ("call_tool('get-order', {'id': 7})['city']", json!("Oslo")),
+        (
+            "# await is not used here\nimport asyncio\nget_order(id=7)['city']",
+            json!("Oslo"),
+        ),
+        (
+            "from datetime import date\ndate(2026, 1, 2)",
+            json!("2026-01-02"),
+        ),
         (
             "[get_order(id=7)['city'] for _ in range(3)]",
             json!(["Oslo", "Oslo", "Oslo"]),
@@ -160,6 +170,12 @@ async fn calls_of_a_script_pass_grants_validation_and_limits() {
         ("get_order(1, 2)", "takes only these arguments: id"),
         ("limited()\nlimited()\nlimited()", "limit"),
         ("run_script(code='1')", "name 'run_script' is not defined"),
+        (
+            "call_tool('run_script', {'code': '1'})",
+            "there is no tool `run_script`",
+        ),
+        ("call_tool('get-order', 7)", "must be a dict"),
+        ("sum(x > 1 for x in [1, 2])", "A bool is no number"),
         ("no_such_tool()", "name 'no_such_tool' is not defined"),
     ] {
         let text = failure(&app, code).await;
@@ -419,6 +435,10 @@ const HOSTILE: &[(&str, &str)] = &[
     ("get_order(id='x' * (1 << 21))", "the arguments have"),
     ("while True: get_order(id=1)", "at most 20 calls"),
     (
+        "while True:\n    try: no_such_tool()\n    except NameError: pass",
+        "computed longer",
+    ),
+    (
         "import asyncio\nawait asyncio.gather(*[get_order(id=1) for _ in range(100000)])",
         "at most 20 calls",
     ),
@@ -480,5 +500,27 @@ async fn hostile_scripts_end_with_words_and_leave_the_service_alone() {
         assert!(began.elapsed() < Duration::from_secs(20), "{shown}");
         let (status, other) = app.invoke("get-order", json!({"id": 1})).await;
         assert_eq!(status, 200, "{shown}: {other}");
+    }
+}
+
+#[tokio::test]
+async fn script_of_a_connection_with_a_toolset_has_only_its_tools() {
+    let manifest = format!("{MANIFEST}toolsets: {{small: {{tools: [run_script, get-order]}}}}\n");
+    let app = service(&manifest, []).await;
+    for (code, words) in [
+        ("get_order(id=1)['city']", "Oslo"),
+        (
+            "list_orders(status='x')",
+            "name 'list_orders' is not defined",
+        ),
+        ("call_tool('list_orders')", "there is no tool `list_orders`"),
+        ("search_tools('orders')", "[\"get_order"),
+    ] {
+        let params = json!({"name": "run_script", "arguments": {"code": code}});
+        let mut request = modern_request("tools/call", params, None);
+        *request.uri_mut() = "/mcp/small".parse().unwrap();
+        let (_, answer) = last_message(app.respond(request).await).await;
+        let text = answer["result"]["content"][0]["text"].as_str();
+        assert!(text.is_some_and(|text| text.contains(words)), "{answer}");
     }
 }

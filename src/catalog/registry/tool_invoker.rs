@@ -165,7 +165,8 @@ impl CatalogInvoker {
         self.catalog()?.find_result_reader(&parent.caller, may)
     }
 
-    /// The tool that the name means. Tools outside `filter` and outside the selection are unknown.
+    /// The tool that the name means. Tools outside `filter` and outside the selection are unknown. So are those
+    /// by which a script would start another script.
     fn resolve_tool(
         &self,
         parent: &ToolContext,
@@ -173,8 +174,14 @@ impl CatalogInvoker {
         name: &str,
     ) -> Result<(Arc<Entry>, NameMatch), Vec<String>> {
         let catalog = self.catalog().ok_or_else(Vec::new)?;
-        let is_wanted =
-            |entry: &Entry| filter(&entry.definition) && entry.is_in(parent.selection());
+        let is_script = catalog
+            .get(parent.tool.as_str())
+            .is_some_and(|entry| entry.runs_scripts());
+        let is_wanted = |entry: &Entry| {
+            filter(&entry.definition)
+                && entry.is_in(parent.selection())
+                && !(is_script && (entry.finds_tools() || entry.runs_scripts()))
+        };
         let deny_list = DenyList::from_context(parent);
         let is_meant = |name: &String| {
             let entry = catalog.get(name);

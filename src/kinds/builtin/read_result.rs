@@ -20,6 +20,9 @@ const DESCRIPTION: &str = "Reads on in the result of an earlier tool call, page 
      path, where and select.";
 /// The longest list that `where` and `select` go through.
 const MAX_ITEMS: usize = 100_000;
+/// The most fields that are selected, in one item and in all together.
+const MAX_FIELDS: usize = 30;
+const MAX_VALUES: usize = 500_000;
 
 /// The tool, registered as `name`.
 pub(super) fn tool(name: &str) -> Tool {
@@ -31,7 +34,7 @@ pub(super) fn tool(name: &str) -> Tool {
             "path": text("The part to read, as a JSON Pointer, e.g. /orders or /orders/0/lines"),
             "where": text("Only items of the list for which this holds, by their fields, e.g. total > 10 and status == 'open'"),
             "select": {
-                "type": "array", "items": {"type": "string"},
+                "type": "array", "items": {"type": "string"}, "maxItems": MAX_FIELDS,
                 "description": "Only these fields of each item, e.g. [\"id\", \"name\"]",
             },
         },
@@ -162,9 +165,54 @@ impl Part {
             .map(compile_item_condition)
             .transpose();
         let condition = condition.map_err(|message| format!("`where`: {message}"))?;
-        let matches = |item: &&Value| condition.as_ref().is_none_or(|holds| holds(item));
-        let chosen = items.iter().filter(matches).map(|item| self.select(item));
-        Ok(chosen.collect())
+        let mut chosen: Vec<&Value> = items.iter().collect();
+        if let Some(holds) = condition {
+            let (mut applies, mut why) = (items.is_empty(), String::new());
+            chosen.retain(|item| match holds(item) {
+                Ok(matches) => {
+                    applies = true;
+                    matches
+                }
+                Err(reason) => {
+                    why = reason;
+                    false
+                }
+            });
+            if !applies {
+                let shape = describe_shape(&items[0]);
+                return Err(format!(
+                    "`where` fits no item ({why}); the first is {shape}"
+                ));
+            }
+        }
+        let is_absent =
+            |field: &&String| chosen.iter().all(|item| self.field(item, field).is_none());
+        if let Some(field) = self
+            .fields
+            .iter()
+            .find(is_absent)
+            .filter(|_| !chosen.is_empty())
+        {
+            let shape = describe_shape(found);
+            return Err(format!(
+                "`select`: no item has `{field}`; the result is {shape}"
+            ));
+        }
+        if chosen.len() * self.fields.len() > MAX_VALUES {
+            return Err(format!(
+                "{} items with {} fields are too many: narrow them with `where`",
+                chosen.len(),
+                self.fields.len()
+            ));
+        }
+        Ok(chosen.into_iter().map(|item| self.select(item)).collect())
+    }
+
+    fn field<'a>(&self, item: &'a Value, field: &str) -> Option<&'a Value> {
+        match field.starts_with('/') {
+            true => item.pointer(field),
+            false => item.get(field),
+        }
     }
 
     /// The item with the selected fields only. A field may be a JSON Pointer.
@@ -172,14 +220,9 @@ impl Part {
         if self.fields.is_empty() || !item.is_object() {
             return item.clone();
         }
-        let value = |field: &String| match field.starts_with('/') {
-            true => item.pointer(field),
-            false => item.get(field),
-        };
+        let value = |field: &String| self.field(item, field).cloned().unwrap_or_default();
         let fields = self.fields.iter();
-        fields
-            .map(|field| (field.clone(), value(field).cloned().unwrap_or_default()))
-            .collect()
+        fields.map(|field| (field.clone(), value(field))).collect()
     }
 }
 

@@ -34,9 +34,9 @@ const DESCRIPTION: &str = "Runs a script in Python that calls your other tools a
      A call takes keyword arguments and returns the tool's data (dict, list or str); if the tool fails, it raises an exception. \
      To run calls at the same time write `await asyncio.gather(...)`, and then `await` before every call. \
      The value of the last line is the result; print() shows progress. There are json, re, math, datetime, itertools and collections, \
-     but no other imports, files, network or clock. There is no yield, match, del, `dict | dict` and `text % value`: write lists, if, {**a, **b} and \
-     f-strings. \
-     tool_schema(name) returns the parameters of a tool.";
+     but no other imports, files, network or clock. There is no yield, match, del, inheritance, `dict | dict` and `text % value`: write lists, if, \
+     functions, {**a, **b} and f-strings. gather has no return_exceptions. search_tools('a few words') returns the signatures of further functions, \
+     tool_schema(name) the parameters of a tool. call_tool(name, {...}) calls a tool by any name.";
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(super) fn tool(name: &str, config: Config) -> Result<Tool, ConfigFault> {

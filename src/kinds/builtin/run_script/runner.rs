@@ -27,7 +27,7 @@ pub struct ScriptProgram(pub PathBuf);
 
 /// What the process may use beside the memory of the script: the program itself, and the stacks of its threads.
 const OWN_MEMORY: u64 = 192 << 20;
-/// How much longer the process may compute than the script, before the system ends it.
+/// The system ends the process after twice the time of the script and this: each call of the script costs time, too.
 const TIME_SLACK: Duration = Duration::from_secs(2);
 /// Ends the description if the list of functions is too long for it.
 const MANY_TOOLS: &str = " There are too many functions to list: in a first script, write search_tools('a few words'), which returns \
@@ -55,7 +55,7 @@ impl RunScript {
         let Config { time, memory, .. } = &self.config;
         let map = SandboxMap {
             memory: Some(Size(memory.0 + OWN_MEMORY)),
-            cpu: Some(HumanDuration(time.0 + TIME_SLACK)),
+            cpu: Some(HumanDuration(time.0 * 2 + TIME_SLACK)),
             files: Some(64),
             // Bubblewrap writes small files of the system, such as `ld.so.cache`, under this limit.
             disk: Some(Size(4 << 20)),

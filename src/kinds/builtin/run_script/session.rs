@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::pin::pin;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use serde::Serialize;
@@ -30,9 +31,8 @@ use crate::kinds::process::{Launch, OrphanReaper, ProcessMarker, ProcessTree};
 const LINE_SLACK: usize = 64 << 10;
 /// How long a process may take to end after its last word.
 const END_GRACE: Duration = Duration::from_secs(1);
-/// What is kept of the printed text, for a script without a value.
-const MAX_PRINTED: usize = 32 << 10;
-/// The functions that find tools and show how they are called.
+/// The functions that find tools, show how they are called, and call tools whose names Python cannot write.
+const CALL_TOOL: &str = "call_tool";
 const TOOL_SCHEMA: &str = "tool_schema";
 const SEARCH_TOOLS: &str = "search_tools";
 /// The tools that a search answers without a `limit`, and the most.
@@ -52,12 +52,14 @@ pub(super) struct Session<'a> {
     printed: String,
     /// Tokens that models used for its calls.
     tokens: u64,
-    /// The tools that it called, in the order of the calls.
-    called: Vec<String>,
+    /// The calls so far.
+    calls: u32,
+    /// The tools whose calls have succeeded, in the order of the results.
+    done: Vec<String>,
 }
 
-/// What a call gives the script, and the tokens that it used.
-type Ended = (u32, Result<Value, String>, u64);
+/// The tool of a call, what the call gives the script, and the tokens that it used.
+type Ended = (String, u32, Result<Value, String>, u64);
 
 impl<'a> Session<'a> {
     pub(super) fn new(
@@ -72,7 +74,8 @@ impl<'a> Session<'a> {
             functions: HashMap::new(),
             printed: String::new(),
             tokens: 0,
-            called: Vec::new(),
+            calls: 0,
+            done: Vec::new(),
         }
     }
 
@@ -134,11 +137,7 @@ impl<'a> Session<'a> {
         let failure = match outcome {
             Some(Ok(result)) => return Ok(result),
             Some(Err(message)) => message,
-            None => {
-                let status = timeout(END_GRACE, tree.wait()).await;
-                let status = status.ok().and_then(Result::ok);
-                explain_end(status, &String::from_utf8_lossy(&last_words), start)
-            }
+            None => explain_end(&String::from_utf8_lossy(&last_words), start),
         };
         Err(ToolError::ErrorResult(self.describe_calls(failure)))
     }
@@ -154,7 +153,7 @@ impl<'a> Session<'a> {
         let longest = start.output + LINE_SLACK;
         let mut lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(longest));
         let permits = Semaphore::new(self.invoker.max_parallel_calls());
-        let mut running = FuturesUnordered::new();
+        let mut running = FuturesUnordered::<BoxFuture<'_, Ended>>::new();
         let caller = Caller {
             context: self.context,
             invoker: self.invoker,
@@ -163,15 +162,18 @@ impl<'a> Session<'a> {
         };
         loop {
             let line = tokio::select! {
-                Some((id, result, tokens)) = running.next(), if !running.is_empty() => {
+                Some((tool, id, result, tokens)) = running.next(), if !running.is_empty() => {
                     self.tokens += tokens;
+                    if result.is_ok() {
+                        self.done.push(tool);
+                    }
                     write_line(stdin, &reply(id, result)).await;
                     continue;
                 }
                 line = lines.next() => line?.ok()?,
             };
             match serde_json::from_str(&line).ok()? {
-                Event::Print(text) => self.print(&text),
+                Event::Print(text) => self.print(&text, start.output),
                 Event::Lookup(name) => {
                     let found = self.find_function(&caller, &name);
                     write_line(stdin, &Reply::Function(found)).await;
@@ -192,16 +194,24 @@ impl<'a> Session<'a> {
                     name,
                     arguments,
                 } => {
-                    let tool = self.functions.get(&name)?.name.to_string();
-                    self.called.push(tool.clone());
-                    if self.called.len() > start.calls as usize {
+                    self.calls += 1;
+                    if self.calls > start.calls {
                         return None;
                     }
-                    running.push(caller.call(id, tool, arguments).boxed());
+                    let call = match self.functions.get(&name) {
+                        Some(tool) => Ok((tool.name.to_string(), arguments)),
+                        None => caller.read_call(arguments),
+                    };
+                    match call {
+                        Ok((tool, arguments)) => {
+                            running.push(caller.call(id, tool, arguments).boxed());
+                        }
+                        Err(message) => write_line(stdin, &Reply::Error(id, message)).await,
+                    }
                 }
                 Event::Done { value, unused } => {
                     // A call that was not awaited goes on to its end, too.
-                    while let Some((_, _, tokens)) = running.next().await {
+                    while let Some((_, _, _, tokens)) = running.next().await {
                         self.tokens += tokens;
                     }
                     if !unused.is_empty() {
@@ -221,6 +231,7 @@ impl<'a> Session<'a> {
     fn find_function(&mut self, caller: &Caller<'_>, name: &str) -> Option<Vec<String>> {
         match name {
             TOOL_SCHEMA => return Some(vec!["name".into()]),
+            CALL_TOOL => return Some(vec!["name".into(), "arguments".into()]),
             SEARCH_TOOLS => return Some(vec!["query".into(), "limit".into()]),
             _ => {}
         }
@@ -230,10 +241,10 @@ impl<'a> Session<'a> {
         Some(names)
     }
 
-    fn print(&mut self, text: &str) {
+    fn print(&mut self, text: &str, most: usize) {
         self.context
             .progress(json!({"print": text.trim_end_matches('\n')}));
-        let room = MAX_PRINTED.saturating_sub(self.printed.len());
+        let room = most.saturating_sub(self.printed.len());
         let end = text.floor_char_boundary(room);
         self.printed.push_str(&text[..end]);
     }
@@ -253,9 +264,9 @@ impl<'a> Session<'a> {
 
     /// The message of a failure, with the calls that are done and stay done, and what was printed.
     fn describe_calls(&self, mut message: String) -> String {
-        if !self.called.is_empty() {
-            let calls = Count(self.called.len(), "call");
-            let mut names = self.called.clone();
+        if !self.done.is_empty() {
+            let calls = Count(self.done.len(), "call");
+            let mut names = self.done.clone();
             names.dedup();
             names.truncate(20);
             message.push_str(&format!(" Not undone: {calls} ({}).", names.join(", ")));
@@ -280,12 +291,20 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether scripts may use the tool. A script starts no scripts.
     fn may_use(&self, tool: &Definition) -> bool {
-        tool.name != self.context.tool
-            && self
-                .tools
-                .is_none_or(|patterns| any_grants(patterns, tool.names(), |_| false))
+        let patterns = self.tools;
+        patterns.is_none_or(|patterns| any_grants(patterns, tool.names(), |_| false))
+    }
+
+    /// What `call_tool(name, arguments)` calls.
+    fn read_call(&self, mut call: JsonObject) -> Result<(String, JsonObject), String> {
+        let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
+        let tool = self.find(name)?.name.to_string();
+        match call.remove("arguments") {
+            None => Ok((tool, JsonObject::new())),
+            Some(Value::Object(arguments)) => Ok((tool, arguments)),
+            Some(_) => Err(format!("the arguments of {tool} must be a dict")),
+        }
     }
 
     /// The tool that the name means. The error is a sentence.
@@ -344,21 +363,20 @@ impl Caller<'_> {
                     Some(value) => Ok(value.clone()),
                     None => Ok(result.as_text().into()),
                 };
-                (
-                    id,
-                    value.map_err(|text| format!("{name}: {text}")),
-                    answer.tokens,
-                )
+                let value = value.map_err(|text| format!("{name}: {text}"));
+                (name, id, value, answer.tokens)
             }
             Err(NestedCallError::UnknownTool(similar)) => {
-                (id, Err(unknown_tool(&name, &similar)), 0)
+                let message = unknown_tool(&name, &similar);
+                (name, id, Err(message), 0)
             }
             Err(NestedCallError::TooDeep(levels)) => {
                 let message = format!("{name}: calls are nested at most {levels} deep");
-                (id, Err(message), 0)
+                (name, id, Err(message), 0)
             }
             Err(NestedCallError::Failed(failure)) => {
-                (id, Err(format!("{name}: {}", failure.for_model)), 0)
+                let message = format!("{name}: {}", failure.for_model);
+                (name, id, Err(message), 0)
             }
         }
     }
@@ -390,25 +408,17 @@ async fn write_line(stdin: &mut ChildStdin, message: &impl Serialize) {
 }
 
 /// Why a process ended without a word.
-fn explain_end(status: Option<ExitStatus>, last_words: &str, start: &Start) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
-    const SIGXCPU: i32 = 24;
-    const SIGKILL: i32 = 9;
-    // Bubblewrap ends with 128 and the signal of the program in it.
-    let signal = |status: ExitStatus| status.signal().or(Some(status.code()? - 128));
-    let signal = status.and_then(signal);
-    if last_words.contains("memory allocation of") {
-        let memory = start.memory >> 20;
-        return format!("The script failed: it used more than {memory} MiB of memory.");
-    }
-    if last_words.contains("overflowed its stack") {
-        return "The script failed: its values or functions are nested too deep.".into();
-    }
-    if matches!(signal, Some(SIGXCPU | SIGKILL)) {
-        let time = start.time;
-        return format!(
-            "The script failed: it computed longer than {time} ms, or used too much memory."
-        );
-    }
-    "The script failed: its interpreter ended. Write it in a simpler way.".into()
+fn explain_end(last_words: &str, start: &Start) -> String {
+    let (time, memory) = (start.time, start.memory >> 20);
+    let why = if last_words.contains("memory allocation of") {
+        format!("it used more than {memory} MiB of memory")
+    } else if last_words.contains("overflowed its stack") {
+        "its values or functions are nested too deep".into()
+    } else {
+        format!(
+            "its interpreter ended. It computed longer than {time} ms, used more than {memory} MiB of memory, or met a fault of \
+             the interpreter. Write it in a simpler way"
+        )
+    };
+    format!("The script failed: {why}.")
 }

@@ -24,7 +24,7 @@ pub(super) fn signature(tool: &Definition) -> String {
         .into_iter()
         .map(|(name, schema)| format!("{name}: {}", type_of(schema, MAX_LEVELS)));
     let optional = rest.into_iter().map(|(name, schema)| {
-        let default = schema.get("default").map_or("None".to_owned(), literal);
+        let default = schema.get("default").map_or("...".to_owned(), literal);
         format!("{name}: {} = {default}", type_of(schema, MAX_LEVELS))
     });
     let parameters: Vec<String> = needed.chain(optional).collect();
@@ -98,7 +98,7 @@ mod tests {
         let tool = Tool::new("get-order", "Reads one order. Not for lists.").input_schema(schema);
         assert_eq!(
             signature(&tool.definition),
-            "get_order(id: int, tags: list[list[list]], unit: Literal[\"C\", \"F\"] = \"C\", deep: bool = False, more: Any = None)  # Reads one order"
+            "get_order(id: int, tags: list[list[list]], unit: Literal[\"C\", \"F\"] = \"C\", deep: bool = False, more: Any = ...)  # Reads one order"
         );
         assert_eq!(
             parameters(&tool.definition),

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use monty::{FunctionCall, MontyRun, ResolveFutures, RunProgress};
 use monty_types::{
-    BASELINE_MEMORY, CompileOptions, ExcType, ExtFunctionResult, LIVE_MEMORY, MontyException,
-    MontyObject, NameLookupResult, PrintWriter, PrintWriterCallback, ResourceLimits,
-    ResourceTracker,
+    BASELINE_MEMORY, CompileOptions, ExcType, ExtFunctionResult, LIVE_MEMORY, MontyDate,
+    MontyException, MontyObject, NameLookupResult, PrintWriter, PrintWriterCallback,
+    ResourceLimits, ResourceTracker,
 };
 use serde_json::{Number, Value};
 
@@ -26,6 +26,8 @@ use crate::call::JsonObject;
 /// Replies that have come and are not read yet. No script makes more calls.
 const MAX_REPLIES: usize = 4096;
 /// Calls of functions within each other. Each takes some of the stack of the interpreter.
+/// Names that are looked up.
+const MAX_NAMES: usize = 1000;
 const MAX_RECURSION: usize = 500;
 const STACK_BYTES: usize = 64 << 20;
 /// Levels of lists and objects in a value, as in all JSON that the service reads.
@@ -71,7 +73,8 @@ fn measure_memory() {
 struct Script {
     start: Start,
     lines: Receiver<String>,
-    functions: HashMap<String, Vec<String>>,
+    /// The parameters of the functions that were looked up; `None`: there is no such function.
+    functions: HashMap<String, Option<Vec<String>>>,
     /// The replies that have come and are not used yet.
     replies: HashMap<u32, Result<Value, String>>,
     calls: u32,
@@ -86,7 +89,7 @@ impl Script {
         let start: Start = serde_json::from_str(&lines.recv().ok()?).ok()?;
         measure_memory();
         Some(Self {
-            is_async: start.code.contains("await ") || start.code.contains("asyncio"),
+            is_async: uses_await(&start.code),
             printed: Printer {
                 line: String::new(),
                 room: start.output,
@@ -140,17 +143,29 @@ impl Script {
     }
 
     fn find_function(&mut self, name: &str) -> NameLookupResult {
+        let function = || {
+            NameLookupResult::Value(MontyObject::Function {
+                name: name.to_owned(),
+                docstring: None,
+            })
+        };
+        match self.functions.get(name) {
+            Some(Some(_)) => return function(),
+            Some(None) => return NameLookupResult::Undefined,
+            None if self.functions.len() == MAX_NAMES => return NameLookupResult::Undefined,
+            None => {}
+        }
         self.printed.flush();
         send(&Event::Lookup(name.to_owned()));
         while let Ok(line) = self.lines.recv() {
             match serde_json::from_str(&line) {
-                Ok(Reply::Function(None)) => break,
-                Ok(Reply::Function(Some(parameters))) => {
+                Ok(Reply::Function(parameters)) => {
+                    let is_known = parameters.is_some();
                     self.functions.insert(name.to_owned(), parameters);
-                    return NameLookupResult::Value(MontyObject::Function {
-                        name: name.to_owned(),
-                        docstring: None,
-                    });
+                    if is_known {
+                        return function();
+                    }
+                    break;
                 }
                 reply => self.keep(reply),
             }
@@ -161,8 +176,7 @@ impl Script {
     fn call(&mut self, call: FunctionCall) -> Result<RunProgress, MontyException> {
         // The interpreter does not look up a name that is only called.
         let name = &call.function_name;
-        let is_known = self.functions.contains_key(name);
-        if !is_known && matches!(self.find_function(name), NameLookupResult::Undefined) {
+        if matches!(self.find_function(name), NameLookupResult::Undefined) {
             let missing = ExtFunctionResult::NotFound(name.clone());
             return call.resume(missing, PrintWriter::Callback(&mut self.printed));
         }
@@ -240,7 +254,8 @@ impl Script {
     /// The arguments by name. A positional argument has the name of the parameter at its position.
     fn arguments(&self, call: &FunctionCall) -> Result<JsonObject, String> {
         let name = &call.function_name;
-        let parameters = self.functions.get(name).map_or(&[][..], Vec::as_slice);
+        let parameters = self.functions.get(name).and_then(Option::as_deref);
+        let parameters = parameters.unwrap_or_default();
         if call.args.len() > parameters.len() {
             let known = parameters.join(", ");
             return Err(format!("{name}() takes only these arguments: {known}"));
@@ -288,6 +303,12 @@ impl Script {
             )),
         }
     }
+}
+
+/// Whether the script waits for its calls by itself. A comment is no code.
+fn uses_await(code: &str) -> bool {
+    let mut lines = code.lines().filter_map(|line| line.split('#').next());
+    lines.any(|line| line.contains("await ") || line.contains("asyncio."))
 }
 
 fn to_result(reply: Result<Value, String>) -> ExtFunctionResult {
@@ -378,6 +399,12 @@ fn explain(error: &MontyException, start: &Start) -> String {
             " Merge with {**a, **b}."
         } else if summary.contains("unsupported operand type(s) for %") {
             " Format with an f-string."
+        } else if summary.contains("operand type") && summary.contains("'bool'") {
+            " A bool is no number: write `1 if x else 0`."
+        } else if summary.contains("return_exceptions") {
+            " Make the calls one after the other, each in `try`."
+        } else if summary.contains("is not defined") {
+            " search_tools('a few words') finds functions."
         } else if message.contains("coroutine") || message.contains("future") {
             " A call needs `await` in a script that uses `await`."
         } else {
@@ -442,8 +469,10 @@ fn to_json(value: &MontyObject, depth: usize) -> Result<Value, String> {
                     .collect::<Result<_, String>>()?,
             )
         }
-        MontyObject::Date(_)
-        | MontyObject::DateTime(_)
+        MontyObject::Date(MontyDate { year, month, day }) => {
+            format!("{year:04}-{month:02}-{day:02}").into()
+        }
+        MontyObject::DateTime(_)
         | MontyObject::Time(_)
         | MontyObject::TimeDelta(_)
         | MontyObject::TimeZone(_) => value.to_string().into(),
