@@ -97,7 +97,7 @@ impl Entry {
 
     /// Whether the tool runs scripts, which find and call the tools that a list leaves out.
     pub(crate) fn runs_scripts(&self) -> bool {
-        self.rules.runner.describe_tools(&[]).is_some()
+        self.rules.runner.traits().runs_scripts
     }
 
     /// The tool name for a call that a caller made as `requested`. A caller that may not use the

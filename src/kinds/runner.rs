@@ -27,6 +27,9 @@ pub struct RunnerTraits {
     /// It finds tools that a list leaves out, or calls them. So each list has it, and a search does
     /// not find it.
     pub finds_tools: bool,
+    /// It runs scripts that find and call the tools that a list leaves out. So each shortened list has it, and a
+    /// script cannot call it.
+    pub runs_scripts: bool,
     /// Calls may ask their caller ([`ToolContext::ask`]).
     pub may_ask: bool,
     /// It reads further pages of recorded results, so models can be referred to it.
@@ -46,6 +49,7 @@ impl Default for RunnerTraits {
             sees_agent: false,
             calls_tools: false,
             finds_tools: false,
+            runs_scripts: false,
             may_ask: false,
             reads_results: false,
             is_cacheable: true,
@@ -107,7 +111,7 @@ pub trait Runner: Send + Sync + 'static {
         false
     }
 
-    /// What the description says about these tools, which every caller of this tool may use.
+    /// The part of the description about these tools, which every caller of this tool may use.
     fn describe_tools(&self, _tools: &[&Definition]) -> Option<String> {
         None
     }

@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(
             findings(&caller(lists), "").len(),
             2,
-            "without it there are none"
+            "without discovery, both names are unknown"
         );
     }
 

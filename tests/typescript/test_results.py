@@ -214,7 +214,7 @@ def test_progress_is_not_sent_to_nobody(workshop):
 
 
 def test_a_failed_fetch_says_why(workshop):
-    with socket.socket() as unused:  # bound, and nobody listens
+    with socket.socket() as unused:  # bound, but without a listener
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         worker, _ = workshop.load("/** Reads.\n * @param {string} url */\nexport async function read(url) { return (await fetch(url)).text() }")

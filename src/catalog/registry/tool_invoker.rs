@@ -122,20 +122,18 @@ impl ToolInvoker for CatalogInvoker {
             .adopt_call(invocation, &call)
             .ok_or_else(|| NestedCallError::TooDeep(parent.depth()))?;
         invocation.call_chain.denied = DenyList::from_context(parent).denies(entry.names());
-        if let Some(position) = call.script_position {
+        if call.script_position.is_some() {
             invocation.paging.page = Some(Page::WHOLE);
-            if entry.policy.effect != Effect::Read && entry.policy.idempotency != Idempotency::Off {
-                let key = format!("{}/{position}", parent.invocation_id);
-                invocation.idempotency_key = IdempotencyKey::parse(key.as_bytes()).ok();
-            }
         }
-        // Each nested call is made once. So its own id serves as the idempotency key that the tool
-        // requires.
-        if entry.policy.idempotency == Idempotency::Required && invocation.idempotency_key.is_none()
-        {
-            invocation.idempotency_key =
-                IdempotencyKey::parse(invocation.id.to_string().as_bytes()).ok();
-        }
+        let idempotency = entry.policy.idempotency;
+        let has_key = entry.policy.effect != Effect::Read && idempotency != Idempotency::Off;
+        let key = match call.script_position {
+            Some(position) if has_key => Some(format!("{}/{position}", parent.invocation_id)),
+            // Any other nested call is made once. So its own id serves as the key that the tool requires.
+            _ if idempotency == Idempotency::Required => Some(invocation.id.to_string()),
+            _ => None,
+        };
+        invocation.idempotency_key = key.and_then(|key| IdempotencyKey::parse(key.as_bytes()).ok());
         let report = invocation.report.clone();
         let outcome = entry.service.clone().oneshot(invocation).await;
         if report.uses_caller_credentials() {

@@ -26,7 +26,8 @@ use crate::call::{
 use crate::catalog::{BuildEnv, Catalog, Entry, NameMatch, NewCall};
 use crate::environment::Environment;
 use crate::formats::Format;
-use crate::kinds::agent_directory::{AgentDirectory, append_functions};
+use crate::kinds::agent_directory::AgentDirectory;
+use crate::kinds::builtin::run_script::append_functions;
 use crate::kinds::{BuildError, Tool};
 use crate::ledger::{Error, RegisteredTool, Switch};
 use crate::runtime::blocking;

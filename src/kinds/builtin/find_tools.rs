@@ -62,7 +62,8 @@ pub(super) fn call_tool(name: &str) -> Tool {
         .with_runner(Arc::new(CallTool))
 }
 
-fn invoker(context: &ToolContext) -> Result<Arc<dyn ToolInvoker>, ToolError> {
+/// The way to the other tools.
+pub(super) fn tool_invoker(context: &ToolContext) -> Result<Arc<dyn ToolInvoker>, ToolError> {
     let invoker = context.service::<Arc<dyn ToolInvoker>>().cloned();
     invoker
         .ok_or_else(|| ToolError::unavailable_before_start("there are no other tools here", None))
@@ -76,7 +77,7 @@ impl Runner for SearchTools {
         let query = text_argument(&arguments, "query");
         let limit = arguments.get("limit").and_then(Value::as_u64);
         let limit = usize::try_from(limit.unwrap_or(LIMIT)).unwrap_or(usize::MAX);
-        let found = invoker(&context)?.find_tools(&context, query, limit);
+        let found = tool_invoker(&context)?.find_tools(&context, query, limit);
         let mut answer = json!({"tools": found});
         if answer["tools"] == json!([]) {
             answer["hint"] =
@@ -112,7 +113,7 @@ impl Runner for CallTool {
         // A call of itself would only be a longer way.
         let own = context.tool.clone();
         let filter = |tool: &Definition| tool.name != own;
-        let answer = invoker(&context)?.call(&context, &filter, call).await;
+        let answer = tool_invoker(&context)?.call(&context, &filter, call).await;
         let answer = answer.map_err(|error| ToolError::ErrorResult(explain(name, error)))?;
         let result = Arc::unwrap_or_clone(answer.result);
         // A part of a long result says how to read the rest of the called tool's result.
@@ -138,8 +139,8 @@ impl Runner for CallTool {
     }
 }
 
-/// The text for the model.
-fn explain(name: &str, error: NestedCallError) -> String {
+/// Why a call of the tool has no answer: the text for the model.
+pub(super) fn explain(name: &str, error: NestedCallError) -> String {
     let name: String = name.chars().take(200).collect();
     match error {
         NestedCallError::UnknownTool(suggestions) if suggestions.is_empty() => {

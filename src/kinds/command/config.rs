@@ -14,11 +14,13 @@ use super::argv::{Argv, CommandItem};
 use super::output::Output;
 use super::output_file::OutputFile;
 use super::run::{DEFAULT_MAX_OUTPUT, RunLimits};
-use super::runner::{ATTEMPT_VARIABLE, CommandRunner, INVOCATION_VARIABLE, SizeLimit};
+use super::runner::{CommandRunner, SizeLimit};
 use super::variables::ContextVariables;
 use crate::call::units::Size;
 use crate::kinds::build_context::template_placeholder;
-use crate::kinds::process::{OrphanReaper, is_executable_file, which};
+use crate::kinds::process::{
+    ATTEMPT_VARIABLE, INVOCATION_VARIABLE, OrphanReaper, is_executable_file, which,
+};
 use crate::kinds::sandbox::{OwnPaths, SandboxDefaults, SandboxSetting, program_paths};
 use crate::kinds::{BuildContext, BuildResult, ConfigFault};
 

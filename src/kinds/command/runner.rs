@@ -17,16 +17,10 @@ use super::run::{self, RunLimits};
 use super::variables::ContextVariables;
 use crate::call::json::plain_text;
 use crate::call::{JsonObject, ToolContext, ToolError};
-use crate::kinds::process::{Launch, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::process::{Launch, OrphanReaper, ProcessTree, call_marker};
 use crate::kinds::sandbox::EntrySandbox;
 use crate::kinds::template::Template;
 use crate::kinds::{Runner, RunnerTraits, ToolOutcome, ValueFault, Values};
-
-/// Tells a program, and all that it starts, which call it works for. The orphan reaper also finds
-/// escaped processes by it.
-pub(super) const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
-/// The number of the attempt, from 1.
-pub(super) const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
 
 /// The parts of a `command` tool.
 pub(super) struct CommandRunner {
@@ -113,10 +107,7 @@ impl Runner for CommandRunner {
             ))
             .not_delivered());
         };
-        let marker = ProcessMarker::new([
-            (INVOCATION_VARIABLE, context.invocation_id.to_string()),
-            (ATTEMPT_VARIABLE, context.attempt.to_string()),
-        ]);
+        let marker = call_marker(&context);
         let values = Values::for_call(&arguments, &context);
         let not_started = |reason: String| {
             let message = format!("cannot start {}: {reason}", self.program);

@@ -18,6 +18,22 @@ pub(crate) use toolcrib_process::{
     OrphanReaper, ProcessMarker, ProcessTree, is_executable_file, which,
 };
 
+use crate::call::ToolContext;
+
+/// Names the call to a program, and to all that it starts. The orphan reaper also finds escaped processes
+/// by it.
+pub(crate) const INVOCATION_VARIABLE: &str = "TOOLCRIB_INVOCATION";
+/// The number of the attempt, from 1.
+pub(crate) const ATTEMPT_VARIABLE: &str = "TOOLCRIB_ATTEMPT";
+
+/// The marker of the programs of a call.
+pub(crate) fn call_marker(context: &ToolContext) -> ProcessMarker {
+    ProcessMarker::new([
+        (INVOCATION_VARIABLE, context.invocation_id.to_string()),
+        (ATTEMPT_VARIABLE, context.attempt.to_string()),
+    ])
+}
+
 /// How a process has ended. `subject` names the process.
 pub(crate) fn describe_exit(subject: &str, status: ExitStatus) -> String {
     match (status.code(), status.signal()) {

@@ -1,6 +1,7 @@
 //! `run_script`: a script in Python that calls the other tools.
 //!
 //! - `config`: its bounds.
+//! - `functions`: lists the functions in its description.
 //! - `runner`: the tool.
 //! - `session`: starts the process of a script, and makes its calls.
 //! - `worker`: that process, with the interpreter.
@@ -11,6 +12,7 @@
 //! program again, in a sandbox without files and network. `docs/dev/decisions/0014-scripts.md` has the reasons.
 
 mod config;
+mod functions;
 mod protocol;
 mod runner;
 mod session;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::config::Config;
+pub(crate) use self::functions::append_functions;
 pub(crate) use self::protocol::WORKER_ARGUMENT;
 use self::runner::RunScript;
 pub use self::runner::ScriptProgram;

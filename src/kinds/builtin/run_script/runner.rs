@@ -14,8 +14,9 @@ use super::session::Session;
 use super::signatures;
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::units::{HumanDuration, Size};
-use crate::call::{Definition, JsonObject, ToolContext, ToolError, ToolInvoker};
+use crate::call::{Definition, JsonObject, ToolContext, ToolError};
 use crate::kinds::builtin::arguments::text_argument;
+use crate::kinds::builtin::find_tools::tool_invoker;
 use crate::kinds::process::OrphanReaper;
 use crate::kinds::sandbox::{EntrySandbox, OwnPaths, SandboxMap, SandboxSetting, Sandboxes};
 use crate::kinds::{Runner, RunnerTraits, ToolOutcome};
@@ -78,10 +79,7 @@ impl Runner for RunScript {
             let message = "scripts need the program toolcrib, and this is another program";
             return Err(ToolError::unavailable_before_start(message, None));
         };
-        let Some(invoker) = context.service::<Arc<dyn ToolInvoker>>().cloned() else {
-            let message = "there are no tools that a script could call";
-            return Err(ToolError::unavailable_before_start(message, None));
-        };
+        let invoker = tool_invoker(&context)?;
         let sandboxes = context.service::<Sandboxes>().cloned().unwrap_or_default();
         let sandbox = self
             .sandbox
@@ -130,6 +128,7 @@ impl Runner for RunScript {
         RunnerTraits {
             has_one_target: false,
             calls_tools: true,
+            runs_scripts: true,
             may_ask: true,
             ..RunnerTraits::with_context(true)
         }

@@ -22,10 +22,10 @@ use super::signatures::{self, parameters, signature};
 use crate::access::tool_pattern::{ToolPattern, any_grants};
 use crate::call::units::Count;
 use crate::call::{
-    Definition, JsonObject, NestedCall, NestedCallError, ToolContext, ToolError, ToolInvoker,
-    ToolResult,
+    Definition, JsonObject, NestedCall, ToolContext, ToolError, ToolInvoker, ToolResult,
 };
-use crate::kinds::process::{Launch, OrphanReaper, ProcessMarker, ProcessTree};
+use crate::kinds::builtin::find_tools::explain;
+use crate::kinds::process::{Launch, OrphanReaper, ProcessTree, call_marker};
 
 /// More than the line around the longest value.
 const LINE_SLACK: usize = 64 << 10;
@@ -96,13 +96,7 @@ impl<'a> Session<'a> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let marker = ProcessMarker::new([
-            (
-                "TOOLCRIB_INVOCATION",
-                self.context.invocation_id.to_string(),
-            ),
-            ("TOOLCRIB_ATTEMPT", self.context.attempt.to_string()),
-        ]);
+        let marker = call_marker(self.context);
         let failed = |error: std::io::Error| {
             let message = format!("the interpreter cannot be started: {error}");
             ToolError::upstream(message).not_delivered()
@@ -142,8 +136,8 @@ impl<'a> Session<'a> {
         Err(ToolError::ErrorResult(self.describe_calls(failure)))
     }
 
-    /// Answers the script until it ends; `None`: its process ended without a word, or said what it
-    /// must not.
+    /// Answers the script until it ends; `None`: its process ended without an event, or sent
+    /// an invalid one.
     async fn serve(
         &mut self,
         stdin: &mut ChildStdin,
@@ -198,9 +192,9 @@ impl<'a> Session<'a> {
                     if self.calls > start.calls {
                         return None;
                     }
-                    let call = match self.functions.get(&name) {
-                        Some(tool) => Ok((tool.name.to_string(), arguments)),
-                        None => caller.read_call(arguments),
+                    let call = match name == CALL_TOOL {
+                        true => caller.read_call(arguments),
+                        false => Ok((self.functions.get(&name)?.name.to_string(), arguments)),
                     };
                     match call {
                         Ok((tool, arguments)) => {
@@ -366,16 +360,8 @@ impl Caller<'_> {
                 let value = value.map_err(|text| format!("{name}: {text}"));
                 (name, id, value, answer.tokens)
             }
-            Err(NestedCallError::UnknownTool(similar)) => {
-                let message = unknown_tool(&name, &similar);
-                (name, id, Err(message), 0)
-            }
-            Err(NestedCallError::TooDeep(levels)) => {
-                let message = format!("{name}: calls are nested at most {levels} deep");
-                (name, id, Err(message), 0)
-            }
-            Err(NestedCallError::Failed(failure)) => {
-                let message = format!("{name}: {}", failure.for_model);
+            Err(error) => {
+                let message = format!("{name}: {}", explain(&name, error));
                 (name, id, Err(message), 0)
             }
         }
